@@ -1,0 +1,43 @@
+# Everything runs in .venv; a second call of any target reuses it.
+PY      := .venv/bin/python
+STAMP   := .venv/.installed
+WORKERS ?= 2
+
+.PHONY: setup demo test check format lint types imports examples bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: setup
+	.venv/bin/fedsim demo
+
+test: setup
+	$(PY) -m pytest -n $(WORKERS)
+
+check: format lint types imports test examples
+
+format: setup
+	.venv/bin/ruff format --check .
+
+lint: setup
+	.venv/bin/ruff check .
+
+types: setup
+	.venv/bin/mypy
+
+imports: setup
+	.venv/bin/lint-imports
+
+examples: setup
+	for example in examples/*.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
+
+bench: setup
+	.venv/bin/fedsim bench linkage
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,39 @@
+"""Every error FedSim raises on purpose.
+
+A message says what was seen, which rule it breaks and the way out; it never shows an identifier, a feature or a key.
+
+::
+
+    FedSimError             catch this to catch them all; the command line prints it and exits with 2
+     +-- InputError         a table, column or record breaks a rule (names table, column and row number)
+     +-- SettingError       a parameter is outside its range (names parameter, value and range)
+     +-- FingerprintError   two encoded tables were made with different schemas or keys
+     +-- FileError          a file cannot be read or written
+     +-- DeviceError        the device asked for is not there
+"""
+
+from __future__ import annotations
+
+
+class FedSimError(Exception):
+    """Anything that the caller can mend; the text is one sentence for a person."""
+
+
+class InputError(FedSimError):
+    """A table, a column or a record breaks a rule."""
+
+
+class SettingError(FedSimError):
+    """A parameter is outside its range."""
+
+
+class FingerprintError(FedSimError):
+    """Two encoded tables do not belong together."""
+
+
+class FileError(FedSimError):
+    """A file cannot be read or written."""
+
+
+class DeviceError(FedSimError):
+    """The device asked for is not there."""

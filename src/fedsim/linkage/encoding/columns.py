@@ -1,0 +1,140 @@
+"""One column of a table at the door: numbers, texts or days, or an error that names the row and hides the value."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from datetime import date
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.errors import InputError
+from fedsim.types import Floats
+
+_EPOCH = date(1970, 1, 1).toordinal()
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+# The missing values of pandas, known by name because pandas need not be installed.
+_MISSING_TYPES = {"NAType", "NaTType"}
+_MISSING = "the value is missing; fill it in or leave the record out"
+
+
+class Values(Protocol):
+    """A list, an array, or a column of any data frame."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """The values of one column, and the names its errors speak of; the values never show in its ``repr``.
+
+    >>> Column([1.5, 2], "age", "primary")
+    Column(name='age', table='primary')
+    """
+
+    values: Values = dataclass_field(repr=False)
+    name: str = "value"
+    table: str = "table"
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def fault(self, row: int, problem: str) -> InputError:
+        """The error about row index ``row``, which readers count from 1."""
+        return InputError(f"table {self.table!r}, column {self.name!r}, row {row + 1}: {problem}")
+
+    def refuse(self, faulty: NDArray[np.bool_], problem: str) -> None:
+        """Raise the error about the first row marked ``faulty``, if one is."""
+        if faulty.any():
+            raise self.fault(int(faulty.argmax()), problem)
+
+    def numbers(self) -> Floats:
+        """The values as floats."""
+        array = self._array()
+        if array.dtype.kind in "iuf":
+            numbers = array.astype(np.float64)
+        else:
+            numbers = np.fromiter((self._number(*item) for item in enumerate(array)), np.float64, len(array))
+        self.refuse(np.isnan(numbers), _MISSING)
+        return numbers
+
+    def texts(self) -> list[str]:
+        """The values as strings; numbers are refused, for two parties rarely print them alike."""
+        return [self._text(*item) for item in enumerate(self._array())]
+
+    def days(self) -> Floats:
+        """Dates, times of day cut off, as days since 1970-01-01; text must be written 2001-12-31."""
+        array = self._array()
+        if array.dtype.kind == "M":
+            self.refuse(np.isnat(array), _MISSING)
+            return array.astype("datetime64[D]").astype(np.float64)
+        return np.fromiter((self._day(*item) for item in enumerate(array)), np.float64, len(array))
+
+    def labels(self) -> list[str]:
+        """Values that are only ever compared for equality, as text: 1990, 1990.0 and "1990" are one label."""
+        array = self._array()
+        if array.dtype.kind == "M":
+            self.refuse(np.isnat(array), _MISSING)
+            return [str(day) for day in array.astype("datetime64[D]")]
+        return [self._label(*item) for item in enumerate(array)]
+
+    def _array(self) -> NDArray[Any]:
+        if hasattr(self.values, "__array__"):
+            array = np.asarray(self.values)
+        else:
+            array = np.fromiter(self.values, dtype=object, count=len(self.values))
+        if array.ndim != 1:
+            raise InputError(f"table {self.table!r}, column {self.name!r} has {array.ndim} dimensions; give one")
+        return array
+
+    def _number(self, row: int, value: object) -> float:
+        if _is_missing(value):
+            raise self.fault(row, _MISSING)
+        if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+            raise self.fault(row, "the value is no number; convert the column to numbers")
+        return float(value)
+
+    def _text(self, row: int, value: object) -> str:
+        if _is_missing(value):
+            raise self.fault(row, _MISSING)
+        if not isinstance(value, str):
+            raise self.fault(row, "the value is no text; convert the column to text, alike at every party")
+        return str(value)
+
+    def _day(self, row: int, value: object) -> int:
+        if _is_missing(value):
+            raise self.fault(row, _MISSING)
+        if isinstance(value, date):
+            return value.toordinal() - _EPOCH
+        if isinstance(value, str) and _ISO_DATE.fullmatch(value):
+            try:
+                return date.fromisoformat(value).toordinal() - _EPOCH
+            except ValueError:
+                raise self.fault(row, "the calendar has no such day; correct it") from None
+        raise self.fault(row, "the value is no date; convert the column to dates or to text like 2001-12-31")
+
+    def _label(self, row: int, value: object) -> str:
+        if _is_missing(value):
+            raise self.fault(row, _MISSING)
+        if isinstance(value, date):
+            return date(value.year, value.month, value.day).isoformat()
+        if isinstance(value, str):
+            return str(value)
+        if isinstance(value, Integral) and not isinstance(value, bool):
+            return str(int(value))
+        if isinstance(value, float | np.floating) and float(value).is_integer():
+            return str(int(value))
+        raise self.fault(row, "the value is neither text, whole number nor date; convert the column to one of them")
+
+
+def _is_missing(value: object) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in _MISSING_TYPES

@@ -1,0 +1,149 @@
+"""The exact K nearest candidates of every query: plan, search, put in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.errors import DeviceError, InputError, SettingError
+from fedsim.linkage.choices import metric_named
+from fedsim.linkage.metric import GPU, Backend, Metric
+from fedsim.linkage.search.distinct import Records, count, distinct, part
+from fedsim.linkage.search.run import Progress, run
+from fedsim.types import Floats, Integers
+
+AUTO = "auto"
+GPU_PAYS_FROM = 10**10  # pairs; below, starting the device costs more than the search
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which search was chosen, and why."""
+
+    backend: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.backend}: {self.reason}"
+
+
+def plan(
+    queries: Any, candidates: Any, *, metric: str | Metric, k: int, backend: str = AUTO, device: str = AUTO
+) -> Plan:
+    """What :func:`topk` would choose for these tables, and why.
+
+    >>> import numpy as np
+    >>> print(plan(np.eye(3), np.eye(3), metric="euclidean", k=1))
+    tree: k-d tree, best up to 16 dimensions (here 3)
+    """
+    chosen = metric_named(metric)
+    sides = chosen.prepare(queries, "primary"), chosen.prepare(candidates, "secondary")
+    options = Options(backend, device)
+    _check_sizes(*sides, k, options)
+    found = _choose(chosen, *sides, k, options)
+    return Plan(found.name, found.reason)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to search; nothing here changes the result."""
+
+    backend: str = AUTO
+    device: str = AUTO
+    threads: int | None = None
+    progress: Progress | None = None
+
+
+def topk(  # noqa: PLR0913
+    queries: Any,
+    candidates: Any,
+    *,
+    metric: str | Metric,
+    k: int,
+    backend: str = AUTO,
+    device: str = AUTO,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[Integers, NDArray[Any]]:
+    """Partner rows and distances, both (queries, k), nearest first, ties by lower candidate row.
+
+    Distances are int64 where the metric counts (Hamming, Levenshtein) and float64 elsewhere.
+
+    >>> import numpy as np
+    >>> partner, distance = topk(["cat"], ["dog", "cart", "cat"], metric="levenshtein", k=2)
+    >>> partner.tolist(), distance.tolist()
+    ([[2, 1]], [[0, 1]])
+    """
+    chosen = metric_named(metric)
+    sides = chosen.prepare(queries, "primary"), chosen.prepare(candidates, "secondary")
+    partner, distance, _ = search_prepared(chosen, *sides, k=k, options=Options(backend, device, threads, progress))
+    return partner, distance.astype(np.int64) if chosen.whole else distance
+
+
+def search_prepared(
+    metric: Metric, queries: Records, candidates: Records, *, k: int, options: Options
+) -> tuple[Integers, Floats, Plan]:
+    """Partners, distances and the plan, for records that the metric has prepared; equal queries are searched once."""
+    _check_sizes(queries, candidates, k, options)
+    first, kind = distinct(queries)
+    if len(first) == len(kind):
+        chosen = _choose(metric, queries, candidates, k, options)
+        found = run(chosen.start(), len(kind), k, options.threads, options.progress)
+        return *found, Plan(chosen.name, chosen.reason)
+    chosen = _choose(metric, part(queries, first), candidates, k, options)
+    partner, distance = run(chosen.start(), len(first), k, options.threads, options.progress)
+    return partner[kind], distance[kind], Plan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
+
+
+def check_k(k: int, n_candidates: int) -> None:
+    """Too few candidates is an error with a way out, never padding."""
+    if not 1 <= k <= n_candidates:
+        raise SettingError(
+            f"k={k} partners asked for, but the secondary table has {n_candidates} records; "
+            f"choose k between 1 and {n_candidates}"
+        )
+
+
+def _check_sizes(queries: Records, candidates: Records, k: int, options: Options) -> None:
+    check_k(k, count(candidates))
+    if options.threads is not None and options.threads < 1:
+        raise SettingError(f"threads={options.threads}; at least one is needed")
+    for left, right in zip(_columns(queries), _columns(candidates), strict=True):
+        if isinstance(left, np.ndarray) and left.shape[1:] != right.shape[1:]:
+            raise InputError(
+                f"the primary table's identifiers are {left.shape[1]} wide, the secondary's {right.shape[1]}; both "
+                "sides need the same columns, or filters of the same size"
+            )
+
+
+def _columns(records: Records) -> tuple[Any, ...]:
+    return records if isinstance(records, tuple) else (records,)
+
+
+def _choose(metric: Metric, queries: Records, candidates: Records, k: int, options: Options) -> Backend:
+    """The backend asked for, or the metric's first; a GPU where there is one and the work is worth it."""
+    offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
+    if options.device not in (AUTO, "cpu", "cuda"):
+        raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda")
+    if options.backend != AUTO and options.backend not in offered:
+        raise SettingError(
+            f"backend '{options.backend}' cannot search by {metric.name}; choose {', '.join(['auto', *offered])}"
+        )
+    if options.backend != AUTO:
+        return offered[options.backend]
+    if options.device == "cuda" and GPU not in offered:
+        raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto")
+    worth_it = count(queries) * count(candidates) >= GPU_PAYS_FROM
+    if options.device == "cuda" or (options.device == AUTO and GPU in offered and worth_it and gpu_available()):
+        return offered[GPU]
+    return next(iter(offered.values()))
+
+
+def gpu_available() -> bool:
+    """True if torch sees a CUDA device; importing torch takes seconds, so only very large searches ask."""
+    from fedsim.linkage.search import gpu  # noqa: PLC0415
+
+    return gpu.available()

@@ -1,0 +1,46 @@
+"""Equal records are searched once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fedsim.types import Integers
+
+Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
+
+
+def distinct(records: Records) -> tuple[Integers, Integers]:
+    """Row of the first record of every kind, and every record's kind.
+
+    >>> first, kind = distinct(["b", "a", "b"])
+    >>> first.tolist(), kind.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    if isinstance(records, list):
+        kinds: dict[str, int] = {}
+        kind = np.fromiter((kinds.setdefault(text, len(kinds)) for text in records), np.int64, len(records))
+        return np.unique(kind, return_index=True)[1], kind
+    if isinstance(records, tuple):
+        records = np.column_stack([distinct(column)[1] for column in records])
+    table = np.ascontiguousarray(records)
+    if table.dtype.kind == "f":
+        table = table + 0.0  # -0.0 and 0.0 are the same place
+    whole_rows = table.view(np.dtype((np.void, table.dtype.itemsize * table.shape[1]))).ravel()
+    _, first, kind = np.unique(whole_rows, return_index=True, return_inverse=True)
+    return first, kind
+
+
+def part(records: Records, rows: slice | Integers) -> Records:
+    """Some of the records, in the same form."""
+    if isinstance(records, list):
+        return records[rows] if isinstance(rows, slice) else [records[row] for row in rows]
+    if isinstance(records, tuple):
+        return tuple(part(column, rows) for column in records)
+    return records[rows]
+
+
+def count(records: Records) -> int:
+    """Number of records."""
+    return len(records[0]) if isinstance(records, tuple) else len(records)

@@ -1,0 +1,174 @@
+"""The same exact search on a GPU: torch computes rough distances, survivors are computed again and ranked.
+
+Hamming distances come from a matrix product of the bits, ``|a| + |b| - 2ab``, exact in float32 below 2**24 bits.
+Euclidean distances are computed in float32 from centred coordinates; whatever the rounding could hide is computed again
+in float64, one dimension after the other as on the CPU, so the results are the same to the last bit.
+
+Letters: T queries of a tile, C candidates of a chunk, d dimensions or bits.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsim.errors import DeviceError
+from fedsim.linkage.search.tiles import tiles_of
+from fedsim.types import Floats, Integers
+
+QUERIES_PER_TILE = 4096
+FIRST_CHUNK = 2048  # small: of the first chunk everything survives
+LARGEST_CHUNK = 65_536
+
+
+def available() -> bool:
+    """True if torch sees a CUDA device."""
+    return torch.cuda.is_available()
+
+
+def _cuda() -> torch.device:
+    if not available():
+        raise DeviceError("no CUDA device is visible to torch; choose device cpu or auto")
+    return torch.device("cuda")
+
+
+class Rough(Protocol):
+    """Distances that are cheap and never hide a near candidate, and the exact ones for chosen pairs."""
+
+    def block(self, tile: Tensor, first: int, last: int) -> Tensor: ...
+
+    def limit(self, worst: Tensor) -> Tensor: ...
+
+    def exact(self, queries: Tensor, candidates: Tensor) -> Tensor: ...
+
+
+class DeviceSearch:
+    """Search of all candidates, chunk by chunk, in the memory of one device."""
+
+    def __init__(self, rough: Rough, n_queries: int, n_candidates: int, device: torch.device) -> None:
+        self.rough, self.n_queries, self.n_candidates, self.device = rough, n_queries, n_candidates, device
+        self.lock = Lock()  # tiles take turns: the device is already busy with one
+
+    def tiles(self) -> list[Integers]:
+        return tiles_of(self.n_queries, QUERIES_PER_TILE)
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        with self.lock, torch.inference_mode():
+            partner, distance = self._best(torch.from_numpy(tile).to(self.device), k)
+            return partner.cpu().numpy(), distance.cpu().numpy()
+
+    def _best(self, tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        partner = torch.zeros((len(tile), 0), dtype=torch.int64, device=self.device)
+        distance = torch.zeros((len(tile), 0), dtype=torch.float64, device=self.device)
+        first, size = 0, max(FIRST_CHUNK, k)
+        while first < self.n_candidates:
+            last = min(first + size, self.n_candidates)
+            rough = self.rough.block(tile, first, last)  # (T, C)
+            if partner.shape[1] == k:
+                near = rough <= self.rough.limit(distance[:, -1])[:, None]
+            else:
+                near = torch.ones_like(rough, dtype=torch.bool)
+            query, place = near.nonzero(as_tuple=True)  # ordered by query, then by candidate
+            exact = self.rough.exact(tile[query], place + first)
+            partner, distance = _merge(partner, distance, query, place + first, exact, k)
+            first, size = last, min(2 * size, LARGEST_CHUNK)
+        return partner, distance
+
+
+def _merge(
+    partner: Tensor, distance: Tensor, query: Tensor, candidate: Tensor, exact: Tensor, k: int
+) -> tuple[Tensor, Tensor]:
+    """The K best of the lists so far and new candidates with higher rows; stable sorts keep the tie rule."""
+    old = torch.arange(len(partner), device=partner.device).repeat_interleave(partner.shape[1])
+    owners = torch.cat([old, query])
+    rows, values = torch.cat([partner.flatten(), candidate]), torch.cat([distance.flatten(), exact])
+    by_value = values.sort(stable=True).indices
+    order = by_value[owners[by_value].sort(stable=True).indices]
+    counts = torch.bincount(owners, minlength=len(partner))
+    kept = min(k, int(counts.min()))
+    starts = counts.cumsum(0) - counts
+    chosen = order[starts[:, None] + torch.arange(kept, device=partner.device)]  # (T, K)
+    return rows[chosen], values[chosen]
+
+
+class HammingBits:
+    """Bits as float32 matrices; rough distances are exact already."""
+
+    def __init__(self, queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device) -> None:
+        self.queries, self.candidates = _bits(queries, device), _bits(candidates, device)
+        self.query_ones, self.candidate_ones = self.queries.float().sum(1), self.candidates.float().sum(1)
+
+    def block(self, tile: Tensor, first: int, last: int) -> Tensor:
+        common = self.queries[tile].float() @ self.candidates[first:last].float().T  # (T, C)
+        either = self.query_ones[tile][:, None] + self.candidate_ones[first:last]
+        return either.sub(common, alpha=2)
+
+    def limit(self, worst: Tensor) -> Tensor:
+        return worst.float() - 1  # later rows lose ties
+
+    def exact(self, queries: Tensor, candidates: Tensor) -> Tensor:
+        parts = [
+            (self.queries[queries[at]] != self.candidates[candidates[at]]).sum(1)
+            for at in _pieces(len(queries), 2**28 // self.queries.shape[1])
+        ]
+        return torch.cat(parts).double()
+
+
+class EuclideanPoints:
+    """Coordinates twice: centred and scaled in float32 to sift, as they came in float64 to decide."""
+
+    def __init__(self, queries: Floats, candidates: Floats, device: torch.device) -> None:
+        self.queries, self.candidates = torch.from_numpy(queries).to(device), torch.from_numpy(candidates).to(device)
+        centre = self.candidates.mean(0)
+        reach = max(float((self.candidates - centre).abs().max()), float((self.queries - centre).abs().max()))
+        self.scale = 2.0 ** np.ceil(np.log2(reach)) if reach > 0 else 1.0
+        self.near_queries = ((self.queries - centre) / self.scale).float()
+        self.near_candidates = ((self.candidates - centre) / self.scale).float()
+        # each coordinate is off by at most 2**-24 of one, each operation by 2**-24 of its result; doubled for safety
+        self.absolute = 2.0**-22 * np.sqrt(queries.shape[1])
+        self.relative = (queries.shape[1] + 4) * 2.0**-23
+
+    def block(self, tile: Tensor, first: int, last: int) -> Tensor:
+        total = torch.zeros((len(tile), last - first), dtype=torch.float32, device=tile.device)
+        for axis in range(self.near_queries.shape[1]):
+            step = self.near_queries[tile, axis][:, None] - self.near_candidates[first:last, axis]
+            total += step.square_()
+        return total
+
+    def limit(self, worst: Tensor) -> Tensor:
+        reach = worst.mul((1 + self.relative) / self.scale).add(self.absolute)
+        return reach.square().mul(1 + 1e-6).float()
+
+    def exact(self, queries: Tensor, candidates: Tensor) -> Tensor:
+        total = torch.zeros(len(queries), dtype=torch.float64, device=queries.device)
+        for axis in range(self.queries.shape[1]):
+            step = self.queries[queries, axis] - self.candidates[candidates, axis]
+            total += step * step
+        return total.sqrt()
+
+
+def hamming_search(
+    queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device | None = None
+) -> DeviceSearch:
+    """Filters of 64-bit words, searched on the device (default: CUDA)."""
+    device = device or _cuda()
+    return DeviceSearch(HammingBits(queries, candidates, device), len(queries), len(candidates), device)
+
+
+def euclidean_search(queries: Floats, candidates: Floats, device: torch.device | None = None) -> DeviceSearch:
+    """Points of any dimension, searched on the device (default: CUDA)."""
+    device = device or _cuda()
+    return DeviceSearch(EuclideanPoints(queries, candidates, device), len(queries), len(candidates), device)
+
+
+def _bits(words: NDArray[np.uint64], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1)).to(device)
+
+
+def _pieces(length: int, size: int) -> list[slice]:
+    return [slice(first, first + max(1, size)) for first in range(0, max(length, 1), max(1, size))]

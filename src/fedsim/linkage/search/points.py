@@ -1,0 +1,168 @@
+"""Exact K nearest points with a k-d tree, for few dimensions.
+
+scipy's tree is fast but leaves the order of ties, and the choice among them at the boundary, to chance. Here equal
+points become one node, one neighbour more than needed is fetched, distances are computed anew by the metric's own
+formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up to
+the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
+
+Letters: T queries of a tile, U distinct points, d dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from scipy.spatial import cKDTree
+
+from fedsim.linkage.search.distinct import distinct
+from fedsim.linkage.search.tiles import in_tiles
+from fedsim.types import Floats, Integers
+
+EARTH_RADIUS = 6_371_008.8  # metres, IUGG mean radius
+QUERIES_PER_TILE = 2048
+CLEARLY_BEYOND = 1e-9  # relative; far above the rounding of either distance, far below any real gap
+
+Exact = Callable[[Floats, Floats, Integers], Floats]
+
+
+@njit(nogil=True, cache=True)
+def euclidean(queries: Floats, points: Floats, found: Integers) -> Floats:
+    """Distances from every query to its own list of points, summed over the dimensions in order."""
+    distances = np.empty(found.shape)
+    for query in range(found.shape[0]):
+        for place in range(found.shape[1]):
+            total = 0.0
+            for axis in range(queries.shape[1]):
+                step = queries[query, axis] - points[found[query, place], axis]
+                total += step * step
+            distances[query, place] = np.sqrt(total)
+    return distances
+
+
+@njit(nogil=True, cache=True)
+def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
+    """Haversine distances in metres; queries and points are (latitude, longitude) in radians."""
+    distances = np.empty(found.shape)
+    for query in range(found.shape[0]):
+        latitude, longitude = queries[query, 0], queries[query, 1]
+        for place in range(found.shape[1]):
+            other = found[query, place]
+            up = np.sin((points[other, 0] - latitude) / 2)
+            across = np.sin((points[other, 1] - longitude) / 2)
+            square = up * up + np.cos(latitude) * np.cos(points[other, 0]) * across * across
+            distances[query, place] = 2 * EARTH_RADIUS * np.arcsin(min(1.0, np.sqrt(square)))
+    return distances
+
+
+def on_sphere(radians: Floats) -> Floats:
+    """Latitude and longitude as points of the unit sphere, where the chord grows with the great-circle distance."""
+    latitude, longitude = radians[:, 0], radians[:, 1]
+    flat = np.cos(latitude)
+    return np.column_stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)])
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Distinct candidate points and the rows that stand at each, ascending."""
+
+    points: Floats  # (U, d)
+    begins: Integers  # (U + 1,)
+    rows: Integers
+
+    @classmethod
+    def of(cls, candidates: Floats) -> Nodes:
+        first, node_of = distinct(candidates)
+        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
+        return cls(np.ascontiguousarray(candidates[first]), begins, np.argsort(node_of, kind="stable"))
+
+
+class TreeSearch:
+    """Search by k-d tree in ``place(points)``, where distances grow with the metric's own up to an error ``blur``."""
+
+    def __init__(
+        self, queries: Floats, candidates: Floats, *, exact: Exact, place: Callable[[Floats], Floats], blur: float
+    ) -> None:
+        self.nodes, self.exact, self.queries, self.blur = Nodes.of(candidates), exact, queries, blur
+        self.places = place(queries)
+        self.tree = cKDTree(place(self.nodes.points))
+
+    def tiles(self) -> list[Integers]:
+        """Neighbouring queries together: a tile then walks the same branches of the tree, twice as fast."""
+        order = np.lexsort(self.places.T[:2])
+        return in_tiles(order, QUERIES_PER_TILE)
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        wanted = min(k + 1, self.tree.n)
+        reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
+        exact = self.exact(self.queries[tile], self.nodes.points, found)
+        partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
+        farthest = _rank(exact, found, self.nodes.begins, self.nodes.rows, partner, distance)
+        if wanted < self.tree.n:
+            needed = reach[np.arange(len(tile)), farthest] * (1 + CLEARLY_BEYOND) + self.blur
+            for place in np.flatnonzero(reach[:, -1] <= needed):
+                self._rank_ball(tile[place], needed[place], partner[place], distance[place])
+        return partner, distance
+
+    def _rank_ball(self, query: int, radius: float, partner: Integers, distance: Floats) -> None:
+        """Answer one query from every node up to its K-th distance and a little beyond."""
+        ball = self.tree.query_ball_point(self.places[query], radius * (1 + CLEARLY_BEYOND))
+        found = np.array(ball, np.int64)[None, :]
+        exact = self.exact(self.queries[query : query + 1], self.nodes.points, found)
+        _rank(exact, found, self.nodes.begins, self.nodes.rows, partner[None, :], distance[None, :])
+
+
+@njit(nogil=True, cache=True)
+def _rank(
+    exact: Floats, found: Integers, begins: Integers, rows: Integers, partner: Integers, distance: Floats
+) -> Integers:
+    """Write every query's K best rows by (distance, row); say which of its nodes was the farthest one needed."""
+    k = partner.shape[1]
+    farthest = np.zeros(len(exact), np.int64)
+    for query in range(len(exact)):
+        order = _insertion_order(exact[query])
+        filled, place = 0, 0
+        while filled < k:
+            end = place
+            while end < len(order) and exact[query, order[end]] == exact[query, order[place]]:
+                farthest[query] = max(farthest[query], order[end])
+                end += 1
+            tied = _rows_at(found[query], order[place:end], begins, rows)
+            taken = min(len(tied), k - filled)
+            partner[query, filled : filled + taken] = tied[:taken]
+            distance[query, filled : filled + taken] = exact[query, order[place]]
+            filled, place = filled + taken, end
+    return farthest
+
+
+@njit(nogil=True, cache=True)
+def _insertion_order(values: Floats) -> Integers:
+    """Stable ascending order of values that are all but sorted already."""
+    order = np.arange(len(values))
+    for place in range(1, len(values)):
+        moving, hole = order[place], place
+        while hole > 0 and values[order[hole - 1]] > values[moving]:
+            order[hole] = order[hole - 1]
+            hole -= 1
+        order[hole] = moving
+    return order
+
+
+@njit(nogil=True, cache=True)
+def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers) -> Integers:
+    """Rows of all records at these nodes, ascending."""
+    if len(places) == 1:
+        node = found[places[0]]
+        return rows[begins[node] : begins[node + 1]]
+    total = 0
+    for place in places:
+        total += begins[found[place] + 1] - begins[found[place]]
+    tied, filled = np.empty(total, np.int64), 0
+    for place in places:
+        here = rows[begins[found[place]] : begins[found[place] + 1]]
+        tied[filled : filled + len(here)] = here
+        filled += len(here)
+    tied.sort()
+    return tied

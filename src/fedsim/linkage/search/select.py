@@ -1,0 +1,171 @@
+"""Keep the K smallest of a stream of candidates, for every lane of a group, by counting.
+
+Distances of the integer metrics are fractions ``numerator / denominator`` (Hamming and Levenshtein: denominator 1;
+normalised Levenshtein: the longer length; Dice: the ones of both filters). A candidate becomes one 64-bit key,
+``floor(numerator * 2**shift / denominator)`` above its row number: keys sort exactly as (distance, row) as long as
+``2**shift`` exceeds the square of every denominator, since two different fractions are at least that far apart.
+
+Every lane counts its kept values in bins and knows ``cut``, the lowest bin up to which it has K candidates. Nothing
+above the cut can be among the K best, so ``limit[size, lane]``, the largest numerator still of interest for a candidate
+of that size, is all a kernel has to compare with. Nothing is sorted until the end.
+
+Letters: L lanes, S distinct sizes of candidates (1 where the denominator is 1), C capacity of a buffer, H bins.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedsim.errors import InputError
+from fedsim.types import Floats, Integers
+
+MOST_BINS = 2048
+
+
+class KeyLayout(NamedTuple):
+    """How a fraction and a row number share 63 bits, how values fall into bins, how many partners are wanted."""
+
+    k: int
+    shift: int
+    row_bits: int
+    bin_shift: int
+    n_bins: int
+    first_wins: int  # 1: rows come in ascending order and a bin is one value, so a tie with the cut has lost
+
+
+class Buffers(NamedTuple):
+    """What one group of lanes has found so far."""
+
+    keys: Integers  # (L, C)
+    counters: Integers  # (L, 3): FILLED, CUT, BELOW
+    histogram: NDArray[np.int32]  # (L, H)
+    denominator: Integers  # (S, L)
+    limit: NDArray[Any]  # (S, L), signed, as wide as a lane
+
+
+FILLED, CUT, BELOW = 0, 1, 2  # entries of the buffer, lowest bin that completes K, how many lie up to it
+
+
+def key_layout(
+    k: int, *, largest_numerator: int, largest_denominator: int, n_candidates: int, ascending: bool = False
+) -> KeyLayout:
+    """The layout for these sizes; fails where 63 bits cannot keep two different fractions apart.
+
+    >>> key_layout(5, largest_numerator=30, largest_denominator=30, n_candidates=1000)
+    KeyLayout(k=5, shift=10, row_bits=10, bin_shift=0, n_bins=1025, first_wins=0)
+    """
+    row_bits = max(1, (n_candidates - 1).bit_length())
+    shift = 2 * largest_denominator.bit_length() if largest_denominator > 1 else 0
+    largest_value = 1 << shift if shift else largest_numerator
+    if largest_value.bit_length() + max(row_bits, largest_denominator.bit_length()) > 62:
+        raise InputError(
+            f"identifiers of size {max(largest_numerator, largest_denominator)} among {n_candidates} candidates need "
+            "more than 63 bits to be ranked exactly; shorten the identifiers or link the candidates in parts"
+        )
+    bin_shift = max(0, largest_value.bit_length() - MOST_BINS.bit_length() + 1)
+    n_bins = (largest_value >> bin_shift) + 1
+    return KeyLayout(k, shift, row_bits, bin_shift, n_bins, int(ascending and bin_shift == 0))
+
+
+def new_buffers(layout: KeyLayout, denominator: Integers, used_lanes: int, bits: int) -> Buffers:
+    """Empty buffers; lanes beyond ``used_lanes`` hold no query and accept nothing."""
+    lanes = denominator.shape[1]
+    limit = np.full(denominator.shape, np.iinfo(f"i{bits // 8}").max, dtype=f"i{bits // 8}")
+    limit[:, used_lanes:] = -1
+    counters = np.zeros((lanes, 3), np.int64)
+    counters[:, CUT] = layout.n_bins - 1
+    keys = np.empty((lanes, 8 * layout.k + 64), np.int64)
+    return Buffers(keys, counters, np.zeros((lanes, layout.n_bins), np.int32), denominator, limit)
+
+
+# The functions below take arrays one by one: numba counts references whenever a tuple of arrays is passed on, which
+# costs more than the work itself.
+
+
+@njit(nogil=True, cache=True)
+def offer_lanes(  # noqa: PLR0913, PLR0917
+    keys: Integers,
+    counters: Integers,
+    histogram: NDArray[np.int32],
+    denominator: Integers,
+    limit: NDArray[Any],
+    layout: KeyLayout,
+    distance: NDArray[Any],
+    size: int,
+    row: int,
+) -> None:
+    """Put a candidate into the buffer of every lane whose limit it keeps."""
+    for lane in range(len(keys)):
+        if distance[lane] > limit[size, lane]:
+            continue
+        value = np.int64(distance[lane])
+        if layout.shift:
+            value = (value << layout.shift) // denominator[size, lane]
+        if value >> layout.bin_shift > counters[lane, CUT]:
+            continue
+        if counters[lane, FILLED] == keys.shape[1]:
+            _make_room(keys, counters, histogram, layout, lane)
+        keys[lane, counters[lane, FILLED]] = (value << layout.row_bits) | row
+        counters[lane, FILLED] += 1
+        if _count(counters, histogram, layout, lane, value >> layout.bin_shift):
+            _lower_limit(counters, denominator, limit, layout, lane)
+
+
+@njit(nogil=True, cache=True)
+def _count(counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int, place: int) -> bool:
+    """Count one more value; true if the lane now has a lower cut, or its first."""
+    histogram[lane, place] += 1
+    below, cut = counters[lane, BELOW] + 1, counters[lane, CUT]
+    complete = below == layout.k
+    while below - histogram[lane, cut] >= layout.k:
+        below -= histogram[lane, cut]
+        cut -= 1
+    lower = complete or cut < counters[lane, CUT]
+    counters[lane, BELOW], counters[lane, CUT] = below, cut
+    return bool(lower)
+
+
+@njit(nogil=True, cache=True)
+def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any], layout: KeyLayout, lane: int) -> None:
+    """Set the lane's limits to the cut; with many sizes only once it pays for rewriting them all."""
+    end = (counters[lane, CUT] + 1 - layout.first_wins) << layout.bin_shift
+    lowest = (end * denominator[0, lane] - 1) >> layout.shift
+    if limit.shape[0] > 1 and limit[0, lane] - lowest <= limit[0, lane] >> 4:
+        return
+    for size in range(limit.shape[0]):
+        limit[size, lane] = (end * denominator[size, lane] - 1) >> layout.shift
+
+
+@njit(nogil=True, cache=True)
+def _make_room(keys: Integers, counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int) -> None:
+    """Drop what lies above the cut; if ties at the cut still crowd the buffer, drop those that have lost."""
+    kept = 0
+    for place in range(counters[lane, FILLED]):
+        if keys[lane, place] >> (layout.row_bits + layout.bin_shift) <= counters[lane, CUT]:
+            keys[lane, kept] = keys[lane, place]
+            kept += 1
+    if 2 * kept > keys.shape[1]:
+        keys[lane, :kept].sort()
+        kept = layout.k
+        histogram[lane, counters[lane, CUT]] -= counters[lane, BELOW] - kept
+        counters[lane, BELOW] = kept
+    counters[lane, FILLED] = kept
+
+
+@njit(nogil=True, cache=True)
+def write_best(buffers: Buffers, layout: KeyLayout, size_of: Integers, partner: Integers, distance: Floats) -> None:
+    """Write the K best of the first lanes, in order; the numerator is recovered exactly from the key."""
+    for lane in range(len(partner)):
+        _make_room(buffers.keys, buffers.counters, buffers.histogram, layout, lane)
+        best = np.sort(buffers.keys[lane, : buffers.counters[lane, FILLED]])
+        for rank in range(layout.k):
+            row = best[rank] & ((np.int64(1) << layout.row_bits) - 1)
+            below = buffers.denominator[size_of[row], lane]
+            scaled = (best[rank] >> layout.row_bits) * below
+            above = (scaled + (np.int64(1) << layout.shift) - 1) >> layout.shift
+            partner[lane, rank] = row
+            distance[lane, rank] = above / below

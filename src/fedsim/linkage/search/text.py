@@ -1,0 +1,337 @@
+"""Exact K nearest strings by edit distance.
+
+Myers' bit-parallel algorithm (1999) keeps one column of the edit matrix as two bit vectors, the positive and the
+negative steps down the column. Here every lane of a vector holds the column of another query. Candidates are visited in
+lexicographic order, and the columns after every character are kept, so a candidate starts where it departs from the one
+before it: real titles share about half of their characters with their neighbour. Queries longer than 64 characters take
+several words per lane, with the horizontal step carried from word to word.
+
+Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D depth kept for reuse.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from fedsim.linkage.search.lanes import I64, ONE64, ZERO64, Array, Lanes, lanes_of
+from fedsim.linkage.search.select import Buffers, KeyLayout, offer_lanes
+from fedsim.linkage.search.tiles import in_tiles
+from fedsim.types import Floats, Integers
+
+DEPTH_KEPT = 1024  # columns kept for reuse; longer candidates go on without keeping more
+
+
+class Texts(NamedTuple):
+    """Strings as one array of character numbers and the places where each begins."""
+
+    chars: NDArray[np.uint32]
+    starts: Integers
+
+    @property
+    def lengths(self) -> Integers:
+        return np.diff(self.starts)
+
+
+def texts_of(strings: list[str]) -> Texts:
+    """Any Unicode strings, one number per code point.
+
+    >>> texts_of(["né", ""]).lengths.tolist()
+    [2, 0]
+    """
+    chars = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    return Texts(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+
+
+class Sorted(NamedTuple):
+    """Candidates in lexicographic order with the length of the prefix each shares with the one before."""
+
+    chars: NDArray[np.uint32]  # numbers in the candidates' own alphabet
+    starts: Integers
+    shared: Integers
+    rows: Integers
+    size_of: Integers  # by place in this order: index into the distinct sizes
+
+
+class Group(NamedTuple):
+    """Queries that share the lanes of one vector."""
+
+    equal: NDArray[Any]  # (A, W, L): which characters of the query are this one
+    last: NDArray[Any]  # (W, L): ones where the lane has characters
+    state: NDArray[Any]  # (D + 1, W, 2, L)
+    distance: NDArray[Any]  # (L,)
+
+
+@intrinsic
+def advance(typing_context: Any, group: Any, chars: Any, begin: Any, start: Any, stop: Any) -> Any:
+    """Carry all lanes from column ``start`` to column ``stop`` of the candidate that begins at ``begin``."""
+    signature = types.void(group, chars, types.int64, types.int64, types.int64)
+    bits = group.types[0].dtype.bitwidth
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        columns = _Columns(context, builder, signature.args[0], arguments[0])
+        text = Array(context, builder, signature.args[1], arguments[1])
+        walk = _Walk(Lanes(context, builder, bits), columns, text, *arguments[2:])
+        with builder.if_else(builder.icmp_signed("==", columns.words, ONE64)) as (single, several):
+            with single:
+                walk.one_word()
+            with several:
+                walk.many_words()
+        return context.get_dummy_value()
+
+    return signature, generate
+
+
+class _Columns:
+    """A group's arrays and the offsets of its kept columns."""
+
+    def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
+        arrays = [
+            Array(context, builder, part, builder.extract_value(value, place)) for place, part in enumerate(kind.types)
+        ]
+        self.equal, self.last, self.state, self.distance = arrays
+        self.builder, self.words = builder, self.last.length
+        self.width = ir.Constant(I64, lanes_of(kind.types[0].dtype.bitwidth))
+
+    def plus_at(self, depth: Any, word: Any = ZERO64) -> Any:
+        """Where the positive steps are kept; the negative ones follow. The last row serves all that lie deeper."""
+        cap = ir.Constant(I64, DEPTH_KEPT)
+        row = self.builder.select(self.builder.icmp_signed("<", depth, cap), depth, cap)
+        place = self.builder.add(self.builder.mul(row, self.words), word)
+        return self.builder.mul(place, self.builder.add(self.width, self.width))
+
+    def minus_at(self, depth: Any, word: Any = ZERO64) -> Any:
+        return self.builder.add(self.plus_at(depth, word), self.width)
+
+    def equal_at(self, char: Any, word: Any = ZERO64) -> Any:
+        return self.builder.mul(self.builder.add(self.builder.mul(char, self.words), word), self.width)
+
+
+class _Walk:
+    """The loop over a candidate's characters, for lanes of one word (kept in registers) or of several."""
+
+    def __init__(self, lanes: Lanes, columns: _Columns, text: Array, begin: Any, start: Any, stop: Any) -> None:
+        self.lanes, self.columns, self.text = lanes, columns, text
+        self.begin, self.start, self.stop = begin, start, stop
+
+    def one_word(self) -> None:
+        lanes, columns, builder = self.lanes, self.columns, self.lanes.builder
+        plus = lanes.variable(lanes.load(columns.state, columns.plus_at(self.start)))
+        minus = lanes.variable(lanes.load(columns.state, columns.minus_at(self.start)))
+        edge = (lanes.constant(1), lanes.constant(0))
+        with cgutils.for_range_slice(builder, self.start, self.stop, ONE64, I64) as (column, _):
+            char = self.text.scalar(builder.add(self.begin, column))
+            hit = lanes.load(columns.equal, columns.equal_at(char))
+            new_plus, new_minus, _, _ = _myers_step(lanes, builder.load(plus), builder.load(minus), hit, edge)
+            builder.store(new_plus, plus)
+            builder.store(new_minus, minus)
+            self._keep(builder.add(column, ONE64), ZERO64, new_plus, new_minus)
+
+    def many_words(self) -> None:
+        lanes, columns, builder = self.lanes, self.columns, self.lanes.builder
+        rise, fall = lanes.variable(lanes.constant(1)), lanes.variable(lanes.constant(0))
+        with cgutils.for_range_slice(builder, self.start, self.stop, ONE64, I64) as (column, _):
+            char = self.text.scalar(builder.add(self.begin, column))
+            builder.store(lanes.constant(1), rise)
+            builder.store(lanes.constant(0), fall)
+            with cgutils.for_range_slice(builder, ZERO64, columns.words, ONE64, I64) as (word, _):
+                plus = lanes.load(columns.state, columns.plus_at(column, word))
+                minus = lanes.load(columns.state, columns.minus_at(column, word))
+                hit = lanes.load(columns.equal, columns.equal_at(char, word))
+                edge = (builder.load(rise), builder.load(fall))
+                new_plus, new_minus, rise_out, fall_out = _myers_step(lanes, plus, minus, hit, edge)
+                builder.store(rise_out, rise)
+                builder.store(fall_out, fall)
+                self._keep(builder.add(column, ONE64), word, new_plus, new_minus)
+
+    def _keep(self, depth: Any, word: Any, plus: Any, minus: Any) -> None:
+        self.lanes.store(plus, self.columns.state, self.columns.plus_at(depth, word))
+        self.lanes.store(minus, self.columns.state, self.columns.minus_at(depth, word))
+
+
+def _myers_step(lanes: Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
+    """One character of the candidate: new vertical steps and the horizontal step out of this word (Hyyrö's form)."""
+    builder, one, top = lanes.builder, lanes.constant(1), lanes.constant(lanes.bits - 1)
+    rise_in, fall_in = carry
+    hit_or_minus = builder.or_(hit, minus)
+    seed = builder.or_(hit, fall_in)
+    diagonal = builder.or_(builder.xor(builder.add(builder.and_(seed, plus), plus), plus), builder.or_(seed, minus))
+    rise = builder.or_(minus, lanes.complement(builder.or_(diagonal, plus)))
+    fall = builder.and_(plus, diagonal)
+    rise_out, fall_out = builder.lshr(rise, top), builder.lshr(fall, top)
+    rise = builder.or_(builder.shl(rise, one), rise_in)
+    fall = builder.or_(builder.shl(fall, one), fall_in)
+    new_plus = builder.or_(fall, lanes.complement(builder.or_(hit_or_minus, rise)))
+    return new_plus, builder.and_(rise, hit_or_minus), rise_out, fall_out
+
+
+@intrinsic
+def within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -> Any:
+    """Distances of all lanes after ``depth`` columns; true if any keeps its limit.
+
+    The corner of the edit matrix is the depth plus all positive minus all negative steps down the last column.
+    """
+    signature = types.boolean(group, types.int64, limit, types.int64)
+    bits = limit.dtype.bitwidth
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        columns = _Columns(context, builder, signature.args[0], arguments[0])
+        limits = Array(context, builder, signature.args[2], arguments[2])
+        lanes = Lanes(context, builder, bits)
+        total = lanes.variable(lanes.spread(arguments[1]))
+        with cgutils.for_range_slice(builder, ZERO64, columns.words, ONE64, I64) as (word, _):
+            used = lanes.load(columns.last, builder.mul(word, columns.width))
+            plus = lanes.load(columns.state, columns.plus_at(arguments[1], word))
+            minus = lanes.load(columns.state, columns.minus_at(arguments[1], word))
+            down = lanes.call("ctpop", builder.and_(plus, used))
+            up = lanes.call("ctpop", builder.and_(minus, used))
+            builder.store(builder.sub(builder.add(builder.load(total), down), up), total)
+        corner = builder.load(total)
+        lanes.store(corner, columns.distance, ZERO64)
+        return lanes.any_within(corner, lanes.load(limits, builder.mul(arguments[3], columns.width)))
+
+    return signature, generate
+
+
+@njit(nogil=True, cache=True)
+def _scan(candidates: Sorted, group: Group, buffers: Buffers, layout: KeyLayout) -> None:
+    chars, starts, shared, rows, size_of = candidates
+    keys, counters, histogram, denominator, limit = buffers
+    distance = group.distance
+    for place in range(len(rows)):
+        begin = starts[place]
+        depth = starts[place + 1] - begin
+        advance(group, chars, begin, shared[place], depth)
+        size = size_of[place]
+        if within(group, depth, limit, size):
+            offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size, rows[place])
+
+
+@njit(nogil=True, cache=True)
+def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group: Group) -> None:
+    """Set the match tables of the lanes; characters outside the candidates' alphabet match nothing."""
+    bits = 8 * group.last.itemsize
+    one = group.last.dtype.type(1)
+    for lane in range(len(queries)):
+        begin = starts[queries[lane]]
+        for place in range(starts[queries[lane] + 1] - begin):
+            bit = one << group.last.dtype.type(place % bits)
+            group.last[place // bits, lane] |= bit
+            char = chars[begin + place]
+            if char < group.equal.shape[0]:
+                group.equal[char, place // bits, lane] |= bit
+
+
+@njit(nogil=True, cache=True)
+def _fill_block(candidates: Sorted, group: Group, accept_all: NDArray[Any], block: Floats) -> None:
+    for place in range(len(candidates.rows)):
+        begin = candidates.starts[place]
+        depth = candidates.starts[place + 1] - begin
+        advance(group, candidates.chars, begin, candidates.shared[place], depth)
+        within(group, depth, accept_all, 0)
+        for lane in range(len(block)):
+            block[lane, candidates.rows[place]] = group.distance[lane]
+
+
+@njit(nogil=True, cache=True)
+def _shared_prefixes(chars: NDArray[np.uint32], starts: Integers) -> Integers:
+    shared = np.zeros(len(starts) - 1, np.int64)
+    for place in range(1, len(shared)):
+        here, before = starts[place], starts[place - 1]
+        most = min(starts[place + 1] - here, here - before, DEPTH_KEPT - 1)
+        while shared[place] < most and chars[here + shared[place]] == chars[before + shared[place]]:
+            shared[place] += 1
+    return shared
+
+
+class TextKernel:
+    """Edit distances from groups of queries to all candidates."""
+
+    ascending = False
+
+    def __init__(self, queries: list[str], candidates: list[str], *, normalised: bool) -> None:
+        order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__), np.int64)
+        texts = texts_of([candidates[row] for row in order])
+        alphabet, chars = np.unique(texts.chars, return_inverse=True)
+        self.sizes, size_of = np.unique(texts.lengths if normalised else np.zeros(len(order)), return_inverse=True)
+        shared = _shared_prefixes(texts.chars, texts.starts)
+        self.candidates = Sorted(chars.astype(np.uint32), texts.starts, shared, order, size_of)
+        self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, len(alphabet)
+        self.queries = texts_of(queries)
+        self.query_chars = _numbers_in(alphabet, self.queries.chars)
+        self.longest = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
+
+    @property
+    def largest_denominator(self) -> int:
+        return self.longest if self.normalised else 1
+
+    @property
+    def largest_numerator(self) -> int:
+        return self.longest
+
+    def tiles(self) -> list[Integers]:
+        """Queries that fit the same lanes, shortest lanes first."""
+        lengths = self.queries.lengths
+        bits = self._bits_for(lengths)
+        words = -(-lengths // bits)
+        order = np.lexsort((lengths, words, bits))
+        cuts = np.flatnonzero(np.diff(bits[order]) | np.diff(np.maximum(words[order], 1))) + 1
+        tiles = []
+        for part in np.split(order, cuts):
+            tiles += in_tiles(part, lanes_of(int(bits[part[0]])))
+        return tiles
+
+    def bits_of(self, tile: Integers) -> int:
+        return int(self._bits_for(self.queries.lengths[tile]).max())
+
+    def denominators(self, tile: Integers) -> Integers:
+        """Per distinct size and lane, what the edit distance is divided by."""
+        if not self.normalised:
+            return np.ones((1, len(tile)), np.int64)
+        return np.maximum(np.maximum(self.sizes[:, None], self.queries.lengths[tile][None, :]), 1)  # (S, L)
+
+    def size_by_row(self) -> Integers:
+        sizes = np.empty(self.n_candidates, np.int64)
+        sizes[self.candidates.rows] = self.candidates.size_of
+        return sizes
+
+    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
+        _scan(self.candidates, self._group(tile), buffers, layout)
+
+    def block(self, tile: Integers) -> Floats:
+        """The distances from a tile to every candidate, in the candidates' own order."""
+        block = np.empty((len(tile), self.n_candidates))
+        bits = self.bits_of(tile)
+        no_limit = np.zeros((len(self.sizes), lanes_of(bits)), f"i{bits // 8}")
+        _fill_block(self.candidates, self._group(tile), no_limit, block)
+        return block / self.denominators(tile)[self.size_by_row()].T  # (L, n)
+
+    def _bits_for(self, lengths: Integers) -> Integers:
+        narrowest = 16 if self.longest < 2**15 else 32
+        return np.asarray(np.maximum(np.select([lengths <= 16, lengths <= 32], [16, 32], 64), narrowest))
+
+    def _group(self, tile: Integers) -> Group:
+        bits = self.bits_of(tile)
+        lanes, words = lanes_of(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
+        kind = np.dtype(f"u{bits // 8}")
+        state = np.empty((min(DEPTH_KEPT, self.longest) + 1, words, 2, lanes), kind)
+        state[0, :, 0], state[0, :, 1] = np.iinfo(kind).max, 0
+        equal = np.zeros((self.alphabet_size, words, lanes), kind)
+        group = Group(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
+        _fill_group(self.query_chars, self.queries.starts, tile, group)
+        return group
+
+
+def _numbers_in(alphabet: NDArray[np.uint32], chars: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Each character's number in the alphabet; a foreign one gets a number past its end."""
+    if not len(alphabet):
+        return np.zeros(len(chars), np.uint32)
+    place = np.minimum(np.searchsorted(alphabet, chars), len(alphabet) - 1)
+    return np.where(alphabet[place] == chars, place, len(alphabet)).astype(np.uint32)

@@ -1,0 +1,89 @@
+"""What every encoding, combination and hardening step must keep; add yours to a list and it is held to all of it."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import numpy as np
+import pytest
+
+from fedsim.linkage.encoding import (
+    Balance,
+    BitFlip,
+    Column,
+    Concatenate,
+    DateFilter,
+    NumericFilter,
+    Sample,
+    Shuffle,
+    StringFilter,
+    Union,
+    XorFold,
+)
+from fedsim.linkage.encoding.description import build, describe
+from fedsim.linkage.encoding.schema import COMBINATIONS, ENCODINGS, HARDENINGS
+
+SUBKEYS = bytes(32), b"\1" * 32
+ENCODED = [
+    (NumericFilter(0, 10, 1, bits=72), [0, 5, 5, 10]),
+    (DateFilter(date(2000, 1, 1), date(2001, 1, 1), 30), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
+    (StringFilter(bits=136), ["ada", "alan", "alan", "grace"]),
+]
+COMBINED = [Concatenate(), Union(), Sample(bits=72, weights=(1, 2))]
+STEPS = [Shuffle(), XorFold(), Balance(), BitFlip(1.0)]
+
+
+def bits(n_bits=64, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (5, n_bits // 8), dtype=np.uint8)
+
+
+def apply(step, filters, subkey=SUBKEYS[0]):
+    return step.apply(filters, subkey, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize(("encoding", "values"), ENCODED)
+def test_an_encoding_gives_one_whole_filter_per_value(encoding, values):
+    filters = encoding.encode(Column(values), SUBKEYS[0])
+    assert filters.shape == (4, encoding.bits // 8)
+    assert filters.dtype == np.uint8
+    assert encoding.encode(Column([]), SUBKEYS[0]).shape == (0, encoding.bits // 8)
+
+
+@pytest.mark.parametrize(("encoding", "values"), ENCODED)
+def test_an_encoding_depends_on_value_and_key_alone(encoding, values):
+    filters, other = (encoding.encode(Column(values), subkey) for subkey in SUBKEYS)
+    assert (filters[1] == filters[2]).all()
+    assert (filters[0] != filters[1]).any()
+    assert (filters == encoding.encode(Column(list(values)), SUBKEYS[0])).all()
+    assert (filters != other).any()
+
+
+@pytest.mark.parametrize("combination", COMBINED)
+def test_a_combination_has_the_size_it_says_and_leaves_its_input_alone(combination):
+    fields = [bits(seed=0), bits(seed=1)]
+    combined = combination.combine(fields, SUBKEYS[0])
+    assert combined.shape == (5, combination.size([64, 64]) // 8)
+    assert (fields[0] == bits(seed=0)).all()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_hardening_step_has_the_size_it_says_and_leaves_its_input_alone(step):
+    filters = bits()
+    hardened = apply(step, filters)
+    assert hardened.shape == (5, step.size(64) // 8)
+    assert hardened.dtype == np.uint8
+    assert (filters == bits()).all()
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_hardening_step_is_repeatable(step):
+    assert (apply(step, bits()) == apply(step, bits())).all()
+
+
+@pytest.mark.parametrize(
+    ("kinds", "parts"),
+    [(ENCODINGS, [encoding for encoding, _ in ENCODED]), (COMBINATIONS, COMBINED), (HARDENINGS, STEPS)],
+)
+def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
+    assert {type(part) for part in parts} == set(kinds.values())
+    assert [build(kinds, describe(part), "part") for part in parts] == parts

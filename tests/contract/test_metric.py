@@ -1,0 +1,140 @@
+"""Every metric, by every search it offers, gives what a slow obvious oracle gives, ties included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import oracles
+import pytest
+
+from fedsim.linkage import Field, WeightedSum, metric_named, topk
+from fedsim.linkage.metric import GPU, Metric
+
+
+@dataclass(frozen=True)
+class Case:
+    """A metric, its oracle, and how to draw records; few distinct values, so that ties abound."""
+
+    metric: Metric
+    oracle: Callable[[Any, Any], float]
+    draw: Callable[[np.random.Generator, int], Any]
+
+    def __str__(self) -> str:
+        return self.metric.name
+
+
+def grid(rng: np.random.Generator, n: int) -> Any:
+    return rng.integers(-3, 4, (n, 2)).astype(float)
+
+
+def continuous(rng: np.random.Generator, n: int) -> Any:
+    return rng.normal(size=(n, 3)) + [116.4, 39.9, 0]
+
+
+def wide(rng: np.random.Generator, n: int) -> Any:
+    return rng.integers(0, 3, (n, 20)).astype(float)
+
+
+def on_earth(rng: np.random.Generator, n: int) -> Any:
+    places = np.column_stack([rng.uniform(-90, 90, n), rng.uniform(-180, 180, n)])
+    places[: n // 4] = rng.choice([[90.0, 0.0], [90.0, 77.0], [0.0, 180.0], [0.0, -180.0]], n // 4)
+    return places
+
+
+def titles(rng: np.random.Generator, n: int) -> list[str]:
+    lengths = rng.choice([0, 1, 3, 15, 16, 17, 32, 33, 64, 65, 130], n)
+    return ["".join(rng.choice(list("ab é漢🎲"), length)) for length in lengths]
+
+
+def packed(rng: np.random.Generator, n: int) -> Any:
+    bits = rng.integers(0, 2, (n, 90)) * rng.integers(0, 2, (n, 1))
+    return np.packbits(bits, axis=1)
+
+
+def runs(rng: np.random.Generator, n: int) -> Any:
+    return np.sort(rng.integers(0, 12, (n, 2, 2)), axis=2).reshape(n, 4)
+
+
+def people(rng: np.random.Generator, n: int) -> Any:
+    import polars as pl
+
+    born = np.datetime64("1980-01-01") + rng.integers(0, 5, n)
+    return pl.DataFrame({"name": rng.choice(["ann", "anna", "hanna", "bob"], n), "born": born.astype(str)})
+
+
+def person_distance(left: Any, right: Any) -> float:
+    days = abs((np.datetime64(left[1]) - np.datetime64(right[1])).astype(int))
+    return 2.0 * oracles.normalised_levenshtein(left[0], right[0]) + 0.25 * float(days)
+
+
+PERSON = WeightedSum(
+    (Field("name", metric_named("levenshtein-normalised"), 2.0), Field("born", metric_named("days"), 0.25))
+)
+
+CASES = [
+    Case(metric_named("euclidean"), oracles.euclidean, grid),
+    Case(metric_named("euclidean"), oracles.euclidean, continuous),
+    Case(metric_named("euclidean"), oracles.euclidean, wide),
+    Case(metric_named("great-circle"), oracles.great_circle, on_earth),
+    Case(metric_named("levenshtein"), oracles.levenshtein, titles),
+    Case(metric_named("levenshtein-normalised"), oracles.normalised_levenshtein, titles),
+    Case(metric_named("hamming"), oracles.hamming, packed),
+    Case(metric_named("dice"), oracles.dice, packed),
+    Case(metric_named("rank-hamming"), oracles.rank_hamming, runs),
+    Case(PERSON, person_distance, people),
+]
+
+
+def backends_of(case: Case) -> list[str]:
+    rng = np.random.default_rng(0)
+    two = case.metric.prepare(case.draw(rng, 3), "primary"), case.metric.prepare(case.draw(rng, 3), "secondary")
+    return [backend.name for backend in case.metric.backends(*two, 1) if backend.name != GPU]
+
+
+PAIRS = [pytest.param(case, name, id=f"{case}-{case.draw.__name__}-{name}") for case in CASES for name in backends_of(case)]
+
+
+@pytest.mark.parametrize(("case", "backend"), PAIRS)
+@pytest.mark.parametrize(("n_queries", "n_candidates", "k"), [(40, 60, 7), (3, 25, 25), (70, 1, 1)])
+def test_search_equals_the_oracle(case: Case, backend: str, n_queries: int, n_candidates: int, k: int) -> None:
+    rng = np.random.default_rng(n_queries)
+    queries, candidates = case.draw(rng, n_queries), case.draw(rng, n_candidates)
+    partner, distance = topk(queries, candidates, metric=case.metric, k=k, backend=backend)
+    rows = (queries.rows(), candidates.rows()) if hasattr(queries, "rows") else (queries, candidates)
+    expected_partner, expected_distance = oracles.nearest(*rows, case.oracle, k)
+    if case.metric.name == "great-circle":  # libraries round sine and cosine differently in the last bit
+        np.testing.assert_allclose(distance, expected_distance, rtol=1e-9, atol=1e-6)
+        return
+    np.testing.assert_array_equal(distance, expected_distance)
+    np.testing.assert_array_equal(partner, expected_partner)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_plan_says_what_it_chose_and_why(case: Case) -> None:
+    from fedsim.linkage import plan
+
+    rng = np.random.default_rng(1)
+    chosen = plan(case.draw(rng, 5), case.draw(rng, 9), metric=case.metric, k=2)
+    assert chosen.backend in backends_of(case)
+    assert len(chosen.reason) > 10
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_threads_change_nothing(case: Case) -> None:
+    rng = np.random.default_rng(2)
+    queries, candidates = case.draw(rng, 300), case.draw(rng, 80)
+    one = topk(queries, candidates, metric=case.metric, k=5, threads=1)
+    four = topk(queries, candidates, metric=case.metric, k=5, threads=4)
+    np.testing.assert_array_equal(one[0], four[0])
+    np.testing.assert_array_equal(one[1], four[1])
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_queries_keep_their_own_order(case: Case) -> None:
+    rng = np.random.default_rng(3)
+    queries, candidates = case.draw(rng, 50), case.draw(rng, 40)
+    forward = topk(queries, candidates, metric=case.metric, k=4)[0]
+    np.testing.assert_array_equal(topk(queries[::-1], candidates, metric=case.metric, k=4)[0], forward[::-1])

@@ -1,0 +1,108 @@
+"""Whatever a table may hold: read alike, or refused by row and without the value."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedsim.errors import InputError
+from fedsim.linkage.encoding.columns import Column
+
+NUMBERS = [
+    [1, 2.5],
+    (Decimal(1), Decimal("2.5")),
+    np.array([1, 2.5], dtype=np.float32),
+    np.array([1, 2.5], dtype=object),
+    pl.Series([1.0, 2.5]),
+    pd.Series([1, 2.5]),
+]
+DAYS = [
+    [date(1970, 1, 2), date(1969, 12, 31)],
+    ["1970-01-02", "1969-12-31"],
+    [datetime(1970, 1, 2, 23, 59, tzinfo=UTC), date(1969, 12, 31)],
+    np.array(["1970-01-02T23:59", "1969-12-31T12:00"], dtype="datetime64[m]"),
+    pl.Series([date(1970, 1, 2), date(1969, 12, 31)]),
+    pd.Series(pd.to_datetime(["1970-01-02", "1969-12-31"])),
+]
+MISSING = [None, float("nan"), np.float64("nan"), pd.NA, pd.NaT]
+
+
+@pytest.mark.parametrize("values", NUMBERS)
+def test_numbers_of_any_frame_are_read_alike(values):
+    assert Column(values).numbers().tolist() == [1.0, 2.5]
+
+
+@pytest.mark.parametrize("values", [["a", "b"], np.array(["a", "b"]), pl.Series(["a", "b"]), pd.Series(["a", "b"])])
+def test_texts_of_any_frame_are_read_alike(values):
+    texts = Column(values).texts()
+    assert texts == ["a", "b"]
+    assert {type(text) for text in texts} == {str}
+
+
+@pytest.mark.parametrize("values", DAYS)
+def test_dates_of_any_frame_are_read_alike(values):
+    assert Column(values).days().tolist() == [1.0, -1.0]
+
+
+@pytest.mark.parametrize(
+    "values", [[1990], [1990.0], ["1990"], np.array([1990], np.int16), np.array([1990], np.float32)]
+)
+def test_equal_labels_are_equal_whatever_their_type(values):
+    assert Column(values).labels() == ["1990"]
+
+
+@pytest.mark.parametrize("values", [*DAYS])
+def test_dates_make_one_label_whatever_their_type(values):
+    assert Column(values).labels() == ["1970-01-02", "1969-12-31"]
+
+
+@pytest.mark.parametrize("missing", MISSING)
+@pytest.mark.parametrize("reading", [Column.numbers, Column.texts, Column.days, Column.labels])
+def test_a_missing_value_is_named_by_its_row(reading, missing):
+    with pytest.raises(InputError, match="table 'primary', column 'age', row 1: the value is missing"):
+        reading(Column([missing, missing], "age", "primary"))
+
+
+def test_missing_values_of_typed_columns_are_found():
+    with pytest.raises(InputError, match="row 2"):
+        Column(pl.Series([1, None])).numbers()
+    with pytest.raises(InputError, match="row 2"):
+        Column(np.array(["2000-01-01", "NaT"], dtype="datetime64[D]")).days()
+    with pytest.raises(InputError, match="row 3"):
+        Column(pl.Series(["a", "b", None])).texts()
+
+
+FAULTS = [
+    (Column.numbers, "canary"),
+    (Column.numbers, True),
+    (Column.texts, 987654321),
+    (Column.texts, b"canary"),
+    (Column.days, "31.12.1987"),
+    (Column.days, "1987-02-31"),
+    (Column.days, "1987-W01-1"),
+    (Column.days, 987654321),
+    (Column.labels, 1.5),
+    (Column.labels, True),
+    (Column.labels, b"canary"),
+]
+
+
+@pytest.mark.parametrize(("reading", "value"), FAULTS)
+def test_a_value_of_the_wrong_type_is_named_by_row_and_never_shown(reading, value):
+    with pytest.raises(InputError, match="column 'age', row 1") as caught:
+        reading(Column([value], "age"))
+    assert str(value) not in str(caught.value)
+
+
+def test_a_column_has_one_dimension():
+    with pytest.raises(InputError, match="2 dimensions"):
+        Column(np.zeros((2, 2))).numbers()
+
+
+def test_a_column_never_shows_its_values():
+    assert "canary" not in repr(Column(["canary"], "name"))

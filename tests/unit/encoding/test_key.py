@@ -1,0 +1,77 @@
+"""The shared secret: stored safely, never shown, split into independent subkeys."""
+
+from __future__ import annotations
+
+import stat
+import traceback
+from pathlib import Path
+
+import pytest
+
+from fedsim.errors import FileError, SettingError
+from fedsim.linkage.encoding.key import Key, hkdf_sha256
+
+SECRET = bytes(range(32))
+
+
+def test_hkdf_agrees_with_the_first_vector_of_rfc_5869():
+    derived = hkdf_sha256(b"\x0b" * 22, bytes(range(13)), bytes(range(0xF0, 0xFA)), 42)
+    assert derived.hex() == ("3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf34007208d5b887185865")
+
+
+def test_a_key_survives_writing_and_reading(tmp_path: Path):
+    key, path = Key.generate(), tmp_path / "project.key"
+    key.write(path)
+    assert Key.read(path) == key
+    assert [file.name for file in tmp_path.iterdir()] == ["project.key"]
+
+
+def test_only_the_owner_may_read_a_key_file(tmp_path: Path):
+    path = tmp_path / "project.key"
+    Key(SECRET).write(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_key_file_is_never_overwritten(tmp_path: Path):
+    path = tmp_path / "project.key"
+    Key(SECRET).write(path)
+    with pytest.raises(FileError, match="only copy"):
+        Key.generate().write(path)
+    assert Key.read(path) == Key(SECRET)
+
+
+@pytest.mark.parametrize("text", ["", "00" * 31, "zz" * 32, "name,age\n", "ä" * 64])
+def test_a_file_that_holds_no_key_is_refused_without_quoting_it(tmp_path: Path, text: str):
+    path = tmp_path / "project.key"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match="no key file") as caught:
+        Key.read(path)
+    assert "zzzz" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_missing_key_file_is_a_file_error(tmp_path: Path):
+    with pytest.raises(FileError, match="cannot read the key file"):
+        Key.read(tmp_path / "absent.key")
+
+
+def test_a_key_cannot_be_written_into_a_folder_that_is_not_there(tmp_path: Path):
+    with pytest.raises(FileError, match="cannot write"):
+        Key(SECRET).write(tmp_path / "absent" / "project.key")
+
+
+@pytest.mark.parametrize("secret", [b"", bytes(31), "0" * 64])
+def test_a_short_secret_is_refused(secret: bytes):
+    with pytest.raises(SettingError, match="at least 32"):
+        Key(secret)
+
+
+def test_a_key_shows_nothing_of_itself():
+    shown = f"{Key(SECRET)} {Key(SECRET)!r} {[Key(SECRET)]}"
+    assert SECRET.hex()[:8] not in shown
+    assert str(SECRET)[2:10] not in shown
+
+
+def test_every_label_has_its_own_subkey():
+    subkeys = {Key(SECRET).derive(label) for label in ("", "a", "b", "ab", "a b")}
+    assert len(subkeys) == 5
+    assert all(len(subkey) == 32 and subkey != SECRET for subkey in subkeys)
