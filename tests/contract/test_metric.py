@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import oracles
+import polars as pl
 import pytest
 
-from fedsim.linkage import Field, WeightedSum, metric_named, topk
+import oracles
+from fedsim.linkage import Field, WeightedSum, metric_named, plan, topk
 from fedsim.linkage.metric import GPU, Metric
 
 
@@ -31,7 +32,7 @@ def grid(rng: np.random.Generator, n: int) -> Any:
 
 
 def continuous(rng: np.random.Generator, n: int) -> Any:
-    return rng.normal(size=(n, 3)) + [116.4, 39.9, 0]
+    return rng.normal(size=(n, 3)) + np.array([116.4, 39.9, 0])
 
 
 def wide(rng: np.random.Generator, n: int) -> Any:
@@ -59,8 +60,6 @@ def runs(rng: np.random.Generator, n: int) -> Any:
 
 
 def people(rng: np.random.Generator, n: int) -> Any:
-    import polars as pl
-
     born = np.datetime64("1980-01-01") + rng.integers(0, 5, n)
     return pl.DataFrame({"name": rng.choice(["ann", "anna", "hanna", "bob"], n), "born": born.astype(str)})
 
@@ -94,7 +93,9 @@ def backends_of(case: Case) -> list[str]:
     return [backend.name for backend in case.metric.backends(*two, 1) if backend.name != GPU]
 
 
-PAIRS = [pytest.param(case, name, id=f"{case}-{case.draw.__name__}-{name}") for case in CASES for name in backends_of(case)]
+PAIRS = [
+    pytest.param(case, name, id=f"{case}-{case.draw.__name__}-{name}") for case in CASES for name in backends_of(case)
+]
 
 
 @pytest.mark.parametrize(("case", "backend"), PAIRS)
@@ -114,8 +115,6 @@ def test_search_equals_the_oracle(case: Case, backend: str, n_queries: int, n_ca
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_plan_says_what_it_chose_and_why(case: Case) -> None:
-    from fedsim.linkage import plan
-
     rng = np.random.default_rng(1)
     chosen = plan(case.draw(rng, 5), case.draw(rng, 9), metric=case.metric, k=2)
     assert chosen.backend in backends_of(case)

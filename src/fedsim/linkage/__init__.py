@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from fedsim.linkage.links_file import load_links, save_links
     from fedsim.linkage.metric import Metric, distances
     from fedsim.linkage.metrics.weighted import Field, WeightedSum
-    from fedsim.linkage.soft import fit_scale, link, similarities
     from fedsim.linkage.nearest import Plan, plan, topk
+    from fedsim.linkage.soft import fit_scale, link, similarities
 
 _HOMES = {
     "Diagnostics": "diagnostics",

@@ -14,10 +14,10 @@ import numpy as np
 
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import Metric
+from fedsim.linkage.nearest import AUTO, Options, search_prepared
 from fedsim.linkage.search.blocks import BlockSearch
 from fedsim.linkage.search.distinct import Records, count
 from fedsim.linkage.search.run import Progress, run
-from fedsim.linkage.nearest import AUTO, Options, search_prepared
 from fedsim.types import Floats, Integers, Links
 
 

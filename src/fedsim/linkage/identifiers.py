@@ -59,6 +59,10 @@ def _array_of(records: Sequence[Any], table: str) -> NDArray[Any]:
 
 def numbers(records: Any, table: str) -> Floats:
     """All columns as finite float64, one row per record."""
+    if isinstance(records, np.ndarray) and records.ndim == 2 and records.dtype.kind == "f" and records.size:
+        whole = np.ascontiguousarray(records, np.float64)
+        if np.isfinite(whole).all():
+            return whole
     columns = columns_of(records, table)
     return np.column_stack([_finite(column, name, table) for name, column in columns.items()])
 

@@ -22,11 +22,12 @@ from fedsim.types import Floats, Integers
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search, why it is offered, and how to start it."""
+    """One way to search, why it is offered, how to start it, and a test whether it pays where that is not known."""
 
     name: str
     reason: str
     start: Callable[[], Search]
+    pays: Callable[[], bool] = lambda: True
 
 
 GPU = "gpu"  # the one backend name the planner treats apart

@@ -124,7 +124,7 @@ def _columns(records: Records) -> tuple[Any, ...]:
 
 
 def _choose(metric: Metric, queries: Records, candidates: Records, k: int, options: Options) -> Backend:
-    """The backend asked for, or the metric's first; a GPU where there is one and the work is worth it."""
+    """The backend asked for, or the metric's first that pays; a GPU where there is one and the work is worth it."""
     offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
     if options.device not in (AUTO, "cpu", "cuda"):
         raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda")
@@ -139,7 +139,7 @@ def _choose(metric: Metric, queries: Records, candidates: Records, k: int, optio
     worth_it = count(queries) * count(candidates) >= GPU_PAYS_FROM
     if options.device == "cuda" or (options.device == AUTO and GPU in offered and worth_it and gpu_available()):
         return offered[GPU]
-    return next(iter(offered.values()))
+    return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
 
 
 def gpu_available() -> bool:

@@ -10,9 +10,9 @@ from fedsim.errors import SettingError
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.identifiers import check_sides
 from fedsim.linkage.metric import Metric, Saturating
+from fedsim.linkage.nearest import AUTO, Options, check_k, search_prepared
 from fedsim.linkage.search.distinct import Records, count, part
 from fedsim.linkage.search.run import Progress
-from fedsim.linkage.nearest import AUTO, Options, check_k, search_prepared
 from fedsim.types import Floats, Links, Scale
 
 

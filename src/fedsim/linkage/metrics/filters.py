@@ -14,13 +14,13 @@ from fedsim.linkage import identifiers
 from fedsim.linkage.metric import GPU, Backend, PlainBlocks, by_blocks
 from fedsim.linkage.search.bits import BitKernel, Words, ones_in, words_of
 from fedsim.linkage.search.blocks import Blocks
-from fedsim.linkage.search.cells import CellSearch
+from fedsim.linkage.search.cells import CellSearch, share_evaluated
 from fedsim.linkage.search.ranks import RankKernel, Runs
 from fedsim.linkage.search.run import LaneSearch, Search
 from fedsim.types import Floats
 
-CELLS_PAY_BELOW = 0.10
-FEWEST_CANDIDATES_FOR_CELLS = 4096
+CELLS_PAY_BELOW = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
+FEWEST_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
 
 
 @dataclass(frozen=True)
@@ -45,19 +45,24 @@ class Hamming:
 
             return hamming_search(queries, candidates)
 
-        others = [by_blocks(self, queries, candidates), Backend(GPU, "matrix product of the bits on the GPU", gpu)]
-        flat = Backend(
-            "flat",
-            f"popcount of every pair of {64 * candidates.shape[1]}-bit filters",
-            lambda: LaneSearch(BitKernel(queries, candidates, by_ones=False)),
-        )
-        if len(candidates) < FEWEST_CANDIDATES_FOR_CELLS:
-            cells = Backend("cells", "rings around centres", lambda: CellSearch(queries, candidates))
-            return [flat, cells, *others]
-        search = CellSearch(queries, candidates)
-        share = search.share_evaluated(k)
-        cells = Backend("cells", f"rings around centres leave {share:.1%} of the pairs (sampled)", lambda: search)
-        return [cells, flat, *others] if share < CELLS_PAY_BELOW else [flat, cells, *others]
+        return [
+            Backend(
+                "cells",
+                f"rings around centres: a sample needed less than {CELLS_PAY_BELOW:.0%} of the pairs",
+                lambda: CellSearch(queries, candidates),
+                pays=lambda: (
+                    len(queries) >= FEWEST_QUERIES_FOR_CELLS
+                    and share_evaluated(queries, candidates, k) < CELLS_PAY_BELOW
+                ),
+            ),
+            Backend(
+                "flat",
+                f"popcount of every pair of {64 * candidates.shape[1]}-bit filters",
+                lambda: LaneSearch(BitKernel(queries, candidates, by_ones=False)),
+            ),
+            by_blocks(self, queries, candidates),
+            Backend(GPU, "matrix product of the bits on the GPU", gpu),
+        ]
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ class EuclideanPoints:
         for axis in range(self.queries.shape[1]):
             step = self.queries[queries, axis] - self.candidates[candidates, axis]
             total += step * step
-        return total.sqrt()
+        return _square_root(total)
 
 
 def hamming_search(
@@ -164,6 +164,11 @@ def euclidean_search(queries: Floats, candidates: Floats, device: torch.device |
     """Points of any dimension, searched on the device (default: CUDA)."""
     device = device or _cuda()
     return DeviceSearch(EuclideanPoints(queries, candidates, device), len(queries), len(candidates), device)
+
+
+def _square_root(squares: Tensor) -> Tensor:
+    """Correctly rounded, as CUDA's is for float64; torch's own on a CPU can be off in the last bit."""
+    return squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
 
 
 def _bits(words: NDArray[np.uint64], device: torch.device) -> Tensor:

@@ -2,8 +2,8 @@
 
 scipy's tree is fast but leaves the order of ties, and the choice among them at the boundary, to chance. Here equal
 points become one node, one neighbour more than needed is fetched, distances are computed anew by the metric's own
-formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up to
-the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
+formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up
+to the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
 
 Letters: T queries of a tile, U distinct points, d dimensions.
 """
@@ -122,6 +122,12 @@ def _rank(
     k = partner.shape[1]
     farthest = np.zeros(len(exact), np.int64)
     for query in range(len(exact)):
+        if _in_order(exact, found, begins, query, k):
+            for rank in range(k):
+                partner[query, rank] = rows[begins[found[query, rank]]]
+                distance[query, rank] = exact[query, rank]
+            farthest[query] = k - 1
+            continue
         order = _insertion_order(exact[query])
         filled, place = 0, 0
         while filled < k:
@@ -135,6 +141,17 @@ def _rank(
             distance[query, filled : filled + taken] = exact[query, order[place]]
             filled, place = filled + taken, end
     return farthest
+
+
+@njit(nogil=True, cache=True)
+def _in_order(exact: Floats, found: Integers, begins: Integers, query: int, k: int) -> bool:
+    """True in the common case: one record at each of the first K nodes, and no ties among them and the next."""
+    for place in range(k):
+        alone = begins[found[query, place] + 1] - begins[found[query, place]] == 1
+        nearer = place + 1 >= exact.shape[1] or exact[query, place] < exact[query, place + 1]
+        if not (alone and nearer):
+            return False
+    return True
 
 
 @njit(nogil=True, cache=True)

@@ -11,6 +11,7 @@ Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D 
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,6 +49,25 @@ def texts_of(strings: list[str]) -> Texts:
     chars = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
     return Texts(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+
+
+class Alphabet(NamedTuple):
+    """The characters of the candidates, numbered; any other character gets the number ``size``."""
+
+    size: int
+    number_of: NDArray[np.uint32]  # by code point
+
+    @classmethod
+    def of(cls, chars: NDArray[np.uint32]) -> Alphabet:
+        present = np.zeros(sys.maxunicode + 1, bool)
+        present[chars] = True
+        size = int(present.sum())
+        number_of = np.full(len(present), size, np.uint32)
+        number_of[present] = np.arange(size, dtype=np.uint32)
+        return cls(size, number_of)
+
+    def numbers(self, chars: NDArray[np.uint32]) -> NDArray[np.uint32]:
+        return self.number_of[chars]
 
 
 class Sorted(NamedTuple):
@@ -259,13 +279,13 @@ class TextKernel:
     def __init__(self, queries: list[str], candidates: list[str], *, normalised: bool) -> None:
         order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__), np.int64)
         texts = texts_of([candidates[row] for row in order])
-        alphabet, chars = np.unique(texts.chars, return_inverse=True)
+        alphabet = Alphabet.of(texts.chars)
         self.sizes, size_of = np.unique(texts.lengths if normalised else np.zeros(len(order)), return_inverse=True)
         shared = _shared_prefixes(texts.chars, texts.starts)
-        self.candidates = Sorted(chars.astype(np.uint32), texts.starts, shared, order, size_of)
-        self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, len(alphabet)
+        self.candidates = Sorted(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
+        self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, alphabet.size
         self.queries = texts_of(queries)
-        self.query_chars = _numbers_in(alphabet, self.queries.chars)
+        self.query_chars = alphabet.numbers(self.queries.chars)
         self.longest = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
 
     @property
@@ -327,11 +347,3 @@ class TextKernel:
         group = Group(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
         _fill_group(self.query_chars, self.queries.starts, tile, group)
         return group
-
-
-def _numbers_in(alphabet: NDArray[np.uint32], chars: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Each character's number in the alphabet; a foreign one gets a number past its end."""
-    if not len(alphabet):
-        return np.zeros(len(chars), np.uint32)
-    place = np.minimum(np.searchsorted(alphabet, chars), len(alphabet) - 1)
-    return np.where(alphabet[place] == chars, place, len(alphabet)).astype(np.uint32)

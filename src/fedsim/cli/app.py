@@ -1,0 +1,38 @@
+"""The commands and the options they share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fedsim import __version__
+from fedsim.cli.bench import bench
+from fedsim.cli.demo import demo
+from fedsim.cli.encode import encode
+from fedsim.cli.key import key
+from fedsim.cli.link import link
+
+# Tracebacks with local variables would show records.
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(link)
+app.command()(encode)
+app.command()(key)
+app.command()(demo)
+app.command()(bench)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"fedsim {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def fedsim(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; works anywhere.")] = False,
+) -> None:
+    """Learn together from tables that share no key: find the most similar records of a partner, and use them all."""

@@ -1,0 +1,30 @@
+"""``fedsim encode``: identifiers as filters that may go to the coordinator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsim.cli.options import Quiet, Separator
+
+
+def encode(
+    table: Annotated[Path, typer.Option(help="Your table: .csv, .csv.gz, .tsv or .parquet.")],
+    schema: Annotated[Path, typer.Option(help="Which columns become filters, and how: JSON, the same at all parties.")],
+    key: Annotated[Path, typer.Option(help="The key file made by `fedsim key`, the same at all parties.")],
+    out: Annotated[Path, typer.Option(help="File to write, such as filters.safetensors.")],
+    separator: Separator = None,
+    quiet: Quiet = False,
+) -> None:
+    """Turn the identifiers of a table into keyed bit filters.
+
+    The coordinator links filters by `fedsim link --metric hamming` or `dice` and sees neither names nor numbers.
+    """
+    from fedsim.cli.encoding import run_encode
+
+    encoded = run_encode(table, schema, key, out, separator)
+    if not quiet:
+        typer.echo(f"{len(encoded):,} records as filters of {encoded.n_bits:,} bits in {out}")
+        typer.echo(f"fingerprint {encoded.fingerprint[:12]}: filters link only where the other party shows the same")

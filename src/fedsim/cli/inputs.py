@@ -1,0 +1,89 @@
+"""What the two parties bring to a linkage: columns read and checked by the metric that compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedsim.data.columns import date, number, text
+from fedsim.data.readers import read_table
+from fedsim.errors import SettingError
+from fedsim.linkage.choices import metric_named
+from fedsim.linkage.encoded_file import load_encoded
+from fedsim.linkage.metric import Metric
+from fedsim.linkage.metrics.filters import Dice, Hamming, RankHamming
+from fedsim.linkage.metrics.places import Days, Euclidean, GreatCircle
+from fedsim.linkage.metrics.text import Levenshtein
+from fedsim.linkage.metrics.weighted import Field, WeightedSum
+
+FILTERS = (Hamming, Dice)
+CELLS: dict[type, Callable[..., pl.Series]] = {
+    Euclidean: number,
+    GreatCircle: number,
+    RankHamming: number,
+    Days: date,
+    Levenshtein: text,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """One party's file, its columns to compare, and what stands between its cells."""
+
+    path: Path
+    columns: list[str]
+    separator: str | None
+
+
+def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
+    """The encoded table, or the source's columns under the common ``names``, in the type the metric wants."""
+    if isinstance(metric, FILTERS):
+        if source.columns:
+            raise SettingError(f"--metric {metric.name} compares filters, which have no columns; leave out --on")
+        return load_encoded(source.path)
+    if not source.columns:
+        raise SettingError("no columns to compare; name them with --on, for example --on lat,lon")
+    frame = read_table(source.path, source.columns, separator=source.separator)
+    readers = [CELLS[type(part)] for part in _metric_by_column(metric, len(names))]
+    return pl.DataFrame(
+        [
+            read(frame[column], table=str(source.path)).alias(name)
+            for column, name, read in zip(source.columns, names, readers, strict=True)
+        ]
+    )
+
+
+def _metric_by_column(metric: Metric, columns: int) -> list[Metric]:
+    return [field.metric for field in metric.fields] if isinstance(metric, WeightedSum) else [metric] * columns
+
+
+def parse_field(words: str) -> Field:
+    """``column:metric`` or ``column:metric:weight``; only the column may hold further colons.
+
+    >>> parse_field("born:days:0.5")
+    Field(column='born', metric=Days(name='days', whole=False), weight=0.5)
+    >>> parse_field("name:levenshtein").weight
+    1.0
+    """
+    head, _, last = words.rpartition(":")
+    weight = _as_weight(last)
+    column, _, word = (words if weight is None else head).rpartition(":")
+    if not column:
+        raise SettingError(f"--field {words!r} is not column:metric:weight, such as name:levenshtein:2.0")
+    metric = metric_named(word)
+    if isinstance(metric, (GreatCircle, RankHamming, *FILTERS)):
+        raise SettingError(
+            f"--field {words!r}: {word} does not compare single columns; use euclidean, days or a text metric"
+        )
+    return Field(column, metric, 1.0 if weight is None else weight)
+
+
+def _as_weight(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None

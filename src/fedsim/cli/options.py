@@ -1,0 +1,22 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Separator = Annotated[
+    str | None, typer.Option(metavar="CHAR", help="What stands between the cells of a text table; or the word tab.")
+]
+
+
+def names(listed: str) -> list[str]:
+    """Column names between commas.
+
+    >>> names("lat, lon")
+    ['lat', 'lon']
+    """
+    return [name.strip() for name in listed.split(",") if name.strip()]

@@ -1,0 +1,1 @@
+"""Tables of one party: read from files, checked cell by cell, or generated."""

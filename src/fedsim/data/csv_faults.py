@@ -1,0 +1,66 @@
+"""Where a CSV text breaks the rules, in words, without its content."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+
+QUOTES = "has a quote that is not closed properly; put the cell in quotes and double the quotes inside it"
+
+
+def fault(content: bytes, separator: str) -> str:
+    """The first fault of a text that the fast reader refused.
+
+    >>> fault(b"id,name\\n1,a\\n2,b,c\\n", ",")
+    'row 2 has 3 cells, but the header has 2; put cells with a separator in quotes'
+    """
+    width = row = 0
+    try:
+        for row, (raw, cells) in enumerate(_rows(content, separator)):
+            width = width or len(cells)
+            said = _row_fault(raw, cells, width)
+            if said:
+                return f"row {row} {said}"
+    except csv.Error:
+        return f"row {row + 1} {QUOTES}"
+    return "it cannot be read as a table; look for quotes in the middle of a cell"
+
+
+def _rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """Every row as it stands in the file and as cells; the header is row 0."""
+    # Latin-1 maps every byte to one character, so rows can be counted before we know which one is not UTF-8.
+    text = content.removeprefix(b"\xef\xbb\xbf").decode("latin-1").lstrip("\r\n")
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    for cells in csv.reader(lines(), delimiter=separator, strict=True):
+        yield "".join(taken), cells
+        taken.clear()
+
+
+def _row_fault(raw: str, cells: list[str], width: int) -> str:
+    if not _is_utf8(raw):
+        return "is not UTF-8 text; save the file as UTF-8"
+    if len(cells) > width:
+        return f"has {len(cells)} cells, but the header has {width}; put cells with a separator in quotes"
+    if any(_escaped(cell) not in raw for cell in cells if '"' in cell):
+        return QUOTES
+    return ""
+
+
+def _escaped(cell: str) -> str:
+    doubled = cell.replace('"', '""')
+    return f'"{doubled}"'
+
+
+def _is_utf8(raw: str) -> bool:
+    try:
+        raw.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

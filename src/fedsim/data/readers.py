@@ -1,0 +1,44 @@
+"""A table from a file, by the ending of its name.
+
+Errors name file, column and data row (the first row under the header is row 1), never what stands in a cell.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+
+from fedsim.data.csv_file import read_csv
+from fedsim.data.files import check_readable
+from fedsim.data.parquet_file import read_parquet
+from fedsim.errors import FileError, SettingError
+
+SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+PARQUET = (".parquet", ".pq")
+
+
+def read_table(path: Path | str, columns: list[str] | None = None, *, separator: str | None = None) -> pl.DataFrame:
+    """The columns asked for, in that order; all of them for ``None``.
+
+    Cells of a CSV file come as text, exactly as written, so that ``007`` stays ``007``:
+    :mod:`fedsim.data.columns` turns them into numbers, names or dates and says which row is not one.
+    """
+    path = Path(path)
+    check_readable(path)
+    if path.name.lower().endswith(PARQUET):
+        return read_parquet(path, columns)
+    return read_csv(path, columns, separator=_separator(path, separator))
+
+
+def _separator(path: Path, asked: str | None) -> str:
+    if asked is None:
+        endings = [ending for ending in SEPARATORS if path.name.lower().endswith(ending)]
+        if not endings:
+            known = ", ".join([*SEPARATORS, *PARQUET])
+            raise FileError(f"{path}: the ending of the name tells no kind of file; use one of {known}")
+        return SEPARATORS[endings[0]]
+    separator = "\t" if asked in ("\\t", "tab") else asked
+    if len(separator.encode()) != 1 or separator in '"\r\n':
+        raise SettingError(f"separator {asked!r} is not one plain character; use ',', ';', '|' or tab")
+    return separator

@@ -1,0 +1,49 @@
+"""Real titles and places link exactly as the oracle says."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import oracles
+from fedsim.linkage import topk
+
+DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))
+
+pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not here; set FEDSIM_DATA to its folder")
+
+
+def test_real_titles_link_as_the_oracle_says() -> None:
+    queries = pl.read_csv(DATA / "game/steam.csv.gz", columns=["name"])["name"].gather_every(2700).to_list()
+    candidates = pl.read_csv(DATA / "game/vgsales.csv.gz", columns=["Name"])["Name"].gather_every(9).to_list()
+    for metric, oracle in (
+        ("levenshtein", oracles.levenshtein),
+        ("levenshtein-normalised", oracles.normalised_levenshtein),
+    ):
+        partner, distance = topk(queries, candidates, metric=metric, k=20)
+        expected = oracles.nearest(queries, candidates, oracle, 20)
+        np.testing.assert_array_equal(partner, expected[0])
+        np.testing.assert_array_equal(distance, expected[1])
+
+
+@pytest.mark.parametrize("k", [50, 165])
+def test_real_flats_link_to_schools_as_the_oracle_says(k: int) -> None:
+    flats = pl.read_csv(DATA / "hdb/flats.csv.gz").select("lat", "lon").gather_every(900)
+    schools = pl.read_csv(DATA / "hdb/schools.csv").select("lat", "lon")
+    partner, distance = topk(flats, schools, metric="euclidean", k=k)
+    expected = oracles.nearest(flats.rows(), schools.rows(), oracles.euclidean, k)
+    np.testing.assert_array_equal(partner, expected[0])
+    np.testing.assert_array_equal(distance, expected[1])
+
+
+def test_real_listings_link_by_great_circle_as_every_pair_says() -> None:
+    homes = pl.read_csv(DATA / "house/lianjia_sample.csv.gz").select("Lat", "Lng").gather_every(40).to_numpy()
+    listings = pl.read_csv(DATA / "house/airbnb_beijing.csv.gz").select("lat", "lon").to_numpy()
+    tree = topk(homes, listings, metric="great-circle", k=50)
+    every_pair = topk(homes, listings, metric="great-circle", k=50, backend="blocks")
+    np.testing.assert_array_equal(tree[0], every_pair[0])
+    np.testing.assert_array_equal(tree[1], every_pair[1])

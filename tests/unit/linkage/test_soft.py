@@ -1,0 +1,111 @@
+"""Soft linkage: scaling, noise, and links that survive a file."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import fedsim
+from fedsim.errors import FileError, SettingError
+from fedsim.linkage import fit_scale, load_links, save_links, similarities
+from fedsim.types import Links, Scale
+
+
+def some_links(sigma: float = 0.0, k: int = 4) -> Links:
+    rng = np.random.default_rng(0)
+    return fedsim.link(rng.normal(size=(30, 2)), rng.normal(size=(50, 2)), metric="euclidean", k=k, sigma=sigma, seed=7)
+
+
+def test_similarities_of_training_links_have_mean_zero_and_deviation_one() -> None:
+    links = some_links()
+    assert abs(links.similarity.mean()) < 1e-12
+    assert abs(links.similarity.std() - 1) < 1e-12
+
+
+def test_nearer_partners_are_more_similar() -> None:
+    assert (np.diff(some_links().similarity, axis=1) <= 0).all()
+
+
+def test_later_records_reuse_the_scale_of_the_training_links() -> None:
+    scale = Scale(mean=-2.0, deviation=0.5)
+    links = fedsim.link(np.zeros((1, 1)), np.array([[1.0], [3.0]]), metric="euclidean", k=2, scale=scale)
+    assert links.similarity.tolist() == [[2.0, -2.0]]
+    assert links.scale == scale
+
+
+def test_noise_has_the_scale_asked_for_and_repeats_with_its_seed() -> None:
+    distance = np.zeros((400, 50))
+    draw = [similarities(distance, Scale(0.0, 1.0), sigma=0.4, rng=np.random.default_rng(3)) for _ in range(2)]
+    assert abs(draw[0].std() - 0.4) < 0.01
+    np.testing.assert_array_equal(draw[0], draw[1])
+
+
+def test_noise_leaves_partners_and_distances_alone() -> None:
+    plain, noisy = some_links(), some_links(sigma=2.0)
+    np.testing.assert_array_equal(plain.partner, noisy.partner)
+    np.testing.assert_array_equal(plain.distance, noisy.distance)
+    assert not np.array_equal(plain.similarity, noisy.similarity)
+
+
+def test_noise_without_a_seed_is_refused() -> None:
+    with pytest.raises(SettingError, match="give a seed"):
+        fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=0.1)
+
+
+@pytest.mark.parametrize("sigma", [-1.0, float("nan"), float("inf")])
+def test_an_impossible_noise_scale_is_refused(sigma: float) -> None:
+    with pytest.raises(SettingError, match="at least 0"):
+        fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=sigma, seed=1)
+
+
+def test_equal_distances_have_a_scale_all_the_same() -> None:
+    assert fit_scale(np.full((3, 2), 5.0)) == Scale(-5.0, 1.0)
+
+
+@pytest.mark.parametrize("k", [1, 4, 50])
+def test_links_come_back_from_a_file_bit_for_bit(tmp_path: Path, k: int) -> None:
+    links = some_links(sigma=0.3, k=k)
+    save_links(links, tmp_path / "links.parquet")
+    again = load_links(tmp_path / "links.parquet")
+    for name in ("partner", "distance", "similarity", "next_distance"):
+        ours, theirs = getattr(links, name), getattr(again, name)
+        assert ours.dtype == theirs.dtype
+        assert ours.tobytes() == theirs.tobytes()
+    assert (again.scale, again.sigma, again.metric) == (links.scale, links.sigma, links.metric)
+    assert (again.n_candidates, again.plan, again.saturated) == (50, links.plan, links.saturated)
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "links.parquet"
+    save_links(some_links(), target)
+    before = target.read_bytes()
+
+    def write_half(frame: pl.DataFrame, path: Path, **_: object) -> None:
+        path.write_bytes(before[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", write_half)
+    with pytest.raises(FileError, match="No space left"):
+        save_links(some_links(), target)
+    assert target.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["links.parquet"]
+
+
+def test_files_that_hold_no_links_are_refused(tmp_path: Path) -> None:
+    pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "foreign.parquet")
+    save_links(some_links(), tmp_path / "whole.parquet")
+    cut = tmp_path / "cut.parquet"
+    cut.write_bytes((tmp_path / "whole.parquet").read_bytes()[:-200])
+    for path in (tmp_path / "foreign.parquet", cut, tmp_path / "absent.parquet"):
+        with pytest.raises(FileError):
+            load_links(path)
+
+
+def test_the_distance_beyond_the_boundary_is_kept() -> None:
+    links = fedsim.link(np.zeros((1, 1)), np.array([[1.0], [2.0], [5.0]]), metric="euclidean", k=2)
+    assert links.next_distance.tolist() == [5.0]
+    assert fedsim.link(np.zeros((1, 1)), np.ones((2, 1)), metric="euclidean", k=2).next_distance.tolist() == [np.inf]

@@ -1,0 +1,110 @@
+"""From a key and a schema to filters, and from filters to links."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedsim.cli import main
+from fedsim.linkage import load_encoded, load_links
+
+CANARY = "Zaphod"
+SCHEMA = {
+    "version": 1,
+    "fields": [
+        {"column": "name", "encoding": {"kind": "string"}},
+        {"column": "born", "encoding": {"kind": "date", "low": "1900-01-01", "high": "2020-01-01", "threshold": 400}},
+        {"column": "floor", "encoding": {"kind": "numeric", "low": 0, "high": 50, "threshold": 3}},
+    ],
+}
+ENCODE = ["encode", "--schema", "schema.json", "--key", "key.hex"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two registers, a schema and a key."""
+    people = {
+        "name": ["ada", "alan", CANARY],
+        "born": ["1915-12-10", "1912-06-23", "1979-10-12"],
+        "floor": ["3", "9", "42"],
+    }
+    pl.DataFrame(people).write_csv(tmp_path / "ours.csv")
+    pl.DataFrame(people).reverse().write_csv(tmp_path / "theirs.csv")
+    (tmp_path / "schema.json").write_text(json.dumps(SCHEMA))
+    monkeypatch.chdir(tmp_path)
+    assert run("key", "--out", "key.hex", "-q") == 0
+    return tmp_path
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert run(*words) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert CANARY not in error
+    return error
+
+
+def test_filters_of_two_parties_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors") == 0
+    assert "3 records as filters of" in capsys.readouterr().out
+    assert run(*ENCODE, "--table", "theirs.csv", "--out", "theirs.safetensors", "-q") == 0
+    tables = ["--primary", "ours.safetensors", "--secondary", "theirs.safetensors"]
+    for metric in ("hamming", "dice"):
+        assert run("link", *tables, "--metric", metric, "--k", "1", "--out", "links.parquet", "-q") == 0
+        assert load_links(folder / "links.parquet").partner.ravel().tolist() == [2, 1, 0]
+
+
+def test_a_key_is_private_and_never_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = folder / "key.hex"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    before = key.read_text()
+    assert before.strip() not in refusal(capsys, "key", "--out", "key.hex")
+    assert key.read_text() == before
+
+
+def test_filters_under_other_keys_do_not_link(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("key", "--out", "other.hex", "-q") == 0
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
+    assert run(*ENCODE, "--table", "theirs.csv", "--key", "other.hex", "--out", "theirs.safetensors", "-q") == 0
+    tables = ["--primary", "ours.safetensors", "--secondary", "theirs.safetensors"]
+    assert "fingerprint" in refusal(
+        capsys, "link", *tables, "--metric", "hamming", "--k", "1", "--out", "links.parquet"
+    )
+    assert not (folder / "links.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "rule"),
+    [
+        ("{", "is not JSON (line 1"),
+        ("[" * 100_000, "is not JSON"),
+        ('{"version": 1}', "fields"),
+        ('{"version": 9, "fields": []}', "version"),
+    ],
+)
+def test_a_bad_schema_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], content: str, rule: str) -> None:
+    (folder / "schema.json").write_text(content)
+    assert rule in refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
+    assert not (folder / "ours.safetensors").exists()
+
+
+def test_a_bad_cell_is_named_by_row_only(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"name": ["ada"], "born": [CANARY], "floor": [1]}).write_csv("ours.csv")
+    said = refusal(capsys, *ENCODE, "--table", "ours.csv", "--out", "ours.safetensors")
+    assert "ours.csv: column 'born', row 1" in said
+
+
+def test_filters_carry_no_text(folder: Path) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
+    assert CANARY.encode() not in (folder / "ours.safetensors").read_bytes()
+    assert len(load_encoded(folder / "ours.safetensors")) == 3

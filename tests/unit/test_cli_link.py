@@ -1,0 +1,246 @@
+"""``fedsim link`` at the door: what it writes, what it says, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.cli import main
+from fedsim.data.synthetic import city
+from fedsim.linkage import load_links
+
+CANARY = "41.987654"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two small tables that link well."""
+    town = city(np.random.default_rng(1), flats=60, rentals=40)
+    town.flats.write_csv(tmp_path / "flats.csv")
+    town.rentals.write_csv(tmp_path / "rentals.csv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+BASE = ["link", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "links.parquet"]
+PLACES = [*BASE, "--on", "lat,lon", "--k", "5"]
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence on stderr of a run that must fail and leave nothing behind."""
+    before = set(Path().iterdir())
+    assert run(*words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert CANARY not in output.err
+    assert set(Path().iterdir()) == before
+    return output.err
+
+
+def spoil(name: str, column: str, row: int, cell: str) -> None:
+    """Replace one cell; rows count from 1 as in messages."""
+    table = pl.read_csv(name, infer_schema=False)
+    cells = table[column].to_list()
+    cells[row - 1] = cell
+    table.with_columns(pl.Series(column, cells)).write_csv(name)
+
+
+def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--report", "links.html", "--map") == 0
+    assert load_links(folder / "links.parquet").partner.shape == (60, 5)
+    assert (folder / "links.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    output = capsys.readouterr()
+    assert "60 records x 40 candidates" in output.out
+    assert "links.html" in output.out
+    assert output.err == ""
+    assert "\x1b" not in output.out
+
+
+def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["records"], told["candidates"], told["k"], told["metric"]) == (60, 40, 5, "euclidean")
+    assert told["files"] == {"links": "links.parquet"}
+    assert 0 < told["nearest_median"] <= told["kth_median"]
+
+
+def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_partner_may_name_its_columns_otherwise(folder: Path) -> None:
+    assert run(*PLACES, "-q") == 0
+    expected = load_links(folder / "links.parquet")
+    rentals = pl.read_csv("rentals.csv").rename({"lat": "Latitude", "lon": "Longitude"})
+    rentals.write_csv("rentals.csv")
+    assert run(*PLACES, "-q", "--on-secondary", "Latitude, Longitude") == 0
+    np.testing.assert_array_equal(load_links(folder / "links.parquet").partner, expected.partner)
+
+
+def test_parquet_and_csv_link_alike(folder: Path) -> None:
+    assert run(*PLACES, "-q") == 0
+    expected = load_links(folder / "links.parquet")
+    pl.read_csv("flats.csv").write_parquet("flats.parquet")
+    assert run(*PLACES, "-q", "--primary", "flats.parquet") == 0
+    np.testing.assert_array_equal(load_links(folder / "links.parquet").distance, expected.distance)
+
+
+def test_the_same_seed_gives_the_same_noise(folder: Path) -> None:
+    similarity = []
+    for seed in ("7", "7", "8"):
+        assert run(*PLACES, "-q", "--sigma", "0.4", "--seed", seed) == 0
+        similarity.append(load_links(folder / "links.parquet").similarity)
+    np.testing.assert_array_equal(similarity[0], similarity[1])
+    assert not np.array_equal(similarity[0], similarity[2])
+
+
+def test_names_link_by_edit_distance(folder: Path) -> None:
+    pl.DataFrame({"name": ["marine", "optics"]}).write_csv("flats.csv")
+    pl.DataFrame({"firm": ["optic", "ocean", "marina"]}).write_csv("rentals.csv")
+    words = ["--on", "name", "--on-secondary", "firm", "--metric", "levenshtein", "--k", "1", "-q"]
+    assert run(*BASE, *words) == 0
+    assert load_links(folder / "links.parquet").partner.tolist() == [[2], [0]]
+
+
+def test_fields_of_several_kinds_make_a_weighted_sum(folder: Path) -> None:
+    ours = {"name": ["ada", "alan"], "born": ["1815-12-10", "1912-06-23"]}
+    theirs = {"name": ["alan", "ada", "ada"], "born": ["1912-06-24", "1990-01-01", "1815-12-10"]}
+    pl.DataFrame(ours).write_csv("flats.csv")
+    pl.DataFrame(theirs).write_csv("rentals.csv")
+    words = ["--field", "name:levenshtein-normalised:2.0", "--field", "born:days:0.5", "--k", "2", "-q"]
+    assert run(*BASE, *words) == 0
+    links = load_links(folder / "links.parquet")
+    assert links.partner[:, 0].tolist() == [2, 0]
+    np.testing.assert_allclose(links.distance[:, 0], [0.0, 0.5])
+
+
+def test_an_old_output_survives_a_failed_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "links.parquet").write_text("old")
+    assert "k=" in refusal(capsys, *PLACES, "--k", "41")
+    assert (folder / "links.parquet").read_text() == "old"
+
+
+@pytest.mark.parametrize("k", ["0", "-3", "41"])
+def test_k_outside_its_range_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], k: str) -> None:
+    assert "between 1 and 40" in refusal(capsys, *PLACES, "--k", k)
+
+
+def test_an_absent_table_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere.csv does not exist" in refusal(capsys, *PLACES, "--primary", "nowhere.csv")
+
+
+def test_a_wrong_separator_is_refused_and_can_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("flats.csv", "rentals.csv"):
+        pl.read_csv(name).write_csv(name, separator=";")
+    assert "--separator ';'" in refusal(capsys, *PLACES)
+    assert run(*PLACES, "-q", "--separator", ";") == 0
+
+
+def test_columns_the_partner_lacks_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("rentals.csv").rename({"lon": "long"}).write_csv("rentals.csv")
+    said = refusal(capsys, *PLACES)
+    assert "rentals.csv: there is no column 'lon'" in said
+    assert "did you mean 'long'?" in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"), [("", "row 17 is missing"), (f"x{CANARY}", "row 17 is not a number"), ("inf", "is not finite")]
+)
+def test_a_bad_cell_is_named_by_row(folder: Path, capsys: pytest.CaptureFixture[str], cell: str, rule: str) -> None:
+    spoil("flats.csv", "lat", 17, cell)
+    assert rule in refusal(capsys, *PLACES)
+
+
+def test_a_latitude_beyond_the_pole_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil("flats.csv", "lat", 3, "91")
+    said = refusal(capsys, *PLACES, "--metric", "great-circle")
+    assert "row 3" in said
+    assert "flats.csv" in said
+
+
+def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("flats.csv").write_parquet("flats.parquet")
+    whole = (folder / "flats.parquet").read_bytes()
+    (folder / "flats.parquet").write_bytes(whole[: len(whole) // 2])
+    assert "cut off" in refusal(capsys, *PLACES, "--primary", "flats.parquet")
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--out", "nowhere/links.parquet"], "folder nowhere"),
+        (["--out", "."], "is a folder"),
+        (["--out", "flats.csv"], "replace an input"),
+        (["--report", "nowhere/links.html"], "folder nowhere"),
+        (["--report", "links.parquet"], "the same file"),
+    ],
+)
+def test_a_bad_output_is_refused_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], rule: str
+) -> None:
+    (folder / "rentals.csv").write_bytes(b"not read\n")
+    assert rule in refusal(capsys, *PLACES, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--metric", "euclidian"], "did you mean 'euclidean'?"),
+        (["--metric", "levenshtein"], "one column of text"),
+        (["--metric", "hamming"], "leave out --on"),
+        (["--on-secondary", "lat"], "in the same order"),
+        (["--field", "lat:euclidean"], "use one of them"),
+        (["--backend", "magic"], "magic"),
+        (["--sigma", "-1"], "sigma"),
+        (["--map"], "--map needs --report"),
+        (["--separator", "::"], "separator"),
+    ],
+)
+def test_a_bad_setting_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], rule: str
+) -> None:
+    assert rule in refusal(capsys, *PLACES, *words)
+
+
+@pytest.mark.parametrize(
+    ("field", "rule"),
+    [
+        ("name", "is not column:metric:weight"),
+        ("name:lev:1", "'lev' is unknown"),
+        ("place:great-circle", "does not compare single columns"),
+    ],
+)
+def test_a_bad_field_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], field: str, rule: str) -> None:
+    assert rule in refusal(capsys, *BASE, "--field", field)
+
+
+def test_debug_shows_where_an_error_came_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--k", "0", "--debug") == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.splitlines()[-1].startswith("error: ")
+
+
+def test_a_stopped_run_ends_quietly_with_130(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsim.cli.linking.link", stop)
+    assert run(*PLACES) == 130
+    assert capsys.readouterr() == ("", "")
+    assert not (folder / "links.parquet").exists()
