@@ -6,6 +6,7 @@ Run by ``fedsim bench linkage``. Ratios are CPU seconds of one thread, best of t
 from __future__ import annotations
 
 import json
+import os
 import platform
 import resource
 import subprocess
@@ -81,7 +82,7 @@ def hamming_places_planned() -> dict[str, Any]:
 def _place_filters(places: np.ndarray) -> np.ndarray:
     fields = tuple(
         Field(name, NumericFilter(low=low, high=high, threshold=0.1, bits=512))
-        for name, low, high in (("lat", 38.0, 42.0), ("lon", 114.0, 119.0))
+        for name, low, high in (("lat", 39.4, 41.0), ("lon", 115.4, 117.6))
     )
     return Schema(fields=fields).encode({"lat": places[:, 0], "lon": places[:, 1]}, KEY).bits
 
@@ -178,7 +179,7 @@ def line(case: str, figures: dict[str, Any]) -> str:
 def main(cases: list[str] | None = None) -> None:
     """Print the table of the chosen cases."""
     source = "real places and titles, enlarged" if real() else "generated places and titles (no real data found)"
-    print(f"{platform.processor() or platform.machine()}, Python {platform.python_version()}; {source}\n")
+    print(f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}; {source}\n")
     print("| job | result | speed | peak memory |\n|---|---|---|---|")
     for case in cases or CASES:
         print(line(case, measure(case)), flush=True)
