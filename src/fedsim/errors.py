@@ -19,12 +19,12 @@ class FedSimError(Exception):
     """Anything that the caller can mend; the text is one sentence for a person."""
 
 
-class InputError(FedSimError):
-    """A table, a column or a record breaks a rule."""
+class InputError(FedSimError, ValueError):
+    """A table, a column or a record breaks a rule; also a ``ValueError``, as scikit-learn expects of its estimators."""
 
 
-class SettingError(FedSimError):
-    """A parameter is outside its range."""
+class SettingError(FedSimError, ValueError):
+    """A parameter is outside its range; also a ``ValueError``, as scikit-learn expects of its estimators."""
 
 
 class FingerprintError(FedSimError):

@@ -70,3 +70,15 @@ class Links:
 
     def __repr__(self) -> str:
         return f"Links({len(self)} records x {self.k} partners of {self.n_candidates}, {self.metric})"
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Row numbers of the primary's records that train, validate and test."""
+
+    train: Integers
+    validation: Integers
+    test: Integers
+
+    def __repr__(self) -> str:
+        return f"Split({len(self.train)} training, {len(self.validation)} validation, {len(self.test)} test records)"

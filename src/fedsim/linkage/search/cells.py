@@ -135,7 +135,7 @@ def _search_rings(query: Words, cells: Cells, buffers: Buffers, layout: KeyLayou
     apart = np.empty(len(centres), np.int64)
     for cell in range(len(centres)):
         apart[cell] = _hamming(query, centres, cell)
-    nearest = np.argmin(apart)
+    nearest = int(np.argmin(apart))
     for step in range(len(centres)):
         cell = (nearest + step) % len(centres)
         begin, end = begins[cell], begins[cell + 1]
