@@ -136,14 +136,15 @@ def _choose(metric: Metric, queries: Records, candidates: Records, k: int, optio
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
         raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto")
-    worth_it = count(queries) * count(candidates) >= GPU_PAYS_FROM
-    if options.device == "cuda" or (options.device == AUTO and GPU in offered and worth_it and gpu_available()):
+    if options.device == "cuda" or (options.device == AUTO and _gpu_pays(offered, count(queries) * count(candidates))):
         return offered[GPU]
     return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
 
 
-def gpu_available() -> bool:
-    """True if torch sees a CUDA device; importing torch takes seconds, so only very large searches ask."""
+def _gpu_pays(offered: dict[str, Backend], pairs: int) -> bool:
+    """True for very large work on a machine with a GPU; importing torch takes seconds, so it comes last."""
+    if GPU not in offered or pairs < GPU_PAYS_FROM or not offered[GPU].pays():
+        return False
     from fedsim.linkage.search import gpu  # noqa: PLC0415
 
     return gpu.available()

@@ -60,7 +60,7 @@ class Euclidean:
         return [
             *ordered,
             by_blocks(self, queries, candidates),
-            Backend(GPU, "float32 on the GPU, float64 re-ranking", gpu),
+            Backend(GPU, "float32 on the GPU, float64 re-ranking", gpu, pays=lambda: dimensions > MOST_TREE_DIMENSIONS),
         ]
 
 

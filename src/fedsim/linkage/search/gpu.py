@@ -9,6 +9,8 @@ Letters: T queries of a tile, C candidates of a chunk, d dimensions or bits.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Protocol
 
@@ -104,7 +106,8 @@ class HammingBits:
         self.query_ones, self.candidate_ones = self.queries.float().sum(1), self.candidates.float().sum(1)
 
     def block(self, tile: Tensor, first: int, last: int) -> Tensor:
-        common = self.queries[tile].float() @ self.candidates[first:last].float().T  # (T, C)
+        with _short_products():
+            common = self.queries[tile].float() @ self.candidates[first:last].float().T  # (T, C)
         either = self.query_ones[tile][:, None] + self.candidate_ones[first:last]
         return either.sub(common, alpha=2)
 
@@ -164,6 +167,17 @@ def euclidean_search(queries: Floats, candidates: Floats, device: torch.device |
     """Points of any dimension, searched on the device (default: CUDA)."""
     device = device or _cuda()
     return DeviceSearch(EuclideanPoints(queries, candidates, device), len(queries), len(candidates), device)
+
+
+@contextmanager
+def _short_products() -> Iterator[None]:
+    """Products of zeros and ones are exact in the GPU's short float format, and twice as fast."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _square_root(squares: Tensor) -> Tensor:
