@@ -14,6 +14,9 @@ A message says what was seen, which rule it breaks and the way out; it never sho
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class FedSimError(Exception):
     """Anything that the caller can mend; the text is one sentence for a person."""
@@ -37,3 +40,12 @@ class FileError(FedSimError):
 
 class DeviceError(FedSimError):
     """The device asked for is not there."""
+
+
+def nearest_word(word: object, known: Iterable[str]) -> str:
+    """The known word that was probably meant, or nothing where none is like it.
+
+    >>> nearest_word("euclidian", ["euclidean", "days"]), nearest_word("metres", ["euclidean", "days"])
+    ('euclidean', '')
+    """
+    return next(iter(get_close_matches(str(word), list(known), n=1)), "")

@@ -94,3 +94,80 @@ def test_dice_of_empty_filters_is_zero_among_themselves_and_one_to_others() -> N
     partner, distance = topk(filters[:1], filters, metric="dice", k=3)
     assert partner.tolist() == [[0, 2, 1]]
     assert distance.tolist() == [[0.0, 0.0, 1.0]]
+
+
+def near_a_lattice(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Places written with two decimals: distances are equal but for the rounding of binary fractions."""
+    return (rng.integers(-4, 5, (n, 2)) / 100 + np.array([39.89, 116.41])).round(2)
+
+
+def around_the_pole(rng: np.random.Generator, n: int) -> np.ndarray:
+    return np.column_stack([90 - rng.integers(0, 3, n) / 100, rng.choice([-180.0, -90.0, 0.0, 90.0, 180.0], n)])
+
+
+def within_a_centimetre(rng: np.random.Generator, n: int) -> np.ndarray:
+    """So near that the chord on the unit sphere is mostly rounding."""
+    return rng.integers(-5, 6, (n, 2)) * 1e-8 + np.array([39.89, 116.41])
+
+
+@pytest.mark.parametrize("metric", ["euclidean", "great-circle"])
+@pytest.mark.parametrize("draw", [near_a_lattice, around_the_pole, within_a_centimetre])
+@pytest.mark.parametrize("far", [0.0, 20.0])
+def test_the_tree_gives_the_bytes_of_every_pair_where_rounding_makes_near_ties(metric, draw, far) -> None:
+    rng = np.random.default_rng(11)
+    for _ in range(20):
+        queries, candidates = draw(rng, 60) - [far, 0], draw(rng, 90)
+        k = int(rng.integers(1, 12))
+        tree = topk(queries, candidates, metric=metric, k=k, backend="tree")
+        every_pair = topk(queries, candidates, metric=metric, k=k, backend="blocks")
+        np.testing.assert_array_equal(tree[1], every_pair[1])
+        np.testing.assert_array_equal(tree[0], every_pair[0])
+
+
+def test_queries_very_far_away_are_exact() -> None:
+    rng = np.random.default_rng(12)
+    candidates = rng.normal(size=(200, 2))
+    queries = rng.normal(size=(20, 2)) + 1e8
+    for backend in ("tree", "flat"):
+        found = topk(queries, candidates, metric="euclidean", k=5, backend=backend)
+        every_pair = topk(queries, candidates, metric="euclidean", k=5, backend="blocks")
+        np.testing.assert_array_equal(found[1], every_pair[1])
+        np.testing.assert_array_equal(found[0], every_pair[0])
+
+
+def test_the_matrix_product_hides_no_near_tie() -> None:
+    rng = np.random.default_rng(13)
+    candidates = rng.choice([-1e3, 1e3], (300, 1)) + rng.normal(size=(300, 40)) * 1e-2
+    found = topk(candidates[:40], candidates, metric="euclidean", k=7, backend="flat")
+    every_pair = topk(candidates[:40], candidates, metric="euclidean", k=7, backend="blocks")
+    np.testing.assert_array_equal(found[0], every_pair[0])
+
+
+def test_rings_of_many_cells_give_the_bytes_of_every_pair() -> None:
+    rng = np.random.default_rng(14)
+    places = np.sort(rng.integers(0, 400, 6000))
+    filters = np.packbits(np.abs(np.arange(512)[None, :] - places[:, None]) < 30, axis=1)
+    queries = filters[rng.integers(0, 6000, 150)]
+    rings = topk(queries, filters, metric="hamming", k=40, backend="cells")
+    every_pair = topk(queries, filters, metric="hamming", k=40, backend="flat")
+    np.testing.assert_array_equal(rings[0], every_pair[0])
+    np.testing.assert_array_equal(rings[1], every_pair[1])
+
+
+def test_records_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsim.linkage.search.distinct._row_hashes", lambda rows: np.zeros(len(rows), np.uint64))
+    partner, _ = topk(np.eye(3), np.eye(3), metric="euclidean", k=1)
+    assert partner.tolist() == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("length", [16_383, 16_384, 32_740, 32_767, 32_768])
+def test_long_texts_keep_their_normalised_distance(length: int) -> None:
+    partner, distance = topk(["b"], ["a" * length, "b" * length], metric="levenshtein-normalised", k=1)
+    assert partner.tolist() == [[1]]
+    assert distance[0, 0] == (length - 1) / length
+
+
+def test_the_same_place_under_another_name_is_at_distance_zero() -> None:
+    date_line, pole = np.array([[0.0, 180.0]]), np.array([[90.0, 10.0]])
+    assert topk(date_line, np.array([[0.0, -180.0]]), metric="great-circle", k=1)[1].tolist() == [[0.0]]
+    assert topk(pole, np.array([[90.0, -77.0]]), metric="great-circle", k=1)[1].tolist() == [[0.0]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, nearest_word
 from fedsim.linkage.metric import Metric
 from fedsim.linkage.metrics.filters import Dice, Hamming, RankHamming
 from fedsim.linkage.metrics.places import Days, Euclidean, GreatCircle
@@ -31,10 +29,11 @@ def metric_named(word: str | Metric) -> Metric:
     >>> metric_named("levenshtein-normalised")
     Levenshtein(normalised=True)
     """
-    if not isinstance(word, str):
-        return word
-    if word in METRICS:
+    if isinstance(word, str) and word in METRICS:
         return METRICS[word]
-    near = get_close_matches(word, METRICS, n=1)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    raise SettingError(f"metric '{word}' is unknown; {hint}the metrics are {', '.join(METRICS)}")
+    if not isinstance(word, str) and hasattr(word, "prepare") and not isinstance(word, type):
+        return word
+    near = nearest_word(word, METRICS)
+    hint = f"did you mean '{near}'? " if near else ""
+    seen = f"metric '{word}' is unknown" if isinstance(word, str) else f"a {type(word).__name__} is no metric"
+    raise SettingError(f"{seen}; {hint}the metrics are {', '.join(METRICS)}")

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import Metric
-from fedsim.linkage.nearest import AUTO, Options, search_prepared
+from fedsim.linkage.nearest import AUTO, Options, prepare_sides, search_prepared, whole_k
 from fedsim.linkage.search.blocks import BlockSearch
 from fedsim.linkage.search.distinct import Records, count
 from fedsim.linkage.search.run import Progress, run
@@ -53,7 +53,8 @@ def improvement(
 ) -> Improvement:
     """Delta over all pairs, as defined; the pairs are streamed and never held together."""
     chosen = metric_named(metric)
-    queries, candidates = chosen.prepare(primary_ids, "primary"), chosen.prepare(secondary_ids, "secondary")
+    queries, candidates = prepare_sides(chosen, primary_ids, secondary_ids)
+    k = whole_k(k, count(candidates))
     _, nearest, _ = search_prepared(chosen, queries, candidates, k=k, options=Options(AUTO, AUTO, threads))
     return _delta(nearest, _totals(chosen, queries, candidates, threads, progress))
 
@@ -69,8 +70,11 @@ class _Totals:
     n_candidates: int
 
 
+FIGURES = 4  # of every record: sum, smallest, largest, and how many distances are zero
+
+
 class _Summing:
-    """A search that adds up instead of ranking: columns are sum, smallest, largest and how many are zero."""
+    """A search that adds up instead of ranking: in place of distances it gives the figures of every record."""
 
     def __init__(self, blocks: BlockSearch) -> None:
         self.blocks = blocks
@@ -79,23 +83,21 @@ class _Summing:
         return self.blocks.tiles()
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
-        parts = [self._columns(chunk.block(tile), k) for chunk in self.blocks.chunks]
-        stacked = np.stack(parts)  # (chunks, T, 4)
-        smallest, largest = stacked[:, :, 1].min(axis=0), stacked[:, :, 2].max(axis=0)
-        figures = np.column_stack([stacked[:, :, 0].sum(axis=0), smallest, largest, stacked[:, :, 3].sum(axis=0)])
-        return np.zeros(figures.shape, np.int64), figures
+        figures = np.stack([_figures(chunk.block(tile)) for chunk in self.blocks.chunks])  # (chunks, T, FIGURES)
+        sums, zeros = figures[:, :, 0].sum(axis=0), figures[:, :, 3].sum(axis=0)
+        found = np.column_stack([sums, figures[:, :, 1].min(axis=0), figures[:, :, 2].max(axis=0), zeros])
+        return np.zeros((len(tile), k), np.int64), found
 
-    @staticmethod
-    def _columns(block: Floats, k: int) -> Floats:
-        columns = [block.sum(axis=1), block.min(axis=1), block.max(axis=1), (block == 0).sum(axis=1)]
-        return np.column_stack(columns[:k])
+
+def _figures(block: Floats) -> Floats:
+    return np.column_stack([block.sum(axis=1), block.min(axis=1), block.max(axis=1), (block == 0).sum(axis=1)])
 
 
 def _totals(
     metric: Metric, queries: Records, candidates: Records, threads: int | None, progress: Progress | None
 ) -> _Totals:
     summing = _Summing(BlockSearch(queries, candidates, metric.blocks))
-    _, figures = run(summing, count(queries), 4, threads, progress)
+    _, figures = run(summing, count(queries), FIGURES, threads, progress)
     return _Totals(
         sums=figures[:, 0],
         equal=figures[:, 3],

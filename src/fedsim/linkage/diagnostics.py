@@ -50,15 +50,15 @@ def _warnings(links: Links, hubness: Integers, tie_share: float) -> list[str]:
     found = []
     if tie_share > MANY_TIES:
         found.append(
-            f"for {tie_share:.0%} of the records a candidate just as near as the last partner was left out; the "
-            "lower row number decided - a larger k or a finer metric would not need that rule"
+            f"for {100 * tie_share:.0f} % of the records a candidate just as near as the last partner was left out; "
+            "the lower row number decided - a larger k or a finer metric would not need that rule"
         )
     if links.distance.min() == links.distance.max():
         found.append("all distances are equal, so the similarities say nothing; check the identifier columns")
     if links.saturated is not None and links.saturated > MUCH_SATURATION:
         found.append(
-            f"for {links.saturated:.0%} of the records the last partner's filter has nothing in common with theirs: "
-            "the distance has gone flat - a wider threshold, or several, would tell far candidates apart again"
+            f"for {100 * links.saturated:.0f} % of the records the last partner's filter has nothing in common with "
+            "theirs: the distance has gone flat - a wider threshold, or several, would tell far candidates apart again"
         )
     average = hubness.mean()
     if links.k < links.n_candidates and hubness.max() > max(HUB * average, HUB):

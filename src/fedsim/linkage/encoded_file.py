@@ -23,19 +23,20 @@ TENSOR = "filters"
 MAX_HEADER_BYTES = 4096
 
 
-def save_encoded(table: EncodedTable, path: Path) -> None:
+def save_encoded(table: EncodedTable, path: Path | str) -> None:
     """Write an encoded table; ``path`` holds the old file or the whole new one, never a part."""
     bits = np.ascontiguousarray(table.bits)
     header = json.dumps(_header(table)).encode()
     # The standard aligns the data to eight bytes with spaces.
     header += b" " * (-len(header) % 8)
-    with whole_file(path) as part, part.open("wb") as file:
+    with whole_file(Path(path)) as part, part.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
         file.write(bits.data)
 
 
-def load_encoded(path: Path) -> EncodedTable:
+def load_encoded(path: Path | str) -> EncodedTable:
     """The table :func:`save_encoded` wrote; a ``FileError`` if the file is anything else or has changed since."""
+    path = Path(path)
     try:
         with path.open("rb") as file:
             header = _read_header(file)

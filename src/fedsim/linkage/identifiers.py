@@ -5,64 +5,92 @@ Every fault is one sentence with table, column and row number (data rows count f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
 import numpy as np
+import polars as pl
+from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
-from fedsim.errors import FingerprintError, InputError
+from fedsim.errors import InputError
 from fedsim.types import Bits, EncodedTable, Floats
 
 IDENTIFIER = "identifier"  # what a column is called when it came without a name
+ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?$")
+TOO_LARGE = 2**53  # from here on float64 loses whole numbers
+NUMBERS = (int, float, np.integer, np.floating, Decimal)
 
 
 def columns_of(records: Any, table: str) -> dict[str, Any]:
     """The columns by name; arrays and lists, which have no names, get numbered ones."""
-    columns: dict[str, Any]
-    frame = nw.from_native(records, pass_through=True, eager_only=True, allow_series=True)
-    if isinstance(frame, nw.DataFrame):
-        columns = {name: frame.get_column(name) for name in frame.columns}
-    elif isinstance(frame, nw.Series):
-        columns = {frame.name or IDENTIFIER: frame}
-    elif isinstance(records, np.ndarray) and records.ndim == 2:
-        columns = {f"{IDENTIFIER} {place + 1}": column for place, column in enumerate(records.T)}
-    elif isinstance(records, np.ndarray) and records.ndim == 1:
-        columns = {IDENTIFIER: records}
-    elif isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        return columns_of(_array_of(records, table), table)
-    else:
-        raise InputError(
-            f"the {table} table is a {type(records).__name__}; give a NumPy array, a list, or a pandas, polars or "
-            "Arrow table"
-        )
+    columns = _columns(records, table)
     if not columns or not len(next(iter(columns.values()))):
         raise InputError(f"the {table} table has no records; linking needs at least one")
     return columns
 
 
+def _columns(records: Any, table: str) -> dict[str, Any]:
+    if isinstance(records, Mapping):
+        return dict(records)
+    if isinstance(records, np.ndarray):
+        return _array_columns(records, table)
+    if isinstance(records, Sequence) and not isinstance(records, str | bytes):
+        return _array_columns(_array_of(records, table), table)
+    frame = _frame_of(records, table)
+    if isinstance(frame, nw.Series):
+        return {str(frame.name or IDENTIFIER): frame}
+    return {str(name): frame.get_column(name) for name in frame.columns}
+
+
+def _frame_of(records: Any, table: str) -> Any:
+    """A table or a series of pandas, polars or Arrow behind one interface."""
+    if hasattr(records, "__arrow_c_array__"):  # a single chunk, which narwhals does not take
+        records = pl.from_arrow(records)
+    try:
+        return nw.from_native(records, eager_only=True, allow_series=True)
+    except DuplicateError:
+        raise InputError(f"the {table} table names a column twice; rename one") from None
+    except TypeError:
+        raise InputError(
+            f"the {table} table is a {type(records).__name__}; give a NumPy array, a list, or a pandas, polars or "
+            "Arrow table"
+        ) from None
+
+
+def _array_columns(records: NDArray[Any], table: str) -> dict[str, Any]:
+    if records.ndim not in (1, 2):
+        raise InputError(f"the {table} table is an array of {records.ndim} dimensions; give one row per record")
+    if isinstance(records, np.ma.MaskedArray):
+        records = np.ma.filled(records.astype(object), None)
+    if records.ndim == 1:
+        return {IDENTIFIER: records}
+    return {f"{IDENTIFIER} {place + 1}": column for place, column in enumerate(records.T)}
+
+
 def _array_of(records: Sequence[Any], table: str) -> NDArray[Any]:
-    if not records:
-        raise InputError(f"the {table} table has no records; linking needs at least one")
-    if isinstance(records[0], Sequence) and not isinstance(records[0], str | bytes):
-        widths = {len(record) for record in records}
-        if len(widths) > 1:
-            raise InputError(
-                f"the {table} table's records have between {min(widths)} and {max(widths)} values; all "
-                "records need the same number"
-            )
-        return np.array(records, dtype=object)
-    return np.fromiter(records, dtype=object, count=len(records))
+    """A list of values as one column, a list of rows as several."""
+    rows = [isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes) for record in records]
+    if not any(rows):
+        return np.fromiter(records, dtype=object, count=len(records))
+    widths = {len(record) if whole else 0 for record, whole in zip(records, rows, strict=True)}
+    if len(widths) > 1:
+        raise InputError(
+            f"the {table} table's records have between {min(widths)} and {max(widths)} values; all records need the "
+            "same number"
+        )
+    return np.array([list(record) for record in records], dtype=object)
 
 
 def numbers(records: Any, table: str) -> Floats:
     """All columns as finite float64, one row per record."""
-    if isinstance(records, np.ndarray) and records.ndim == 2 and records.dtype.kind == "f" and records.size:
-        whole = np.ascontiguousarray(records, np.float64)
-        if np.isfinite(whole).all():
-            return whole
+    plain = type(records) is np.ndarray and records.ndim == 2 and records.dtype.kind == "f" and records.size
+    if plain and np.isfinite(records).all():
+        return np.ascontiguousarray(records, np.float64)
     columns = columns_of(records, table)
     return np.column_stack([_finite(column, name, table) for name, column in columns.items()])
 
@@ -77,21 +105,29 @@ def _finite(column: Any, name: str, table: str) -> Floats:
             f"{_kind_of(values)}; choose another metric or convert the column"
         )
     floats = values.astype(np.float64)
-    bad = np.flatnonzero(~np.isfinite(floats))
-    if len(bad):
-        raise InputError(
-            f"{table} table, column '{name}', row {bad[0] + 1}: the identifier is missing or not finite "
-            f"({len(bad)} such rows); drop these records or fill them in"
-        )
+    _refuse_rows(
+        ~np.isfinite(floats), "the identifier is missing or not finite; drop or fill such records", name, table
+    )
+    if values.dtype.kind in "iu":
+        inexact = np.abs(floats) >= TOO_LARGE
+        _refuse_rows(inexact, "whole numbers from 2**53 on would lose digits; compare them as text", name, table)
     return floats
+
+
+def _refuse_rows(bad: NDArray[np.bool_], rule: str, name: str, table: str) -> None:
+    if bad.any():
+        raise InputError(f"{table} table, column '{name}', row {int(bad.argmax()) + 1}: {rule} ({bad.sum()} such rows)")
 
 
 def _objects_or_numbers(column: Any) -> NDArray[Any]:
     if isinstance(column, nw.Series):
-        nullable = column.null_count() > 0
-        if column.dtype.is_numeric() and nullable:
-            column = column.cast(nw.Float64)
-        return np.asarray(column.to_list(), dtype=object) if not column.dtype.is_numeric() else column.to_numpy()
+        if not column.dtype.is_numeric():
+            return np.asarray(column.to_list(), dtype=object)
+        return (
+            column.cast(nw.Float64).to_numpy()
+            if column.null_count() or column.dtype.is_decimal()
+            else column.to_numpy()
+        )
     return np.asarray(column)
 
 
@@ -100,14 +136,23 @@ def _floats_from_objects(values: NDArray[Any], name: str, table: str) -> Floats:
     for row, value in enumerate(values):
         if value is None:
             floats[row] = np.nan
-        elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-            floats[row] = value
+        elif isinstance(value, NUMBERS) and not isinstance(value, bool):
+            floats[row] = _exact_float(value, name, row, table)
         else:
             raise InputError(
                 f"{table} table, column '{name}', row {row + 1}: the metric compares numbers, but this is "
                 f"{_kind_of(values[row : row + 1])}; choose another metric or convert the column"
             )
     return floats
+
+
+def _exact_float(value: Any, name: str, row: int, table: str) -> float:
+    if isinstance(value, int | np.integer) and abs(int(value)) >= TOO_LARGE:
+        raise InputError(
+            f"{table} table, column '{name}', row {row + 1}: whole numbers from 2**53 on would lose digits; compare "
+            "them as text"
+        )
+    return float(value)
 
 
 def _kind_of(values: NDArray[Any]) -> str:
@@ -161,19 +206,26 @@ def days(records: Any, table: str) -> Floats:
     if len(columns) != 1:
         raise InputError(f"the {table} table has {len(columns)} columns; 'days' compares one column of dates")
     name, column = next(iter(columns.items()))
-    values = column.to_list() if isinstance(column, nw.Series) else column.tolist()
+    values = column.to_list() if isinstance(column, nw.Series) else _python_values(np.asarray(column))
     return np.array([[_day(value, name, row, table)] for row, value in enumerate(values)])
 
 
+def _python_values(values: NDArray[Any]) -> list[Any]:
+    whole: list[Any] = values.astype("datetime64[D]").tolist() if values.dtype.kind == "M" else values.tolist()
+    return whole
+
+
 def _day(value: Any, name: str, row: int, table: str) -> float:
-    if isinstance(value, date):
-        return float(value.toordinal())
     try:
-        return float(date.fromisoformat(value[:10]).toordinal())
-    except (TypeError, ValueError):
-        raise InputError(
-            f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
-        ) from None
+        if isinstance(value, str) and ISO_DATE.match(value):
+            value = date.fromisoformat(value[:10])
+        if isinstance(value, date):
+            return float(value.toordinal())
+    except ValueError:  # no such day, or a missing timestamp
+        pass
+    raise InputError(
+        f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
+    )
 
 
 def filters(records: Any, table: str) -> Bits:
@@ -188,28 +240,3 @@ def filters(records: Any, table: str) -> Bits:
     if not records.size:
         raise InputError(f"the {table} table has no records; linking needs at least one")
     return records
-
-
-def check_sides(primary: Any, secondary: Any) -> None:
-    """Both tables must name the same columns and, if encoded, carry the same fingerprint."""
-    if isinstance(primary, EncodedTable) and isinstance(secondary, EncodedTable):
-        if primary.fingerprint != secondary.fingerprint:
-            raise FingerprintError(
-                f"the tables carry fingerprints {primary.fingerprint[:12]} and {secondary.fingerprint[:12]}: they were "
-                "encoded with different schemas or keys; encode both with the same"
-            )
-        return
-    if isinstance(primary, EncodedTable) or isinstance(secondary, EncodedTable):
-        raise InputError("one table is encoded and the other is not; encode both with the same schema and key")
-    left, right = list(columns_of(primary, "primary")), list(columns_of(secondary, "secondary"))
-    if len(left) != len(right):
-        raise InputError(
-            f"the primary table has {len(left)} identifier columns and the secondary {len(right)}; name the same "
-            "columns on both sides"
-        )
-    unnamed = any(name.startswith(IDENTIFIER) for name in left + right)
-    if left != right and not unnamed:
-        raise InputError(
-            f"the primary table's columns are {', '.join(left)}, the secondary's {', '.join(right)}; rename them so "
-            "that both sides agree"
-        )

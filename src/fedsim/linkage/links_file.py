@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PolarsError
+from polars.exceptions import PanicException, PolarsError
 
 from fedsim.errors import FileError
 from fedsim.linkage.whole_file import whole_file
@@ -27,6 +28,7 @@ def save_links(links: Links, path: str | Path) -> None:
         "n_candidates": links.n_candidates,
         "saturated": None if links.saturated is None else float(links.saturated).hex(),
         "plan": links.plan,
+        "sha256": _digest(links),
     }
     columns: dict[str, Any] = {
         name: pl.Series(name, getattr(links, name), dtype=pl.Array(kind, links.k)) for name, kind in LISTS.items()
@@ -49,14 +51,24 @@ def load_links(path: str | Path) -> Links:
         if metadata.get("fedsim") != FORMAT:
             raise FileError(f"{path} holds no links of this version of FedSim; make it again with `fedsim link`")
         about = json.loads(metadata["links"])
-        frame = pl.read_parquet(path)
-        return _links(frame, about)
-    except (PolarsError, OSError, ValueError, LookupError) as error:
-        raise FileError(f"{path} cannot be read as links ({type(error).__name__}); make it again") from error
+        links = _links(pl.read_parquet(path), about)
+    except (PolarsError, PanicException, OSError, ValueError, LookupError, TypeError) as error:
+        raise FileError(f"{path} cannot be read as links ({type(error).__name__}); make it again") from None
+    if _digest(links) != about["sha256"]:
+        raise FileError(f"{path} has changed since it was written; make it again with `fedsim link`")
+    return links
+
+
+def _digest(links: Links) -> str:
+    """Finds the flipped bit that a Parquet reader lets pass."""
+    digest = hashlib.sha256()
+    for name in (*LISTS, "next_distance"):
+        digest.update(np.ascontiguousarray(getattr(links, name)).data)
+    return digest.hexdigest()
 
 
 def _links(frame: pl.DataFrame, about: dict[str, Any]) -> Links:
-    partner, distance, similarity = (np.ascontiguousarray(frame[name].to_numpy()) for name in LISTS)
+    partner, distance, similarity = (np.array(frame[name].to_numpy()) for name in LISTS)
     return Links(
         partner=partner,
         distance=distance,
@@ -65,7 +77,7 @@ def _links(frame: pl.DataFrame, about: dict[str, Any]) -> Links:
         sigma=float.fromhex(about["sigma"]),
         metric=about["metric"],
         n_candidates=about["n_candidates"],
-        next_distance=frame["next_distance"].to_numpy(),
+        next_distance=np.array(frame["next_distance"].to_numpy()),
         saturated=None if about["saturated"] is None else float.fromhex(about["saturated"]),
         plan=about["plan"],
     )

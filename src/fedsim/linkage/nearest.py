@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import GPU, Backend, Metric
 from fedsim.linkage.search.distinct import Records, count, distinct, part
 from fedsim.linkage.search.run import Progress, run
+from fedsim.linkage.sides import check_sides
 from fedsim.types import Floats, Integers
 
 AUTO = "auto"
@@ -40,10 +42,8 @@ def plan(
     tree: k-d tree, best up to 16 dimensions (here 3)
     """
     chosen = metric_named(metric)
-    sides = chosen.prepare(queries, "primary"), chosen.prepare(candidates, "secondary")
-    options = Options(backend, device)
-    _check_sizes(*sides, k, options)
-    found = _choose(chosen, *sides, k, options)
+    sides = prepare_sides(chosen, queries, candidates)
+    found = _choose(chosen, *sides, whole_k(k, count(sides[1])), Options(backend, device))
     return Plan(found.name, found.reason)
 
 
@@ -78,7 +78,8 @@ def topk(  # noqa: PLR0913
     ([[2, 1]], [[0, 1]])
     """
     chosen = metric_named(metric)
-    sides = chosen.prepare(queries, "primary"), chosen.prepare(candidates, "secondary")
+    sides = prepare_sides(chosen, queries, candidates)
+    k = whole_k(k, count(sides[1]))
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=Options(backend, device, threads, progress))
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
@@ -87,36 +88,56 @@ def search_prepared(
     metric: Metric, queries: Records, candidates: Records, *, k: int, options: Options
 ) -> tuple[Integers, Floats, Plan]:
     """Partners, distances and the plan, for records that the metric has prepared; equal queries are searched once."""
-    _check_sizes(queries, candidates, k, options)
     first, kind = distinct(queries)
-    if len(first) == len(kind):
-        chosen = _choose(metric, queries, candidates, k, options)
-        found = run(chosen.start(), len(kind), k, options.threads, options.progress)
+    different = part(queries, first) if len(first) < len(kind) else queries
+    chosen = _choose(metric, different, candidates, k, options)
+    found = run(chosen.start(), count(different), k, _whole_threads(options.threads), options.progress)
+    if not np.isfinite(found[1]).all():
+        raise InputError("distances overflow; use smaller numbers or weights")
+    if different is queries:
         return *found, Plan(chosen.name, chosen.reason)
-    chosen = _choose(metric, part(queries, first), candidates, k, options)
-    partner, distance = run(chosen.start(), len(first), k, options.threads, options.progress)
-    return partner[kind], distance[kind], Plan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
+    return found[0][kind], found[1][kind], Plan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
 
 
-def check_k(k: int, n_candidates: int) -> None:
-    """Too few candidates is an error with a way out, never padding."""
-    if not 1 <= k <= n_candidates:
-        raise SettingError(
-            f"k={k} partners asked for, but the secondary table has {n_candidates} records; "
-            f"choose k between 1 and {n_candidates}"
-        )
-
-
-def _check_sizes(queries: Records, candidates: Records, k: int, options: Options) -> None:
-    check_k(k, count(candidates))
-    if options.threads is not None and options.threads < 1:
-        raise SettingError(f"threads={options.threads}; at least one is needed")
+def prepare_sides(
+    metric: Metric, primary_ids: Any, secondary_ids: Any, names: tuple[str, str] = ("primary", "secondary")
+) -> tuple[Records, Records]:
+    """Both tables in the search's form, once it is clear that they may be compared."""
+    check_sides(primary_ids, secondary_ids, names)
+    queries, candidates = metric.prepare(primary_ids, names[0]), metric.prepare(secondary_ids, names[1])
     for left, right in zip(_columns(queries), _columns(candidates), strict=True):
         if isinstance(left, np.ndarray) and left.shape[1:] != right.shape[1:]:
             raise InputError(
-                f"the primary table's identifiers are {left.shape[1]} wide, the secondary's {right.shape[1]}; both "
-                "sides need the same columns, or filters of the same size"
+                f"the {names[0]} table's identifiers are {left.shape[1]} wide, those of the {names[1]} table "
+                f"{right.shape[1]}; both sides need the same columns, or filters of the same size"
             )
+    return queries, candidates
+
+
+def whole_k(k: int, n_candidates: int) -> int:
+    """K as a plain number; too few candidates is an error with a way out, never padding."""
+    try:
+        whole = -1 if isinstance(k, bool) else operator.index(k)
+    except TypeError:
+        raise SettingError(f"k is of type {type(k).__name__}; it is a whole number of partners") from None
+    if not 1 <= whole <= n_candidates:
+        raise SettingError(
+            f"k={whole} partners asked for, but the secondary table has {n_candidates} records; "
+            f"choose k between 1 and {n_candidates}"
+        )
+    return whole
+
+
+def _whole_threads(threads: int | None) -> int | None:
+    if threads is None:
+        return None
+    try:
+        whole = 0 if isinstance(threads, bool) else operator.index(threads)
+    except TypeError:
+        whole = 0
+    if whole < 1:
+        raise SettingError("threads is a whole number of at least 1")
+    return whole
 
 
 def _columns(records: Records) -> tuple[Any, ...]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from fedsim.errors import SettingError
 from fedsim.linkage.choices import metric_named
-from fedsim.linkage.identifiers import check_sides
 from fedsim.linkage.metric import Metric, Saturating
-from fedsim.linkage.nearest import AUTO, Options, check_k, search_prepared
+from fedsim.linkage.nearest import AUTO, Options, prepare_sides, search_prepared, whole_k
 from fedsim.linkage.search.distinct import Records, count, part
 from fedsim.linkage.search.run import Progress
-from fedsim.types import Floats, Links, Scale
+from fedsim.linkage.search.tiles import tiles_of
+from fedsim.types import Floats, Integers, Links, Scale
+
+RECORDS_AT_ONCE = 4096
 
 
 def fit_scale(distance: Floats) -> Scale:
@@ -22,8 +25,9 @@ def fit_scale(distance: Floats) -> Scale:
     >>> fit_scale(np.array([[1.0, 3.0]]))
     Scale(mean=-2.0, deviation=1.0)
     """
-    deviation = float(distance.std())
-    return Scale(-float(distance.mean()), deviation if deviation > 0 else 1.0)
+    if distance.min() == distance.max():  # summing would leave a rounding error for a deviation
+        return Scale(-float(distance.flat[0]), 1.0)
+    return Scale(-float(distance.mean()), float(distance.std()))
 
 
 def similarities(
@@ -31,6 +35,8 @@ def similarities(
 ) -> Floats:
     """Scaled negative distances (equation 1) with Gaussian noise of scale ``sigma`` (equation 2)."""
     check_noise(sigma, rng)
+    if not (np.isfinite(scale.mean) and np.isfinite(scale.deviation) and scale.deviation > 0):
+        raise SettingError("the scale has no finite mean and positive deviation; take the one of the training links")
     similarity = (-distance - scale.mean) / scale.deviation
     return similarity if rng is None or sigma == 0 else similarity + rng.normal(0.0, sigma, size=distance.shape)
 
@@ -60,14 +66,12 @@ def link(  # noqa: PLR0913
     >>> found.partner.tolist()
     [[1, 2], [0, 2]]
     """
-    check_sides(primary_ids, secondary_ids)
     chosen = metric_named(metric)
-    rng = np.random.default_rng(seed) if seed is not None else None
+    rng = generator_from(seed)
     check_noise(sigma, rng)
-    queries = chosen.prepare(primary_ids, primary_name)
-    candidates = chosen.prepare(secondary_ids, secondary_name)
+    queries, candidates = prepare_sides(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = count(candidates)
-    check_k(k, n_candidates)
+    k = whole_k(k, n_candidates)
     options = Options(backend, device, threads, progress)
     one_more = min(k + 1, n_candidates)  # tells whether the boundary is a tie
     partner, distance, plan = search_prepared(chosen, queries, candidates, k=one_more, options=options)
@@ -83,20 +87,33 @@ def link(  # noqa: PLR0913
         metric=chosen.name,
         n_candidates=n_candidates,
         next_distance=next_distance,
-        saturated=_saturated_share(chosen, queries, part(candidates, partner[:, -1])),
+        saturated=_saturated_share(chosen, queries, candidates, partner[:, -1]),
         plan=str(plan),
     )
 
 
+def generator_from(seed: int | np.random.Generator | None) -> np.random.Generator | None:
+    """A source of chance from a seed; none without one."""
+    if seed is None or isinstance(seed, np.random.Generator):
+        return seed
+    try:
+        return np.random.default_rng(operator.index(seed))
+    except (TypeError, ValueError):
+        raise SettingError("the seed is a whole number of at least 0, or a numpy generator") from None
+
+
 def check_noise(sigma: float, rng: np.random.Generator | None) -> None:
     """Noise needs a scale of at least zero and a source of chance."""
-    if not (np.isfinite(sigma) and sigma >= 0):
+    if not (isinstance(sigma, int | float | np.number) and np.isfinite(sigma) and sigma >= 0):
         raise SettingError(f"sigma={sigma}; the noise scale is a number of at least 0")
     if sigma > 0 and rng is None:
         raise SettingError(f"sigma={sigma} asks for noise, but no random generator was given; give a seed")
 
 
-def _saturated_share(metric: Metric, queries: Records, kth_partners: Records) -> float | None:
+def _saturated_share(metric: Metric, queries: Records, candidates: Records, kth: Integers) -> float | None:
+    """Share of records whose last partner has nothing in common with them, counted tile by tile."""
     if not isinstance(metric, Saturating):
         return None
-    return float(metric.disjoint(queries, kth_partners).mean())
+    tiles = tiles_of(len(kth), RECORDS_AT_ONCE)
+    flat = sum(int(metric.disjoint(part(queries, tile), part(candidates, kth[tile])).sum()) for tile in tiles)
+    return flat / len(kth)

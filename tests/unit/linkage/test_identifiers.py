@@ -12,7 +12,7 @@ import pytest
 
 import fedsim
 from fedsim.errors import FedSimError, FingerprintError, InputError, SettingError
-from fedsim.linkage import Field, WeightedSum, metric_named, topk
+from fedsim.linkage import Field, WeightedSum, improvement, metric_named, plan, topk
 from fedsim.types import EncodedTable
 
 PLACES = {"lat": [1.30, 1.35, 1.40], "lon": [103.80, 103.85, 103.90]}
@@ -28,8 +28,12 @@ NAMES = ["ibm", "apple", "intel"]
         pd.DataFrame(PLACES),
         pl.DataFrame(PLACES),
         pa.table(PLACES),
+        pa.RecordBatch.from_pydict(PLACES),
+        pd.DataFrame(np.column_stack(list(PLACES.values()))),
+        {"lat": PLACES["lat"], "lon": np.array(PLACES["lon"])},
+        pl.DataFrame(PLACES).cast(pl.Decimal(10, 2)),
     ],
-    ids=["float64", "float32", "list", "pandas", "polars", "arrow"],
+    ids=["float64", "float32", "list", "pandas", "polars", "arrow", "batch", "numbered", "mapping", "decimal"],
 )
 def test_numbers_come_from_any_container(table: Any) -> None:
     links = fedsim.link(table, table, metric="great-circle", k=1)
@@ -71,6 +75,16 @@ BAD = {
     "ragged": ([[1.0, 2.0], [3.0]], "euclidean", "same number"),
     "a word": ("left", "levenshtein", "NumPy array"),
     "overflow": (np.array([[1e200]]), "euclidean", "overflow"),
+    "masked": (np.ma.masked_array([[1.0], [2.0]], mask=[[False], [True]]), "euclidean", "row 2"),
+    "beyond 2**53": (np.array([[1], [2**53 + 1]]), "euclidean", "row 2"),
+    "far beyond": ([10**400], "euclidean", "row 1"),
+    "three dimensions": (np.zeros((2, 2, 2)), "euclidean", "3 dimensions"),
+    "rows and values": ([[1.0, 2.0], 3.0], "euclidean", "same number"),
+    "half a rank": (np.array([[0.5, 2.0]]), "rank-hamming", "no runs"),
+    "no such time": (pd.DataFrame({"born": [pd.Timestamp("1980-01-01"), pd.NaT]}), "days", "row 2"),
+    "year 80": (["80-12-02"], "days", "row 1"),
+    "a date and more": (["2020-01-01garbage"], "days", "row 1"),
+    "two of a name": (pd.DataFrame(np.zeros((2, 2)), columns=["lat", "lat"]), "euclidean", "twice"),
 }
 
 
@@ -79,6 +93,8 @@ def test_bad_identifiers_are_named_without_their_value(case: str) -> None:
     table, metric, named = BAD[case]
     with pytest.raises(InputError, match="primary") as caught:
         fedsim.link(table, table, metric=metric, k=1)
+    with pytest.raises(InputError, match="primary"):
+        topk(table, table, metric=metric, k=1)
     assert named in str(caught.value)
     assert SECRET not in str(caught.value)
 
@@ -87,21 +103,48 @@ def test_different_columns_are_refused() -> None:
     left, right = pl.DataFrame(PLACES), pl.DataFrame({"lat": [1.0], "height": [2.0]})
     with pytest.raises(InputError, match=r"lat, lon.*lat, height"):
         fedsim.link(left, right, metric="euclidean", k=1)
-    with pytest.raises(InputError, match="2 identifier columns and the secondary 1"):
+    with pytest.raises(InputError, match="2 identifier columns and the secondary table 1"):
         fedsim.link(left, right.select("lat"), metric="euclidean", k=1)
 
 
 def test_filters_of_different_size_are_refused() -> None:
-    with pytest.raises(InputError, match="same size"):
-        topk(np.zeros((2, 8), np.uint8), np.zeros((2, 16), np.uint8), metric="hamming", k=1)
+    for width in (7, 16):
+        with pytest.raises(InputError, match="same size"):
+            topk(np.zeros((2, 8), np.uint8), np.zeros((2, width), np.uint8), metric="hamming", k=1)
 
 
-def test_mixed_fingerprints_are_refused() -> None:
+@pytest.mark.parametrize("search", [fedsim.link, topk, plan, improvement])
+def test_mixed_fingerprints_are_refused_at_every_door(search: Any) -> None:
     ours, theirs = (EncodedTable(np.zeros((2, 8), np.uint8), 64, letter * 64) for letter in "ab")
     with pytest.raises(FingerprintError, match="different schemas or keys"):
-        fedsim.link(ours, theirs, metric="hamming", k=1)
+        search(ours, theirs, metric="hamming", k=1)
+    with pytest.raises(FingerprintError, match="62 bits"):
+        search(ours, EncodedTable(ours.bits, 62, ours.fingerprint), metric="hamming", k=1)
     with pytest.raises(InputError, match="one table is encoded"):
-        fedsim.link(ours, np.zeros((2, 8), np.uint8), metric="hamming", k=1)
+        search(ours, np.zeros((2, 8), np.uint8), metric="hamming", k=1)
+
+
+@pytest.mark.parametrize("k", [1.0, "1", None, 1.5, True])
+def test_k_that_is_no_whole_number_is_refused(k: Any) -> None:
+    with pytest.raises(SettingError, match="k"):
+        fedsim.link(NAMES, NAMES, metric="levenshtein", k=k)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8, np.int64])
+def test_k_of_any_whole_type_is_accepted(kind: Any) -> None:
+    assert (
+        topk(np.arange(200.0)[:, None], np.arange(200.0)[:, None], metric="euclidean", k=kind(127))[0].shape[1] == 127
+    )
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"threads": 0}, {"threads": "2"}, {"sigma": "0.1", "seed": 1}, {"seed": -1}, {"seed": "x"}, {"metric": None}],
+    ids=str,
+)
+def test_odd_settings_are_answered_with_a_sentence(settings: dict[str, Any]) -> None:
+    with pytest.raises(SettingError):
+        fedsim.link(NAMES, NAMES, **{"metric": "levenshtein", "k": 1, **settings})
 
 
 @pytest.mark.parametrize("k", [0, -1, 4])
@@ -131,3 +174,21 @@ def test_a_weighted_sum_names_the_absent_column_and_the_bad_weight() -> None:
             metric=WeightedSum((Field("street", metric_named("levenshtein")),)),
             k=1,
         )
+
+
+def test_places_join_a_weighted_sum_by_naming_both_columns() -> None:
+    flats = pl.DataFrame({**PLACES, "street": ["oak", "elm", "ash"]})
+    metric = WeightedSum((Field("lat,lon", "great-circle", 0.001), Field("street", "levenshtein")))
+    assert fedsim.link(flats, flats, metric=metric, k=1).partner.tolist() == [[0], [1], [2]]
+
+
+def test_a_weighted_sum_that_overflows_is_refused() -> None:
+    table = pl.DataFrame({"x": [0.0, 1e140]})
+    with pytest.raises(InputError, match="overflow"):
+        fedsim.link(table, table, metric=WeightedSum((Field("x", "euclidean", 1e300),)), k=2)
+
+
+@pytest.mark.parametrize("unit", ["D", "ns", "s"])
+def test_days_come_from_numpy_times_of_any_unit(unit: str) -> None:
+    born = np.array(["1980-01-01", "1980-01-11"], f"datetime64[{unit}]")
+    assert topk(born, born, metric="days", k=2)[1].tolist() == [[0.0, 10.0], [0.0, 10.0]]

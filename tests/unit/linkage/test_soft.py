@@ -62,8 +62,30 @@ def test_an_impossible_noise_scale_is_refused(sigma: float) -> None:
         fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=sigma, seed=1)
 
 
-def test_equal_distances_have_a_scale_all_the_same() -> None:
-    assert fit_scale(np.full((3, 2), 5.0)) == Scale(-5.0, 1.0)
+@pytest.mark.parametrize("value", [5.0, 0.1])
+def test_equal_distances_have_a_scale_all_the_same(value: float) -> None:
+    assert fit_scale(np.full((7, 3), value)) == Scale(-value, 1.0)
+
+
+@pytest.mark.parametrize("scale", [Scale(0.0, 0.0), Scale(float("nan"), 1.0)])
+def test_a_scale_that_cannot_scale_is_refused(scale: Scale) -> None:
+    with pytest.raises(SettingError, match="scale"):
+        fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, scale=scale)
+
+
+def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
+    save_links(some_links(k=20), tmp_path / "links.parquet")
+    whole = bytearray((tmp_path / "links.parquet").read_bytes())
+    rng = np.random.default_rng(0)
+    for place in rng.integers(4, len(whole) - 8, 60):
+        changed = whole.copy()
+        changed[place] ^= 1 << int(rng.integers(8))
+        (tmp_path / "changed.parquet").write_bytes(changed)
+        try:
+            again = load_links(tmp_path / "changed.parquet")
+        except FileError:
+            continue
+        np.testing.assert_array_equal(again.partner, some_links(k=20).partner)
 
 
 @pytest.mark.parametrize("k", [1, 4, 50])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
@@ -12,16 +11,19 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Protocol
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.dates import iso_date
 from fedsim.errors import InputError
 from fedsim.types import Floats
 
 _EPOCH = date(1970, 1, 1).toordinal()
-_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 # The missing values of pandas, known by name because pandas need not be installed.
 _MISSING_TYPES = {"NAType", "NaTType"}
+# A label is a code or a year; Python refuses to write numbers of thousands of digits.
+_LONGEST = 10**1000
 _MISSING = "the value is missing; fill it in or leave the record out"
 
 
@@ -88,12 +90,15 @@ class Column:
         return [self._label(*item) for item in enumerate(array)]
 
     def _array(self) -> NDArray[Any]:
-        if hasattr(self.values, "__array__"):
-            array = np.asarray(self.values)
+        values: Any = _on_the_wall(self.values)
+        if hasattr(values, "__array__"):
+            array = np.asarray(values)
         else:
-            array = np.fromiter(self.values, dtype=object, count=len(self.values))
+            array = np.fromiter(values, dtype=object, count=len(values))
         if array.ndim != 1:
             raise InputError(f"table {self.table!r}, column {self.name!r} has {array.ndim} dimensions; give one")
+        if isinstance(values, np.ma.MaskedArray):
+            self.refuse(np.ma.getmaskarray(values), _MISSING)
         return array
 
     def _number(self, row: int, value: object) -> float:
@@ -101,7 +106,10 @@ class Column:
             raise self.fault(row, _MISSING)
         if isinstance(value, bool) or not isinstance(value, Real | Decimal):
             raise self.fault(row, "the value is no number; convert the column to numbers")
-        return float(value)
+        try:
+            return float(value)
+        except (OverflowError, ValueError):
+            raise self.fault(row, "the number is too large for a computer's floats; correct it") from None
 
     def _text(self, row: int, value: object) -> str:
         if _is_missing(value):
@@ -115,12 +123,10 @@ class Column:
             raise self.fault(row, _MISSING)
         if isinstance(value, date):
             return value.toordinal() - _EPOCH
-        if isinstance(value, str) and _ISO_DATE.fullmatch(value):
-            try:
-                return date.fromisoformat(value).toordinal() - _EPOCH
-            except ValueError:
-                raise self.fault(row, "the calendar has no such day; correct it") from None
-        raise self.fault(row, "the value is no date; convert the column to dates or to text like 2001-12-31")
+        day = iso_date(value) if isinstance(value, str) else None
+        if day is None:
+            raise self.fault(row, "the value is no date; convert the column to dates or to text like 2001-12-31")
+        return day.toordinal() - _EPOCH
 
     def _label(self, row: int, value: object) -> str:
         if _is_missing(value):
@@ -129,12 +135,18 @@ class Column:
             return date(value.year, value.month, value.day).isoformat()
         if isinstance(value, str):
             return str(value)
-        if isinstance(value, Integral) and not isinstance(value, bool):
-            return str(int(value))
-        if isinstance(value, float | np.floating) and float(value).is_integer():
-            return str(int(value))
+        whole = isinstance(value, Integral) or (isinstance(value, float | np.floating) and float(value).is_integer())
+        if whole and not isinstance(value, bool) and abs(value) <= _LONGEST:  # type: ignore[arg-type]
+            return str(int(value))  # type: ignore[call-overload]
         raise self.fault(row, "the value is neither text, whole number nor date; convert the column to one of them")
 
 
 def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in _MISSING_TYPES
+
+
+def _on_the_wall(values: Values) -> Any:
+    """Moments of a time zone as its clocks show them; NumPy would move them to Greenwich, and some to another day."""
+    column = nw.from_native(values, pass_through=True, allow_series=True)
+    zoned = isinstance(column, nw.Series) and isinstance(column.dtype, nw.Datetime) and column.dtype.time_zone
+    return column.dt.replace_time_zone(None).to_native() if zoned else values

@@ -7,6 +7,7 @@ from datetime import date
 from typing import ClassVar
 
 from fedsim.errors import SettingError
+from fedsim.linkage.encoding.checks import settle
 from fedsim.linkage.encoding.columns import Column
 from fedsim.linkage.encoding.numbers import NumericFilter
 from fedsim.types import Bits, Integers
@@ -27,6 +28,7 @@ class DateFilter:
     bits: int = 1024
 
     def __post_init__(self) -> None:
+        settle(self)
         for name, day in (("low", self.low), ("high", self.high)):
             if type(day) is not date:
                 raise SettingError(f"{name}={day!r} is no date; write datetime.date(2001, 12, 31)")

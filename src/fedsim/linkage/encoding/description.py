@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import date
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
-from fedsim.errors import SettingError
+from fedsim.errors import SettingError, nearest_word
 
 Part = TypeVar("Part")
 
@@ -69,8 +68,8 @@ def nearest(word: object, valid: Iterable[str]) -> str:
     >>> nearest("treshold", ["low", "high", "threshold"])
     "; did you mean 'threshold'?"
     """
-    close = get_close_matches(str(word), list(valid), n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; choose from {', '.join(valid) or 'nothing'}"
+    close = nearest_word(word, valid)
+    return f"; did you mean {close!r}?" if close else f"; choose from {', '.join(valid) or 'nothing'}"
 
 
 def _to_plain(kind: object, value: Any) -> Any:

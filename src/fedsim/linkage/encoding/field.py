@@ -10,6 +10,13 @@ from fedsim.linkage.encoding.columns import Column
 from fedsim.types import Bits, Integers
 
 
+@runtime_checkable
+class Described(Protocol):
+    """A part of a schema, known in text by its kind."""
+
+    KIND: ClassVar[str]
+
+
 class Encoding(Protocol):
     """Makes one packed filter of ``bits`` bits of every value of a column."""
 
@@ -51,5 +58,10 @@ class Field:
         for name, value in (("column", self.column), ("salt", self.salt)):
             if value is not None and not (isinstance(value, str) and value):
                 raise SettingError(f"{name}={value!r} is no name of a column; give its name as text")
+        if isinstance(self.encoding, type) or not isinstance(self.encoding, Described):
+            raise SettingError(
+                f"the encoding of field {self.column!r} is a {type(self.encoding).__name__}; give one such as "
+                "StringFilter()"
+            )
         if self.salt is not None and not isinstance(self.encoding, Salting):
             raise SettingError(f"field {self.column!r} has a salt, but only text can be salted; leave the salt out")

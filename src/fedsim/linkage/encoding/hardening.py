@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.checks import check_real, check_whole
+from fedsim.linkage.encoding.checks import check_real, settle
 from fedsim.linkage.encoding.stream import permutation
 from fedsim.linkage.encoding.tiles import pack_rows, take_bits
 from fedsim.types import Bits
@@ -97,14 +97,9 @@ class BitFlip:
     epsilon: float
 
     def __post_init__(self) -> None:
+        settle(self)
         # At 36 the chance of a flip is 2**-52: the coin has no finer side, and nothing is hidden.
         check_real("epsilon", self.epsilon, above=0, below=36)
-
-    @classmethod
-    def for_record(cls, epsilon: float, changed_bits: int) -> BitFlip:
-        """The flips under which two filters ``changed_bits`` bits apart stay within ``epsilon`` as a whole."""
-        check_whole("changed_bits", changed_bits, low=1, high=1 << 40)
-        return cls(epsilon / changed_bits)
 
     @property
     def flip_probability(self) -> float:

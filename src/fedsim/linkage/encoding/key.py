@@ -42,10 +42,10 @@ class Key:
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
-    def read(cls, path: Path) -> Key:
+    def read(cls, path: Path | str) -> Key:
         """The key in a file that :meth:`write` made."""
         try:
-            return cls(bytes.fromhex(path.read_text(encoding="ascii").strip()))
+            return cls(bytes.fromhex(Path(path).read_text(encoding="ascii").strip()))
         except OSError as error:
             raise FileError(f"cannot read the key file {path}: {error.strerror}") from error
         except (ValueError, SettingError):
@@ -55,8 +55,9 @@ class Key:
                 "copy the other party's key file again"
             ) from None
 
-    def write(self, path: Path) -> None:
+    def write(self, path: Path | str) -> None:
         """Store the key as hexadecimal text that only its owner may read; an existing file is never overwritten."""
+        path = Path(path)
         if path.exists():
             raise FileError(f"{path} exists and may be the only copy of a key; move it away or choose another name")
         with whole_file(path, mode=0o600) as part:

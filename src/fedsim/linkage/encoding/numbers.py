@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.checks import MAX_BITS, check_bits, check_real
+from fedsim.linkage.encoding.checks import MAX_BITS, check_bits, check_real, settle
 from fedsim.linkage.encoding.columns import Column
 from fedsim.linkage.encoding.stream import uniforms
 from fedsim.linkage.encoding.tiles import pack_rows
@@ -38,6 +38,7 @@ class NumericFilter:
     bits: int = 1024
 
     def __post_init__(self) -> None:
+        settle(self)
         check_real("low", self.low)
         check_real("high", self.high, above=self.low)
         check_real("threshold", self.threshold, above=0)

@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.checks import MAX_BITS, check_bits, check_real
+from fedsim.linkage.encoding.checks import MAX_BITS, check_bits, check_real, settle
 from fedsim.linkage.encoding.stream import permutation
 from fedsim.linkage.encoding.tiles import take_bits
 from fedsim.types import Bits, Integers
@@ -80,6 +80,7 @@ class Sample:
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        settle(self)
         check_bits(self.bits)
         if not isinstance(self.weights, tuple):
             raise SettingError(f"weights={self.weights!r} are no list; give one number for each field")

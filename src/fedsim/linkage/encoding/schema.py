@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from typing import Any
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding.columns import Column, Values
+from fedsim.linkage.encoding.columns import Values
 from fedsim.linkage.encoding.dates import DateFilter
-from fedsim.linkage.encoding.description import build, check_keys, describe, mapping, nearest, sequence
-from fedsim.linkage.encoding.field import Encoding, Field, Ranked, Salting
+from fedsim.linkage.encoding.description import build, check_keys, describe, mapping, sequence
+from fedsim.linkage.encoding.field import Described, Encoding, Field, Ranked, Salting
 from fedsim.linkage.encoding.hardening import Balance, BitFlip, Chance, Hardening, Shuffle, XorFold
 from fedsim.linkage.encoding.key import Key
 from fedsim.linkage.encoding.numbers import NumericFilter
 from fedsim.linkage.encoding.record import Combination, Concatenate, Sample, Union
 from fedsim.linkage.encoding.strings import StringFilter
+from fedsim.linkage.encoding.tables import column_of, columns_of
 from fedsim.types import Bits, EncodedTable, Integers
 
 # Raise it whenever the same schema and key would give other bits: the fingerprints then part by themselves.
@@ -46,8 +47,9 @@ class Schema:
 
     def __post_init__(self) -> None:
         # Tuples, so that equal schemas compare equal and cannot be changed behind their fingerprint.
-        object.__setattr__(self, "fields", tuple(self.fields))
-        object.__setattr__(self, "hardening", tuple(self.hardening))
+        object.__setattr__(self, "fields", _parts("fields", self.fields, Field, "Field(column, encoding)"))
+        object.__setattr__(self, "hardening", _parts("hardening", self.hardening, Described, "Shuffle()"))
+        _parts("combine", [self.combine], Described, "Concatenate()")
         if not 1 <= len(self.fields) <= MAX_FIELDS:
             raise SettingError(f"a schema has 1 to {MAX_FIELDS} fields, this one {len(self.fields)}")
         if sum(isinstance(step, BitFlip) for step in self.hardening) > 1:
@@ -80,13 +82,14 @@ class Schema:
         """64 hexadecimal digits that stand for schema and key and reveal neither."""
         return self._subkey(key, "fingerprint").hex()
 
-    def encode(
-        self, columns: Mapping[str, Values], key: Key, rng: Chance = None, table: str = "primary"
-    ) -> EncodedTable:
+    def encode(self, records: Any, key: Key, rng: Chance = None, table: str = "primary") -> EncodedTable:
         """The table as the coordinator may see it; ``rng`` is asked only by schemas that flip bits.
 
-        Give columns as ``frame.to_dict()`` of polars or ``dict(frame)`` of pandas; ``table`` is the name in errors.
+        ``records`` are a dictionary of columns or a pandas, polars or Arrow table; ``table`` is the name in errors.
         """
+        if not isinstance(rng, Chance):
+            raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()")
+        columns = columns_of(records, table)
         filters = [
             self._encode_field(field, columns, self._subkey(key, f"field {index}"), table)
             for index, field in enumerate(self.fields)
@@ -97,19 +100,19 @@ class Schema:
             bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
         return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
 
-    def ranks(self, columns: Mapping[str, Values], key: Key, table: str = "primary") -> Integers:
-        """Two integers per record and field, shape (records, fields, 2), for a preview at the holder.
+    def ranks(self, records: Any, key: Key, table: str = "primary") -> Integers:
+        """First and last rank of every field in turn, shape (records, 2 x fields), for a preview at the holder.
 
-        :func:`rank_hamming` of them, summed over fields, is the Hamming distance of the concatenated filters before
+        Linked by the metric ``rank-hamming`` they give the Hamming distances of the concatenated filters before
         hardening. Ranks show the order of the values: they are no encoding, and never leave the party.
         """
-        return np.stack(
-            [
-                _ranked(field).ranks(_column(columns, field.column, table), self._subkey(key, f"field {index}"))
-                for index, field in enumerate(self.fields)
-            ],
-            axis=1,
-        )
+        columns = columns_of(records, table)
+        ranks = [
+            _ranked(field).ranks(column_of(columns, field.column, table), self._subkey(key, f"field {index}"))
+            for index, field in enumerate(self.fields)
+        ]
+        _check_lengths(ranks, self.fields, table)
+        return np.hstack(ranks)
 
     def to_dict(self) -> dict[str, Any]:
         """The schema in types that JSON and TOML have, every setting spelt out."""
@@ -144,27 +147,33 @@ class Schema:
             yield n_bits
 
     def _subkey(self, key: Key, purpose: str) -> bytes:
+        if not isinstance(key, Key):
+            raise SettingError(f"the key is a {type(key).__name__}; make one with Key.generate() or Key.read(path)")
         # The whole schema enters every subkey: filters of two projects cannot be joined, even under one key.
         return key.derive(f"{purpose} of {json.dumps(self.to_dict(), sort_keys=True, separators=(',', ':'))}")
 
     @staticmethod
     def _encode_field(field: Field, columns: Mapping[str, Values], subkey: bytes, table: str) -> Bits:
-        column = _column(columns, field.column, table)
+        column = column_of(columns, field.column, table)
         if field.salt is None or not isinstance(field.encoding, Salting):
             return field.encoding.encode(column, subkey)
-        salt = _column(columns, field.salt, table)
+        salt = column_of(columns, field.salt, table)
         if len(salt) != len(column):
             raise InputError(f"table {table!r}: columns {column.name!r} and {salt.name!r} differ in length")
         return field.encoding.encode_salted(column, salt, subkey)
 
 
-def _column(columns: Mapping[str, Values], name: str, table: str) -> Column:
-    if name not in columns:
-        raise InputError(f"table {table!r} has no column {name!r}{nearest(name, list(columns))}")
-    return Column(columns[name], name, table)
+def _parts(name: str, given: Any, kind: type, example: str) -> tuple[Any, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise SettingError(f"{name} is a {type(given).__name__}; give a list such as [{example}]")
+    parts = tuple(given)
+    for part in parts:
+        if isinstance(part, type) or not isinstance(part, kind):
+            raise SettingError(f"{name} holds a {type(part).__name__}; give objects such as {example}")
+    return parts
 
 
-def _check_lengths(filters: Sequence[Bits], fields: Sequence[Field], table: str) -> None:
+def _check_lengths(filters: Sequence[Bits | Integers], fields: Sequence[Field], table: str) -> None:
     for field, bits in zip(fields, filters, strict=True):
         if len(bits) != len(filters[0]):
             raise InputError(f"table {table!r}: columns {fields[0].column!r} and {field.column!r} differ in length")

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.linkage.encoding.checks import check_bits, check_flag, check_real, check_whole
+from fedsim.linkage.encoding.checks import check_bits, check_flag, check_real, check_whole, settle
 from fedsim.linkage.encoding.columns import Column
 from fedsim.linkage.encoding.stream import words
 from fedsim.linkage.encoding.tiles import pack_rows
@@ -46,6 +46,7 @@ class StringFilter:
     normalised: bool = True
 
     def __post_init__(self) -> None:
+        settle(self)
         check_whole("q", self.q, low=1, high=MAX_GRAM)
         check_whole("hashes", self.hashes, low=1, high=MAX_HASHES)
         check_bits(self.bits)

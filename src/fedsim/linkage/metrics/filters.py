@@ -113,7 +113,12 @@ class RankHamming:
 
     def prepare(self, records: Any, table: str) -> Runs:
         runs = identifiers.numbers(records, table)
-        sound = runs.shape[1] % 2 == 0 and (runs[:, 0::2] <= runs[:, 1::2]).all() and (runs >= 0).all()
+        sound = (
+            runs.shape[1] % 2 == 0
+            and (runs == np.floor(runs)).all()
+            and (runs[:, 0::2] <= runs[:, 1::2]).all()
+            and (runs >= 0).all()
+        )
         if not sound or runs.max() > 2**30 / runs.shape[1]:
             raise InputError(
                 f"the {table} table holds no runs; give low and high pivot ranks per field, 0 <= low <= high"

@@ -83,7 +83,10 @@ class GreatCircle:
     whole: bool = False
 
     def prepare(self, records: Any, table: str) -> Floats:
-        return np.radians(identifiers.coordinates(records, table))
+        degrees = identifiers.coordinates(records, table).copy()
+        degrees[degrees[:, 1] == -180, 1] = 180.0  # one meridian, two names
+        degrees[np.abs(degrees[:, 0]) == 90, 1] = 0.0  # a pole has every longitude
+        return np.radians(degrees)
 
     def blocks(self, left: Floats, right: Floats) -> Blocks:
         return PlainBlocks(_great_circles, left, right)

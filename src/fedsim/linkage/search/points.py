@@ -111,7 +111,8 @@ class TreeSearch:
         ball = self.tree.query_ball_point(self.places[query], radius * (1 + CLEARLY_BEYOND))
         found = np.array(ball, np.int64)[None, :]
         exact = self.exact(self.queries[query : query + 1], self.nodes.points, found)
-        _rank(exact, found, self.nodes.begins, self.nodes.rows, partner[None, :], distance[None, :])
+        order = np.argsort(exact[0], kind="stable")
+        _rank(exact[:, order], found[:, order], self.nodes.begins, self.nodes.rows, partner[None, :], distance[None, :])
 
 
 @njit(nogil=True, cache=True)

@@ -146,8 +146,9 @@ def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any],
     lowest = (end * denominator[0, lane] - 1) >> layout.shift
     if limit.shape[0] > 1 and limit[0, lane] - lowest <= limit[0, lane] >> 4:
         return
+    most = np.iinfo(limit.dtype).max
     for size in range(limit.shape[0]):
-        limit[size, lane] = (end * denominator[size, lane] - 1) >> layout.shift
+        limit[size, lane] = min((end * denominator[size, lane] - 1) >> layout.shift, most)
 
 
 @njit(nogil=True, cache=True)

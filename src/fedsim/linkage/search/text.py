@@ -6,7 +6,7 @@ lexicographic order, and the columns after every character are kept, so a candid
 before it: real titles share about half of their characters with their neighbour. Queries longer than 64 characters take
 several words per lane, with the horizontal step carried from word to word.
 
-Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D depth kept for reuse.
+Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D columns kept for reuse, n candidates.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from fedsim.linkage.search.select import Buffers, KeyLayout, offer_lanes
 from fedsim.linkage.search.tiles import in_tiles
 from fedsim.types import Floats, Integers
 
-DEPTH_KEPT = 1024  # columns kept for reuse; longer candidates go on without keeping more
+COLUMNS_KEPT = 1024  # for reuse by the next candidate; longer candidates go on without keeping more
+BYTES_KEPT = 2**25  # the same for very long queries, whose columns are large
 
 
 class Texts(NamedTuple):
@@ -122,7 +123,7 @@ class _Columns:
 
     def plus_at(self, depth: Any, word: Any = ZERO64) -> Any:
         """Where the positive steps are kept; the negative ones follow. The last row serves all that lie deeper."""
-        cap = ir.Constant(I64, DEPTH_KEPT)
+        cap = self.builder.sub(self.state.length, ONE64)
         row = self.builder.select(self.builder.icmp_signed("<", depth, cap), depth, cap)
         place = self.builder.add(self.builder.mul(row, self.words), word)
         return self.builder.mul(place, self.builder.add(self.width, self.width))
@@ -224,11 +225,11 @@ def within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -
 def _scan(candidates: Sorted, group: Group, buffers: Buffers, layout: KeyLayout) -> None:
     chars, starts, shared, rows, size_of = candidates
     keys, counters, histogram, denominator, limit = buffers
-    distance = group.distance
+    distance, deepest = group.distance, group.state.shape[0] - 2
     for place in range(len(rows)):
         begin = starts[place]
         depth = starts[place + 1] - begin
-        advance(group, chars, begin, shared[place], depth)
+        advance(group, chars, begin, min(shared[place], deepest), depth)
         size = size_of[place]
         if within(group, depth, limit, size):
             offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size, rows[place])
@@ -250,14 +251,15 @@ def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group:
 
 
 @njit(nogil=True, cache=True)
-def _fill_block(candidates: Sorted, group: Group, accept_all: NDArray[Any], block: Floats) -> None:
+def _fill_block(candidates: Sorted, group: Group, accept_all: NDArray[Any], block: NDArray[Any]) -> None:
+    """Distances of every candidate (rows) to every lane (columns)."""
+    deepest = group.state.shape[0] - 2
     for place in range(len(candidates.rows)):
         begin = candidates.starts[place]
         depth = candidates.starts[place + 1] - begin
-        advance(group, candidates.chars, begin, candidates.shared[place], depth)
+        advance(group, candidates.chars, begin, min(candidates.shared[place], deepest), depth)
         within(group, depth, accept_all, 0)
-        for lane in range(len(block)):
-            block[lane, candidates.rows[place]] = group.distance[lane]
+        block[candidates.rows[place]] = group.distance
 
 
 @njit(nogil=True, cache=True)
@@ -265,7 +267,7 @@ def _shared_prefixes(chars: NDArray[np.uint32], starts: Integers) -> Integers:
     shared = np.zeros(len(starts) - 1, np.int64)
     for place in range(1, len(shared)):
         here, before = starts[place], starts[place - 1]
-        most = min(starts[place + 1] - here, here - before, DEPTH_KEPT - 1)
+        most = min(starts[place + 1] - here, here - before)
         while shared[place] < most and chars[here + shared[place]] == chars[before + shared[place]]:
             shared[place] += 1
     return shared
@@ -284,6 +286,8 @@ class TextKernel:
         shared = _shared_prefixes(texts.chars, texts.starts)
         self.candidates = Sorted(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
         self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, alphabet.size
+        self.size_of_row = np.empty(len(order), np.int64)
+        self.size_of_row[order] = size_of
         self.queries = texts_of(queries)
         self.query_chars = alphabet.numbers(self.queries.chars)
         self.longest = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
@@ -318,20 +322,19 @@ class TextKernel:
         return np.maximum(np.maximum(self.sizes[:, None], self.queries.lengths[tile][None, :]), 1)  # (S, L)
 
     def size_by_row(self) -> Integers:
-        sizes = np.empty(self.n_candidates, np.int64)
-        sizes[self.candidates.rows] = self.candidates.size_of
-        return sizes
+        return self.size_of_row
 
     def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
         _scan(self.candidates, self._group(tile), buffers, layout)
 
     def block(self, tile: Integers) -> Floats:
         """The distances from a tile to every candidate, in the candidates' own order."""
-        block = np.empty((len(tile), self.n_candidates))
         bits = self.bits_of(tile)
+        block = np.empty((self.n_candidates, lanes_of(bits)), f"i{bits // 8}")
         no_limit = np.zeros((len(self.sizes), lanes_of(bits)), f"i{bits // 8}")
         _fill_block(self.candidates, self._group(tile), no_limit, block)
-        return block / self.denominators(tile)[self.size_by_row()].T  # (L, n)
+        edits = block[:, : len(tile)].T  # (L, n)
+        return edits / self.denominators(tile)[self.size_of_row].T if self.normalised else edits.astype(np.float64)
 
     def _bits_for(self, lengths: Integers) -> Integers:
         narrowest = 16 if self.longest < 2**15 else 32
@@ -341,7 +344,8 @@ class TextKernel:
         bits = self.bits_of(tile)
         lanes, words = lanes_of(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
         kind = np.dtype(f"u{bits // 8}")
-        state = np.empty((min(DEPTH_KEPT, self.longest) + 1, words, 2, lanes), kind)
+        kept = max(1, min(COLUMNS_KEPT, BYTES_KEPT // (512 * words), self.longest))
+        state = np.empty((kept + 1, words, 2, lanes), kind)
         state[0, :, 0], state[0, :, 1] = np.iinfo(kind).max, 0
         equal = np.zeros((self.alphabet_size, words, lanes), kind)
         group = Group(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
