@@ -121,7 +121,7 @@ def house_ranks() -> dict[str, Any]:
     schema = Schema(fields=fields)
     start = time.process_time()
     ranks = [
-        schema.ranks({"lat": places[:, 0], "lon": places[:, 1]}, KEY, table).reshape(len(places), -1)
+        schema.ranks({"lat": places[:, 0], "lon": places[:, 1]}, KEY, table)
         for places, table in ((homes, "primary"), (listings, "secondary"))
     ]
     topk(*ranks, metric="rank-hamming", k=100)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsim.errors import FedSimError
+    from fedsim.estimator import FedSimClassifier, FedSimRegressor
     from fedsim.linkage import diagnose, link, load_links, save_links
     from fedsim.types import EncodedTable, Links, Scale
 
@@ -14,7 +15,9 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "EncodedTable": "fedsim.types",
+    "FedSimClassifier": "fedsim.estimator",
     "FedSimError": "fedsim.errors",
+    "FedSimRegressor": "fedsim.estimator",
     "Links": "fedsim.types",
     "Scale": "fedsim.types",
     "diagnose": "fedsim.linkage",
@@ -25,7 +28,9 @@ _HOMES = {
 
 __all__ = [
     "EncodedTable",
+    "FedSimClassifier",
     "FedSimError",
+    "FedSimRegressor",
     "Links",
     "Scale",
     "__version__",

@@ -108,3 +108,29 @@ def test_filters_carry_no_text(folder: Path) -> None:
     assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "-q") == 0
     assert CANARY.encode() not in (folder / "ours.safetensors").read_bytes()
     assert len(load_encoded(folder / "ours.safetensors")) == 3
+
+
+@pytest.mark.parametrize("name", ["key.hex", "schema.json", "ours.csv"])
+def test_an_output_never_replaces_an_input(folder: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    before = (folder / name).read_bytes()
+    assert "would replace the input" in refusal(
+        capsys, *ENCODE, "--table", "ours.csv", "--out", f"../{folder.name}/{name}"
+    )
+    assert (folder / name).read_bytes() == before
+
+
+def test_numbers_under_a_text_encoding_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"name": [7], "born": ["1990-01-01"], "floor": [1]}).write_parquet("ours.parquet")
+    said = refusal(capsys, *ENCODE, "--table", "ours.parquet", "--out", "ours.safetensors")
+    assert "column 'name' holds Int64, but text is needed" in said
+
+
+def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path) -> None:
+    salted = {"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}, "salt": "year"}]}
+    (folder / "schema.json").write_text(json.dumps(salted))
+    people = pl.DataFrame({"name": ["ada"], "year": [1915]})
+    people.write_csv("ours.csv")
+    people.write_parquet("theirs.parquet")
+    for table, out in (("ours.csv", "a"), ("theirs.parquet", "b")):
+        assert run(*ENCODE, "--table", table, "--out", out, "-q") == 0
+    assert (folder / "a").read_bytes() == (folder / "b").read_bytes()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.data.synthetic import city
+from fedsim.errors import FileError
 from fedsim.linkage import load_links
 
 CANARY = "41.987654"
@@ -183,15 +186,18 @@ def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[st
     [
         (["--out", "nowhere/links.parquet"], "folder nowhere"),
         (["--out", "."], "is a folder"),
-        (["--out", "flats.csv"], "replace an input"),
+        (["--out", "flats.csv"], "replace the input"),
         (["--report", "nowhere/links.html"], "folder nowhere"),
         (["--report", "links.parquet"], "the same file"),
+        (["--report", "a" * 256], "choose another name"),
+        (["--report", "pipe"], "a device or pipe"),
     ],
 )
 def test_a_bad_output_is_refused_before_any_work(
     folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], rule: str
 ) -> None:
     (folder / "rentals.csv").write_bytes(b"not read\n")
+    os.mkfifo(folder / "pipe")
     assert rule in refusal(capsys, *PLACES, *words)
 
 
@@ -207,6 +213,9 @@ def test_a_bad_output_is_refused_before_any_work(
         (["--sigma", "-1"], "sigma"),
         (["--map"], "--map needs --report"),
         (["--separator", "::"], "separator"),
+        (["--seed", "-1"], "--seed -1 is negative"),
+        (["--on", "lat,lat"], "--on names the column 'lat' twice"),
+        (["--on-secondary", "lat,lat"], "--on-secondary names the column 'lat' twice"),
     ],
 )
 def test_a_bad_setting_is_refused(
@@ -225,6 +234,63 @@ def test_a_bad_setting_is_refused(
 )
 def test_a_bad_field_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], field: str, rule: str) -> None:
     assert rule in refusal(capsys, *BASE, "--field", field)
+
+
+def test_fields_and_a_metric_are_one_too_many(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "leave out --metric" in refusal(capsys, *BASE, "--field", "lat:euclidean", "--metric", "euclidean")
+
+
+def test_one_column_may_count_in_two_fields(folder: Path) -> None:
+    pl.DataFrame({"born": ["1999-12-31"]}).write_csv("flats.csv")
+    pl.DataFrame({"born": ["2000-01-01", "1999-12-01"]}).write_csv("rentals.csv")
+    assert run(*BASE, "--field", "born:days:2", "--field", "born:levenshtein", "--k", "2", "-q") == 0
+    assert load_links(folder / "links.parquet").distance.tolist() == [[9.0, 61.0]]
+
+
+def test_each_table_may_have_its_own_separator(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("rentals.csv").write_csv("rentals.csv", separator=";")
+    assert "--separator-secondary ';'" in refusal(capsys, *PLACES)
+    assert run(*PLACES, "-q", "--separator-secondary", ";") == 0
+
+
+def test_quiet_json_prints_the_object_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--json", "--quiet") == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["records"] == 60
+    assert output.err == ""
+
+
+def test_days_count_in_the_zone_of_the_table(folder: Path) -> None:
+    midnight = pl.Series("born", [datetime(1984, 7, 31)])
+    midnight.dt.replace_time_zone("Asia/Singapore").to_frame().write_parquet("flats.parquet")
+    midnight.to_frame().write_parquet("rentals.parquet")
+    words = ["--primary", "flats.parquet", "--secondary", "rentals.parquet", "--on", "born", "--metric", "days"]
+    assert run(*BASE, *words, "--k", "1", "-q") == 0
+    assert load_links(folder / "links.parquet").distance.tolist() == [[0.0]]
+
+
+def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"code": [7, 8]}).write_parquet("flats.parquet")
+    words = ["--primary", "flats.parquet", "--on", "code", "--metric", "levenshtein"]
+    assert "text is needed" in refusal(capsys, *BASE, *words)
+
+
+@pytest.mark.parametrize("step", ["fedsim.cli.linking.save_links", "fedsim.report.links_page._figures"])
+def test_links_and_page_appear_together_or_not_at_all(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise FileError("No space left on device")
+
+    monkeypatch.setattr(step, fail)
+    assert "No space left" in refusal(capsys, *PLACES, "--report", "links.html")
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-17, 1e17, 5e149])
+def test_a_page_of_any_scale_is_drawn(folder: Path, scale: float) -> None:
+    pl.DataFrame({"x": [0.0, scale, scale / 3 * 3]}).write_csv("flats.csv")
+    pl.DataFrame({"x": [scale, 0.0]}).write_csv("rentals.csv")
+    assert run(*BASE, "--on", "x", "--k", "2", "-q", "--report", "links.html") == 0
 
 
 def test_debug_shows_where_an_error_came_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

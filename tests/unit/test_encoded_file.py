@@ -27,6 +27,11 @@ def test_a_table_survives_its_file(tmp_path: Path, n_rows, n_bits):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_path_may_be_text(tmp_path: Path):
+    save_encoded(table(), str(tmp_path / "people.enc"))
+    assert len(load_encoded(str(tmp_path / "people.enc"))) == 7
+
+
 def test_other_programs_can_read_the_file(tmp_path: Path):
     safetensors = pytest.importorskip("safetensors.numpy")
     save_encoded(table(), tmp_path / "people.enc")

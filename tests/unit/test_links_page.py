@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 
 from fedsim.linkage import diagnose, link
-from fedsim.report.bars import bin_edges
+from fedsim.report.bands import band_figure
+from fedsim.report.bars import bin_edges, compare_figure, histogram_figure
 from fedsim.report.links_page import write_links_page
 from fedsim.report.places import gridded
 from fedsim.report.svg import ticks, widened
-from fedsim.types import Links
+from fedsim.types import Floats, Links
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)> "left" & {{ 7 * 7 }} {% raw %}'
+QUERIES = np.random.default_rng(0).random((50, 1))
 Page = Callable[..., str]
 
 
@@ -118,6 +120,27 @@ def test_an_axis_ends_on_ticks_that_cover_the_data(low: float, high: float) -> N
     assert start <= low <= high <= end
     assert start < end
     assert 2 <= len(ticks(start, end)) <= 11
+
+
+SIZES = [0.0, 5e-324, 1e-300, 1e-17, 1e-5, 1.0, 1.0 + 1e-13, 1e15, 1e17, 5e149, 1e300]
+
+
+@pytest.mark.parametrize("low", SIZES)
+@pytest.mark.parametrize("high", SIZES)
+def test_values_of_any_size_are_drawn(low: float, high: float) -> None:
+    values = np.array([low, high, high])
+    words = {"title": "t", "caption": "c", "axis": "x"}
+    for figure in (
+        histogram_figure(values, **words),
+        band_figure(np.sort(values)[:, None].repeat(5, axis=1), **words),
+        compare_figure({"a": low - high, "b": high}, **words),
+    ):
+        assert not re.search(r"\b(nan|inf)\b", figure.picture)
+
+
+@pytest.mark.parametrize("candidates", [QUERIES * 3 / 3, QUERIES + 1e17])
+def test_distances_that_hardly_differ_are_drawn(page: Page, candidates: Floats) -> None:
+    assert pictures(page(link(QUERIES, candidates, metric="euclidean", k=1)))
 
 
 def test_whole_numbers_get_a_bin_each_and_a_far_tail_is_cut() -> None:

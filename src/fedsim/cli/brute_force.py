@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fedsim.linkage.search.points import EARTH_RADIUS
 from fedsim.types import Floats, Integers
-
-EARTH_RADIUS = 6_371_008.8  # metres
 
 
 def nearest_places(queries: Sequence[Floats], candidates: Floats, k: int) -> tuple[Integers, Floats]:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet
+from fedsim.cli.options import Quiet, checked_seed
 
 
 def demo(
@@ -23,7 +23,7 @@ def demo(
     """
     from fedsim.cli.showing import show
 
-    show(out, seed, _keep_quiet if quiet else typer.echo)
+    show(out, checked_seed(seed), _keep_quiet if quiet else typer.echo)
 
 
 def _keep_quiet(line: str) -> None:

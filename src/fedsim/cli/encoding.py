@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.columns import date, number, text
-from fedsim.data.files import check_readable, check_writable, read_bytes
+from fedsim.data.files import check_outputs, check_readable, read_bytes
 from fedsim.data.readers import read_table
 from fedsim.errors import FileError
 from fedsim.linkage.encoded_file import save_encoded
@@ -19,7 +19,7 @@ from fedsim.types import EncodedTable
 
 def run_encode(table: Path, schema: Path, key: Path, out: Path, separator: str | None) -> EncodedTable:
     """Write the filters of a table and hand them back."""
-    check_writable(out)
+    check_outputs([out], [table, schema, key])
     agreed = read_schema(schema)
     secret = Key.read(key)
     columns = _columns(agreed, read_table(table, list(agreed.columns), separator=separator), str(table))
@@ -44,7 +44,7 @@ def read_schema(path: Path) -> Schema:
 
 
 def _columns(schema: Schema, frame: pl.DataFrame, table: str) -> dict[str, pl.Series]:
-    """The columns in the type their encoding wants; a column that only salts another stays text."""
+    """The columns in the type their encoding wants; a column that only salts another stays as it is."""
     readers = {NumericFilter: number, DateFilter: date}
     kinds = {field.column: readers.get(type(field.encoding), text) for field in schema.fields}
-    return {name: kinds.get(name, text)(frame[name], table=table) for name in schema.columns}
+    return {name: kinds[name](frame[name], table=table) if name in kinds else frame[name] for name in schema.columns}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,12 @@ CELLS: dict[type, Callable[..., pl.Series]] = {
 
 @dataclass(frozen=True)
 class Source:
-    """One party's file, its columns to compare, and what stands between its cells."""
+    """One party's file, its columns to compare, what stands between its cells and the option that says so."""
 
     path: Path
     columns: list[str]
     separator: str | None
+    separator_option: str
 
 
 def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
@@ -47,7 +48,8 @@ def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
         return load_encoded(source.path)
     if not source.columns:
         raise SettingError("no columns to compare; name them with --on, for example --on lat,lon")
-    frame = read_table(source.path, source.columns, separator=source.separator)
+    wanted = list(dict.fromkeys(source.columns))
+    frame = read_table(source.path, wanted, separator=source.separator, option=source.separator_option)
     readers = [CELLS[type(part)] for part in _metric_by_column(metric, len(names))]
     return pl.DataFrame(
         [
@@ -58,7 +60,11 @@ def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
 
 
 def _metric_by_column(metric: Metric, columns: int) -> list[Metric]:
-    return [field.metric for field in metric.fields] if isinstance(metric, WeightedSum) else [metric] * columns
+    return (
+        [metric_named(field.metric) for field in metric.fields]
+        if isinstance(metric, WeightedSum)
+        else [metric] * columns
+    )
 
 
 def parse_field(words: str) -> Field:
@@ -80,6 +86,19 @@ def parse_field(words: str) -> Field:
             f"--field {words!r}: {word} does not compare single columns; use euclidean, days or a text metric"
         )
     return Field(column, metric, 1.0 if weight is None else weight)
+
+
+def distinct_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
+    """The fields under names of their own, so that one column may count in several ways.
+
+    >>> [field.column for field in distinct_fields([parse_field("born:days"), parse_field("born:levenshtein")])]
+    ['born', 'born (field 2)']
+    """
+    earlier = [field.column for field in fields]
+    return tuple(
+        replace(field, column=f"{field.column} (field {place + 1})") if field.column in earlier[:place] else field
+        for place, field in enumerate(fields)
+    )
 
 
 def _as_weight(word: str) -> float | None:

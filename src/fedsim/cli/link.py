@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, Separator, names
+from fedsim.cli.options import Json, Quiet, Separator, checked_seed, names
 
 Primary = Annotated[Path, typer.Option(help="Table whose records look for partners: .csv, .csv.gz, .tsv, .parquet.")]
 Secondary = Annotated[Path, typer.Option(help="Table in which the partners are found.")]
@@ -26,7 +26,15 @@ FieldWords = Annotated[
     ),
 ]
 Metric = Annotated[
-    str, typer.Option(help="euclidean, great-circle, levenshtein, levenshtein-normalised; for filters hamming, dice.")
+    str | None,
+    typer.Option(
+        help="euclidean (also without it), great-circle, days, levenshtein, levenshtein-normalised; for filters "
+        "hamming, dice."
+    ),
+]
+SeparatorSecondary = Annotated[
+    str | None,
+    typer.Option(metavar="CHAR", help="The same for the partner's table; that of --separator without it."),
 ]
 Partners = Annotated[int, typer.Option("--k", help="Partners per record.")]
 Report = Annotated[Path | None, typer.Option(help="HTML page to write: is the linkage any good?")]
@@ -43,7 +51,7 @@ def link(
     secondary: Secondary,
     out: Out,
     on: On = "",
-    metric: Metric = "euclidean",
+    metric: Metric = None,
     k: Partners = 50,
     on_secondary: OnSecondary = "",
     field: FieldWords = None,
@@ -55,6 +63,7 @@ def link(
     threads: Threads = None,
     device: Device = "auto",
     separator: Separator = None,
+    separator_secondary: SeparatorSecondary = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -74,8 +83,10 @@ def link(
         fields=field or [],
         metric=metric,
         separator=separator,
+        secondary_separator=separator_secondary,
     )
-    search = Search(k=k, sigma=sigma, seed=seed, backend=backend, threads=threads, device=device)
+    start = None if seed is None else checked_seed(seed)
+    search = Search(k=k, sigma=sigma, seed=start, backend=backend, threads=threads, device=device)
     silent = tell_nobody if quiet else tell_people
     output = Output(
         links=out,

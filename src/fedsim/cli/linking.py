@@ -11,18 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.cli.inputs import Source, identifiers, parse_field
+from fedsim.cli.inputs import Source, distinct_fields, identifiers, parse_field
 from fedsim.cli.progress import Progressed
 from fedsim.cli.telling import Teller
-from fedsim.data.files import check_readable, check_writable
+from fedsim.data.files import check_outputs, check_readable
 from fedsim.errors import SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import Metric
 from fedsim.linkage.metrics.weighted import WeightedSum
-from fedsim.report.links_page import write_links_page
+from fedsim.linkage.whole_file import whole_file
+from fedsim.report.links_page import links_page
 from fedsim.report.summary import summarise
 from fedsim.types import Links
+
+DEFAULT_METRIC = "euclidean"
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,9 @@ class Request:
     columns: list[str]
     secondary_columns: list[str]
     fields: list[str]
-    metric: str
+    metric: str | None
     separator: str | None
+    secondary_separator: str | None
 
 
 @dataclass(frozen=True)
@@ -79,14 +83,22 @@ def run_link(request: Request, search: Search, output: Output) -> None:
         links = _search(tables, search, request, progress)
         seconds = time.perf_counter() - started
     diagnostics = diagnose(links)
-    save_links(links, output.links)
-    written = {"links": output.links}
-    if output.page is not None:
+    if output.page is None:
+        save_links(links, output.links)
+    else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
         positions = tables.primary.to_numpy() if output.with_map else None
-        write_links_page(links, diagnostics, output.page, title=title, positions=positions, seconds=seconds)
-        written["page"] = output.page
+        page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds)
+        _save_both(links, page, output.links, output.page)
+    written = {"links": output.links} | ({"page": output.page} if output.page else {})
     output.tell(summarise(links, diagnostics, seconds), written)
+
+
+def _save_both(links: Links, page: str, links_path: Path, page_path: Path) -> None:
+    """Links and page, or neither: the page is on the disk, under another name, before the links appear."""
+    with whole_file(page_path) as part:
+        part.write_text(page, encoding="utf-8")
+        save_links(links, links_path)
 
 
 def _search(tables: Tables, search: Search, request: Request, progress: Progressed | None) -> Links:
@@ -112,28 +124,30 @@ def _check(request: Request, output: Output) -> None:
     inputs = [request.primary, request.secondary]
     for path in inputs:
         check_readable(path)
-    targets = [output.links] + ([output.page] if output.page else [])
-    for path in targets:
-        check_writable(path)
-    if len({path.resolve() for path in targets}) < len(targets):
-        raise SettingError("--out and --report name the same file; choose two")
-    if {path.resolve() for path in targets} & {path.resolve() for path in inputs}:
-        raise SettingError("an output would replace an input table; choose another name")
+    check_outputs([output.links] + ([output.page] if output.page else []), inputs)
     if output.with_map and (output.page is None or len(request.columns) != 2):
         raise SettingError("--map needs --report and two columns in --on: latitude and longitude")
+    if request.fields and request.columns:
+        raise SettingError("--on and --field both name columns; use one of them")
+    if request.fields and request.metric is not None:
+        raise SettingError("--metric and --field both name metrics; leave out --metric, each field has its own")
+    for option, columns in (("--on", request.columns), ("--on-secondary", request.secondary_columns)):
+        twice = [name for name in columns if columns.count(name) > 1]
+        if twice and not request.fields:
+            raise SettingError(f"{option} names the column {twice[0]!r} twice; name it once, or weigh it with --field")
 
 
 def _read(request: Request) -> Tables:
-    fields = tuple(parse_field(words) for words in request.fields)
-    if fields and request.columns:
-        raise SettingError("--on and --field both name columns; use one of them")
-    metric = WeightedSum(fields) if fields else metric_named(request.metric)
-    ours = [field.column for field in fields] or request.columns
+    fields = distinct_fields([parse_field(words) for words in request.fields])
+    metric = WeightedSum(fields) if fields else metric_named(request.metric or DEFAULT_METRIC)
+    ours = [parse_field(words).column for words in request.fields] or request.columns
     theirs = request.secondary_columns or ours
     if len(theirs) != len(ours):
         raise SettingError(
             f"--on-secondary names {len(theirs)} columns for {len(ours)}; name as many, in the same order"
         )
-    primary = identifiers(Source(request.primary, ours, request.separator), metric, ours)
-    secondary = identifiers(Source(request.secondary, theirs, request.separator), metric, ours)
-    return Tables(primary, secondary, metric)
+    names = [field.column for field in fields] or ours
+    their_separator = request.secondary_separator or request.separator
+    primary = Source(request.primary, ours, request.separator, "--separator")
+    secondary = Source(request.secondary, theirs, their_separator, "--separator-secondary")
+    return Tables(identifiers(primary, metric, names), identifiers(secondary, metric, names), metric)

@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from fedsim.errors import SettingError
+
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the result as one JSON object; with --quiet that object alone.")
+]
 Separator = Annotated[
     str | None, typer.Option(metavar="CHAR", help="What stands between the cells of a text table; or the word tab.")
 ]
@@ -20,3 +24,10 @@ def names(listed: str) -> list[str]:
     ['lat', 'lon']
     """
     return [name.strip() for name in listed.split(",") if name.strip()]
+
+
+def checked_seed(seed: int) -> int:
+    """The seed, if chance can start from it."""
+    if seed < 0:
+        raise SettingError(f"--seed {seed} is negative; give a whole number of at least 0")
+    return seed

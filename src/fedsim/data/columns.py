@@ -5,25 +5,13 @@ Rows are data rows: the first one under the header is row 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import polars as pl
 
+from fedsim.dates import iso_date
 from fedsim.errors import InputError
-from fedsim.types import Floats
 
 DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
-
-
-def numbers(frame: pl.DataFrame, columns: Sequence[str], *, table: str) -> Floats:
-    """One row per record, one finite float64 per column.
-
-    >>> numbers(pl.DataFrame({"lat": ["1.3", " 1.4"], "lon": [103, 104]}), ["lat", "lon"], table="flats.csv")
-    array([[  1.3, 103. ],
-           [  1.4, 104. ]])
-    """
-    return np.column_stack([number(frame[name], table=table).to_numpy() for name in columns])
+TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Null)
 
 
 def number(cells: pl.Series, *, table: str) -> pl.Series:
@@ -39,31 +27,34 @@ def number(cells: pl.Series, *, table: str) -> pl.Series:
 
 
 def text(cells: pl.Series, *, table: str) -> pl.Series:
-    """The column as text, none of it blank."""
+    """The column as text, none of it blank; numbers and dates are refused, for two parties rarely print them alike."""
     where = f"{table}: column {cells.name!r}"
-    if cells.dtype.is_float() or cells.dtype.is_nested() or cells.dtype == pl.Binary:
-        raise InputError(f"{where} holds {cells.dtype}; text is needed")
+    if cells.dtype not in TEXT:
+        raise InputError(
+            f"{where} holds {cells.dtype}, but text is needed; convert the column to text, alike at both parties"
+        )
     written = cells.cast(pl.String)
     _filled(written, where)
     return written
 
 
 def date(cells: pl.Series, *, table: str) -> pl.Series:
-    """The column as calendar dates, read as ISO 8601 (``1984-07-31``) where it is text."""
+    """The column as calendar dates, ISO 8601 (``1984-07-31``) where it is text; a moment has the date of its zone."""
     where = f"{table}: column {cells.name!r}"
     written = _filled(cells, where)
     if written.dtype in (pl.Date, pl.Datetime):
-        return written.cast(pl.Date)
-    if written.dtype != pl.String:
+        return written.dt.date()
+    if written.dtype not in TEXT:
         raise InputError(f"{where} holds {written.dtype}; dates like 1984-07-31 are needed")
-    days = written.str.to_date("%Y-%m-%d", strict=False)
+    days = pl.Series(cells.name, [iso_date(cell) for cell in written], dtype=pl.Date)
     refuse(days.is_null(), where, "is not a date like 1984-07-31; write year-month-day")
     return days
 
 
 def _filled(cells: pl.Series, where: str) -> pl.Series:
     """The cells without blanks around text, none of them missing."""
-    written = cells.str.strip_chars() if cells.dtype == pl.String else cells
+    plain = cells.cast(pl.String) if cells.dtype in TEXT else cells
+    written = plain.str.strip_chars() if plain.dtype == pl.String else plain
     missing = written.is_null() | (written == "") if written.dtype == pl.String else written.is_null()
     refuse(missing, where, "is missing; fill it or drop the row")
     return written

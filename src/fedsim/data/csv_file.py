@@ -30,11 +30,12 @@ FOREIGN = {
 NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 
 
-def read_csv(path: Path, columns: list[str] | None, *, separator: str) -> pl.DataFrame:
+def read_csv(path: Path, columns: list[str] | None, *, separator: str, option: str = "--separator") -> pl.DataFrame:
     """The columns asked for, in that order, every cell as the text that stands there (``None`` where nothing does)."""
     content = _content(path)
     header = _header(path, content, separator)
-    _check_separator(path, content, header, columns, separator)
+    if columns is None or not set(columns) <= set(header):
+        _check_separator(path, content, columns, separator, option)
     places = choose(path, header, columns)
     frame = _parse(path, content, separator)
     if frame.width != len(header):
@@ -75,17 +76,16 @@ def _header(path: Path, content: bytes, separator: str) -> list[str]:
     return header
 
 
-def _check_separator(path: Path, content: bytes, header: list[str], columns: list[str] | None, separator: str) -> None:
+def _check_separator(path: Path, content: bytes, columns: list[str] | None, separator: str, option: str) -> None:
     """Say which separator it looks like when this one leaves the table in one piece."""
-    if columns is not None and set(columns) <= set(header):
-        return
+    header = _header(path, content, separator)
     for other, name in NAMES.items():
         split = [] if other == separator else _header(path, content, other)
         if len(split) > 1 and (len(header) == 1 or (columns and set(columns) <= set(split))):
             here = NAMES.get(separator, repr(separator))
             raise InputError(
                 f"{path} has {len(header)} column(s) when split at {here}, but {len(split)} at {name}; "
-                f"say --separator {name}"
+                f"say {option} {name}"
             )
 
 

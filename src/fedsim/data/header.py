@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
-from fedsim.errors import InputError
+from fedsim.errors import InputError, nearest_word
 
 
 def choose(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
@@ -34,8 +33,10 @@ def absent(name: str, header: Sequence[str]) -> str:
     "there is no column 'latt' among its 3; did you mean 'lat'?"
     """
     same = {_plain(column): column for column in header}
-    near = get_close_matches(_plain(name), list(same), n=1)
-    advice = f"did you mean {same[near[0]]!r}?" if near else "check the name and that the first line holds the names"
+    near = nearest_word(_plain(name), same)
+    advice = (
+        f"did you mean {same[near]!r}?" if near in same else "check the name and that the first line holds the names"
+    )
     return f"there is no column {name!r} among its {len(header)}; {advice}"
 
 

@@ -18,8 +18,16 @@ SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 PARQUET = (".parquet", ".pq")
 
 
-def read_table(path: Path | str, columns: list[str] | None = None, *, separator: str | None = None) -> pl.DataFrame:
+def read_table(
+    path: Path | str,
+    columns: list[str] | None = None,
+    *,
+    separator: str | None = None,
+    option: str = "--separator",
+) -> pl.DataFrame:
     """The columns asked for, in that order; all of them for ``None``.
+
+    ``option`` is where the reader of an error may name another ``separator``.
 
     Cells of a CSV file come as text, exactly as written, so that ``007`` stays ``007``:
     :mod:`fedsim.data.columns` turns them into numbers, names or dates and says which row is not one.
@@ -28,7 +36,7 @@ def read_table(path: Path | str, columns: list[str] | None = None, *, separator:
     check_readable(path)
     if path.name.lower().endswith(PARQUET):
         return read_parquet(path, columns)
-    return read_csv(path, columns, separator=_separator(path, separator))
+    return read_csv(path, columns, separator=_separator(path, separator), option=option)
 
 
 def _separator(path: Path, asked: str | None) -> str:

@@ -16,31 +16,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsim.errors import SettingError
 from fedsim.experiment.arrays import Arrays, Parts
 from fedsim.experiment.outline import Outline, Rung, read_outline
 from fedsim.splitnn.features import Features
-from fedsim.splitnn.methods import AvgSim, FeatureSim, Solo, Top1Sim
-from fedsim.training import Config, Goal, PrimaryData, SecondaryData, modern, paper, train
+from fedsim.training import Config, Goal, PrimaryData, SecondaryData, train
+from fedsim.training.choices import Deviations, config_for
 
-PRESETS = {"paper": paper, "modern": modern}
-METHODS = {"avgsim": AvgSim, "featuresim": FeatureSim, "solo": Solo, "top1sim": Top1Sim}
 PLACEBO_SEED = 1234
 
 
 def config_of(rung: Rung, seed: int) -> Config:
     """The rung's preset with its own settings put in."""
-    if rung.preset not in PRESETS or rung.method not in {"fedsim", *METHODS}:
-        raise SettingError(
-            f"rung '{rung.name}': preset {rung.preset}, method {rung.method}; "
-            f"choose from {', '.join(PRESETS)} and from fedsim, {', '.join(METHODS)}"
-        )
-    method = None if rung.method == "fedsim" else METHODS[rung.method]()
-    config = replace(PRESETS[rung.preset](method, seed=seed), epochs=rung.epochs or PRESETS[rung.preset]().epochs)
-    if rung.batch:
-        config = replace(config, batch=rung.batch)
-    optimiser: Any = config.optimiser
-    return replace(config, optimiser=replace(optimiser, rate=rung.rate)) if rung.rate else config
+    deviations = Deviations(rung.epochs, rung.batch, rung.rate)
+    return config_for(rung.preset, rung.method, deviations, seed=seed, device="auto")
 
 
 def parties(rung: Rung, arrays: Arrays) -> tuple[PrimaryData, list[SecondaryData]]:

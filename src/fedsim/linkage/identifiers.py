@@ -5,7 +5,6 @@ Every fault is one sentence with table, column and row number (data rows count f
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from decimal import Decimal
@@ -17,11 +16,11 @@ import polars as pl
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
+from fedsim.dates import iso_date
 from fedsim.errors import InputError
 from fedsim.types import Bits, EncodedTable, Floats
 
 IDENTIFIER = "identifier"  # what a column is called when it came without a name
-ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([T ].*)?$")
 TOO_LARGE = 2**53  # from here on float64 loses whole numbers
 NUMBERS = (int, float, np.integer, np.floating, Decimal)
 
@@ -216,12 +215,11 @@ def _python_values(values: NDArray[Any]) -> list[Any]:
 
 
 def _day(value: Any, name: str, row: int, table: str) -> float:
+    found = iso_date(value) if isinstance(value, str) else value
     try:
-        if isinstance(value, str) and ISO_DATE.match(value):
-            value = date.fromisoformat(value[:10])
-        if isinstance(value, date):
-            return float(value.toordinal())
-    except ValueError:  # no such day, or a missing timestamp
+        if isinstance(found, date):
+            return float(found.toordinal())
+    except ValueError:  # pandas' missing timestamp calls itself a date
         pass
     raise InputError(
         f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"

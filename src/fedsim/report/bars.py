@@ -32,6 +32,7 @@ from fedsim.report.words import count, measure, percent
 from fedsim.types import Floats, Integers
 
 MOST_BINS = 40
+MOST_WHOLE = 2.0**51  # beyond it halves are no longer numbers
 MANY = 500
 FAR = 1.5
 HEADROOM = 1.12
@@ -79,7 +80,7 @@ def bin_edges(values: Floats) -> Floats:
     low, high = float(values.min()), float(values.max())
     usual = float(np.quantile(values, 0.99))
     high = usual if usual > low and high - low > FAR * (usual - low) else high
-    if high - low <= MOST_BINS and (values == values.round()).all():
+    if high - low <= MOST_BINS and high < MOST_WHOLE and (values == values.round()).all():
         return np.arange(np.floor(low), np.ceil(high) + 2, dtype=np.float64) - 0.5
     low, high = widened(low, high)
     step = step_for(low, high) / (10 if len(values) >= MANY else 5)

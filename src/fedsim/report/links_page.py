@@ -27,7 +27,21 @@ def write_links_page(
     positions: Floats | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Replace ``path`` by one HTML file that needs nothing else: no script, no font, no network.
+    """Replace ``path`` by the page of :func:`links_page`."""
+    page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds)
+    with whole_file(Path(path)) as part:
+        part.write_text(page, encoding="utf-8")
+
+
+def links_page(
+    links: Links,
+    diagnostics: Diagnostics,
+    *,
+    title: str = "Linkage",
+    positions: Floats | None = None,
+    seconds: float | None = None,
+) -> str:
+    """One HTML text that needs nothing else: no script, no font, no network.
 
     ``positions`` (one latitude and longitude per primary record) adds a map of cells; without it the page holds
     counts, quantiles and no place at all.
@@ -36,9 +50,7 @@ def write_links_page(
     figures = _figures(links, diagnostics, summary)
     if positions is not None:
         figures += _map(positions, diagnostics, summary)
-    page = _template().render(title=title, summary=summary, lead=_lead(summary), tiles=_tiles(summary), figures=figures)
-    with whole_file(Path(path)) as part:
-        part.write_text(page, encoding="utf-8")
+    return _template().render(title=title, summary=summary, lead=_lead(summary), tiles=_tiles(summary), figures=figures)
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: Summary) -> list[Figure]:

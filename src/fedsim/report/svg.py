@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 410, 268
 LEFT, RIGHT, TOP, BOTTOM = 60, 388, 12, 220
+SMALLEST = 1e-300  # below it a tenth is no longer a number of full precision
 Point = tuple[float, float]
 
 
@@ -55,7 +56,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     """
     step = step_for(low, high, about)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(place * step, 12) for place in range(first, last + 1)]
+    return [_on_tick(place, step) for place in range(first, last + 1)]
 
 
 def widened(low: float, high: float, about: int = 5) -> tuple[float, float]:
@@ -66,11 +67,18 @@ def widened(low: float, high: float, about: int = 5) -> tuple[float, float]:
     >>> widened(3.0, 3.0)
     (2.5, 3.5)
     """
-    if high - low <= 1e-12 * max(abs(low), abs(high)):
-        margin = 0.5 if low == 0 or abs(low) >= 1 else abs(low) / 2
+    size = max(abs(low), abs(high))
+    if high - low <= max(1e-12 * size, SMALLEST):
+        # Half of it, where one unit would vanish beside it or dwarf it.
+        margin = 0.5 if size <= SMALLEST or 1 <= size < 1e6 else size / 2
         return low - margin, high + margin
     step = step_for(low, high, about)
-    return round(math.floor(low / step + 1e-9) * step, 12), round(math.ceil(high / step - 1e-9) * step, 12)
+    return _on_tick(math.floor(low / step + 1e-9), step), _on_tick(math.ceil(high / step - 1e-9), step)
+
+
+def _on_tick(place: int, step: float) -> float:
+    """The tick's value without the dust of the multiplication, to a thousandth of a step."""
+    return round(place * step, 3 - math.floor(math.log10(step)))
 
 
 def tick_label(value: float, step: float) -> str:

@@ -85,6 +85,10 @@ FAULTS = [
     (Column.days, "31.12.1987"),
     (Column.days, "1987-02-31"),
     (Column.days, "1987-W01-1"),
+    (Column.days, "80-12-02"),
+    (Column.days, "1987-02-03 x"),
+    (Column.numbers, 10**400),
+    (Column.numbers, Decimal("sNaN")),
     (Column.days, 987654321),
     (Column.labels, 1.5),
     (Column.labels, True),
@@ -97,6 +101,33 @@ def test_a_value_of_the_wrong_type_is_named_by_row_and_never_shown(reading, valu
     with pytest.raises(InputError, match="column 'age', row 1") as caught:
         reading(Column([value], "age"))
     assert str(value) not in str(caught.value)
+
+
+ZONED = pl.Series([datetime(1970, 1, 2), datetime(1969, 12, 31)]).dt.replace_time_zone("Asia/Singapore")
+
+
+@pytest.mark.parametrize(
+    "values", [ZONED, ZONED.to_arrow(), pd.Series(ZONED.to_list())], ids=["polars", "arrow", "pandas"]
+)
+def test_a_moment_has_the_date_of_its_own_zone(values):
+    assert Column(values).days().tolist() == [1.0, -1.0]
+    assert Column(values).labels() == ["1970-01-02", "1969-12-31"]
+
+
+@pytest.mark.parametrize("values", [[1.0, 2.0], ["a", "b"], np.array(["2000-01-01"] * 2, "datetime64[D]")])
+@pytest.mark.parametrize("reading", [Column.numbers, Column.texts, Column.days, Column.labels])
+def test_a_masked_cell_is_missing(reading, values):
+    with pytest.raises(InputError, match="row 2: the value is missing"):
+        reading(Column(np.ma.array(values, mask=[False, True])))
+
+
+def test_written_moments_count_by_their_day():
+    assert Column(["1970-01-02T23:59+08:00", "1969-12-31 12:00:00"]).days().tolist() == [1.0, -1.0]
+
+
+def test_a_label_of_thousands_of_digits_is_refused():
+    with pytest.raises(InputError, match="row 1: the value is neither text"):
+        Column([10**5000]).labels()
 
 
 def test_a_column_has_one_dimension():

@@ -94,7 +94,6 @@ def test_an_epsilon_without_meaning_is_refused(epsilon):
 
 
 def test_record_epsilon_is_the_sum_over_changed_bits():
-    assert BitFlip.for_record(epsilon=8.0, changed_bits=40) == BitFlip(0.2)
     assert BitFlip(0.2).record_epsilon(changed_bits=40) == pytest.approx(8.0)
 
 

@@ -26,6 +26,11 @@ def test_a_key_survives_writing_and_reading(tmp_path: Path):
     assert [file.name for file in tmp_path.iterdir()] == ["project.key"]
 
 
+def test_a_path_may_be_text(tmp_path: Path):
+    Key(SECRET).write(str(tmp_path / "project.key"))
+    assert Key.read(str(tmp_path / "project.key")) == Key(SECRET)
+
+
 def test_only_the_owner_may_read_a_key_file(tmp_path: Path):
     path = tmp_path / "project.key"
     Key(SECRET).write(path)

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from fedsim.errors import InputError, SettingError
+from fedsim.linkage import link
 from fedsim.linkage.encoding import (
     Balance,
     BitFlip,
@@ -76,7 +77,62 @@ def test_frames_of_any_library_encode_alike():
     schema, frame = Schema([NAME, BORN, HEIGHT]), pl.DataFrame(PEOPLE).with_columns(pl.col("born").str.to_date())
     expected = schema.encode(PEOPLE, KEY).bits
     assert (schema.encode(frame.to_dict(), KEY).bits == expected).all()
-    assert (schema.encode(dict(pd.DataFrame(PEOPLE)), KEY).bits == expected).all()
+    for table in (frame, frame.to_arrow(), pd.DataFrame(PEOPLE), dict(pd.DataFrame(PEOPLE))):
+        assert (schema.encode(table, KEY).bits == expected).all()
+
+
+@pytest.mark.parametrize("records", [["Ann Secret", "Bob"], [("Ann Secret",)], "Ann Secret", np.array(["Ann Secret"])])
+def test_what_has_no_column_names_is_refused_without_showing_it(records):
+    with pytest.raises(InputError, match="give columns by name") as caught:
+        Schema([NAME]).encode(records, KEY)
+    assert "Ann" not in str(caught.value)
+
+
+def test_a_column_that_is_a_single_value_is_refused():
+    with pytest.raises(InputError, match="column 'name' is a str") as caught:
+        Schema([NAME]).encode({"name": "Ann Secret"}, KEY)
+    assert "Ann" not in str(caught.value)
+
+
+def test_a_key_or_chance_of_the_wrong_type_is_refused_without_showing_it():
+    with pytest.raises(SettingError, match="the key is a str") as caught:
+        FULL.encode(PEOPLE, "canary", np.random.default_rng())
+    assert "canary" not in str(caught.value)
+    with pytest.raises(SettingError, match="rng is a int"):
+        FULL.encode(PEOPLE, KEY, 3)
+
+
+BAD_PARTS = [
+    (lambda: Schema(["n"]), "fields holds a str; give objects such as Field"),
+    (lambda: Schema("n"), "fields is a str"),
+    (lambda: Schema(5), "fields is a int"),
+    (lambda: Schema([Field]), "fields holds a type"),
+    (lambda: Schema([NAME], "union"), "combine holds a str"),
+    (lambda: Schema([NAME], hardening=["shuffle"]), "hardening holds a str"),
+    (lambda: Schema([NAME], hardening=Shuffle()), "hardening is a Shuffle"),
+    (lambda: Field("n", "string"), "the encoding of field 'n' is a str"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD_PARTS)
+def test_parts_that_are_none_are_refused_in_a_sentence(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+def test_numpy_scalars_are_settings_like_any_other():
+    numpy = Schema(
+        [
+            Field("name", StringFilter(np.int64(2), hashes=np.int32(20), padded=np.bool_(True))),
+            Field("height", NumericFilter(np.float32(0), np.int8(3), np.float32(0.25))),
+        ],
+        Sample(np.int64(512), (np.float32(1), np.int64(2))),
+        [BitFlip(np.float32(2))],
+    )
+    plain = Schema([NAME, Field("height", NumericFilter(0, 3, 0.25))], Sample(512, (1, 2)), [BitFlip(2.0)])
+    assert Schema.from_dict(json.loads(json.dumps(numpy.to_dict()))) == plain
+    assert numpy.fingerprint(KEY) == plain.fingerprint(KEY)
+    assert type(numpy.fields[1].encoding.threshold) is float
 
 
 def test_an_empty_table_encodes_to_an_empty_table():
@@ -87,8 +143,20 @@ def test_ranks_give_the_distances_of_the_filters():
     schema = Schema([BORN, HEIGHT])
     ranks = schema.ranks(PEOPLE, KEY)
     bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
-    assert ranks.shape == (2, 2, 2)
-    assert rank_hamming(ranks[0], ranks[1]).sum() == (bits[0] != bits[1]).sum()
+    assert (ranks.shape, ranks.dtype) == ((2, 4), np.int64)
+    assert rank_hamming(*ranks.reshape(2, 2, 2)).sum() == (bits[0] != bits[1]).sum()
+
+
+def test_ranks_link_as_they_are():
+    schema = Schema([BORN, HEIGHT])
+    bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
+    ranks = schema.ranks(PEOPLE, KEY)
+    assert link(ranks[:1], ranks[1:], metric="rank-hamming", k=1).distance.item() == (bits[0] != bits[1]).sum()
+
+
+def test_ranks_of_columns_that_differ_in_length_are_refused():
+    with pytest.raises(InputError, match="differ in length"):
+        Schema([BORN, HEIGHT]).ranks({**PEOPLE, "height": [1.6]}, KEY)
 
 
 def test_texts_have_no_ranks():

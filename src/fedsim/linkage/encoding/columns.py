@@ -11,7 +11,6 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Protocol
 
-import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
@@ -90,7 +89,7 @@ class Column:
         return [self._label(*item) for item in enumerate(array)]
 
     def _array(self) -> NDArray[Any]:
-        values: Any = _on_the_wall(self.values)
+        values = _on_the_wall(self.values)
         if hasattr(values, "__array__"):
             array = np.asarray(values)
         else:
@@ -135,9 +134,11 @@ class Column:
             return date(value.year, value.month, value.day).isoformat()
         if isinstance(value, str):
             return str(value)
-        whole = isinstance(value, Integral) or (isinstance(value, float | np.floating) and float(value).is_integer())
-        if whole and not isinstance(value, bool) and abs(value) <= _LONGEST:  # type: ignore[arg-type]
-            return str(int(value))  # type: ignore[call-overload]
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if whole or (isinstance(value, float | np.floating) and float(value).is_integer()):
+            number = int(value)  # type: ignore[call-overload]
+            if abs(number) <= _LONGEST:
+                return str(number)
         raise self.fault(row, "the value is neither text, whole number nor date; convert the column to one of them")
 
 
@@ -145,8 +146,9 @@ def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in _MISSING_TYPES
 
 
-def _on_the_wall(values: Values) -> Any:
+def _on_the_wall(values: Any) -> Any:
     """Moments of a time zone as its clocks show them; NumPy would move them to Greenwich, and some to another day."""
-    column = nw.from_native(values, pass_through=True, allow_series=True)
-    zoned = isinstance(column, nw.Series) and isinstance(column.dtype, nw.Datetime) and column.dtype.time_zone
-    return column.dt.replace_time_zone(None).to_native() if zoned else values
+    kind = getattr(values, "dtype", getattr(values, "type", None))
+    if not (getattr(kind, "time_zone", None) or getattr(kind, "tz", None)):
+        return values
+    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)

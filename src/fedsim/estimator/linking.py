@@ -1,0 +1,78 @@
+"""Soft links of training records, and of new records by the rule that training fixed."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from fedsim.errors import SettingError
+from fedsim.estimator.pairs import PRIMARY, Pair
+from fedsim.linkage import fit_scale, link, similarities
+from fedsim.privacy.bounds import noise_for
+from fedsim.types import Integers, Links, Scale
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How many partners, and how much noise: a scale ``sigma``, or a bound ``tau`` for which a scale is found."""
+
+    k: int
+    sigma: float = 0.0
+    tau: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.tau is not None and self.sigma:
+            raise SettingError(f"sigma={self.sigma} and tau={self.tau} both ask for noise; give one of them")
+
+
+@dataclass(frozen=True)
+class LinkRule:
+    """What training fixed about the links to one secondary."""
+
+    pair: Pair
+    k: int
+    sigma: float
+    scale: Scale
+
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, rng: np.random.Generator) -> Links:
+        """Links of any primary records, seen in training or not (paper, section 4.2)."""
+        found = _search(self.pair, primary, secondary, self.k)
+        similarity = similarities(found.distance, self.scale, sigma=self.sigma, rng=rng)
+        return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
+
+
+def fit_links(
+    pair: Pair, tables: tuple[pl.DataFrame, pl.DataFrame], asked: Asked, rows: Integers, rng: np.random.Generator
+) -> tuple[LinkRule, Links]:
+    """The rule, its scale from the training ``rows`` alone, and the links of all records."""
+    found = _search(pair, *tables, asked.k)
+    scale = fit_scale(found.distance[rows])
+    sigma = asked.sigma if asked.tau is None else noise_for(asked.tau, scale.deviation)
+    if asked.tau is not None and not pair.metric.whole:
+        warnings.warn(
+            f"tau bounds an attack on whole-number distances (Hamming); {pair.metric.name} distances are not, and the "
+            "bound changes with their unit",
+            UserWarning,
+            stacklevel=5,
+        )
+    similarity = similarities(found.distance, scale, sigma=sigma, rng=rng)
+    return LinkRule(pair, asked.k, sigma, scale), replace(found, similarity=similarity, scale=scale, sigma=sigma)
+
+
+def _search(pair: Pair, primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> Links:
+    if not 1 <= k <= len(secondary):
+        raise SettingError(
+            f"k={k} partners asked for, but {pair.party} has {len(secondary)} records; choose k between 1 and "
+            f"{len(secondary)}"
+        )
+    return link(
+        pair.our_identifiers(primary),
+        pair.their_identifiers(secondary),
+        metric=pair.metric,
+        k=k,
+        primary_name=PRIMARY,
+        secondary_name=pair.party,
+    )

@@ -1,0 +1,1 @@
+"""Pure mathematics of what a recipient of noisy similarities can learn."""

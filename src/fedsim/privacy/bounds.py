@@ -1,0 +1,61 @@
+"""How often a guess of a partner's filter can succeed, given the noise on the similarities (paper, Theorem 2).
+
+``spread`` is the standard deviation of the distances (sigma_0 of the paper), ``sigma`` that of the noise on the scaled
+similarities, ``tau`` the bound on the success of the greedy attack on one record. The bound speaks of distances that
+are whole numbers (Hamming): for kilometres or degrees it changes with the unit and means nothing.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy.special import erfinv
+
+from fedsim.errors import SettingError
+
+
+def success_bound(sigma: float, spread: float) -> float:
+    """Upper bound tau on the attack's success; without noise it is one.
+
+    >>> f"{success_bound(sigma=4.0, spread=21178.86):.4e}"
+    '1.9417e-05'
+    """
+    _check_spread(spread)
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise SettingError(f"sigma={sigma}; the noise scale is a number of at least 0")
+    if sigma == 0:
+        return 1.0
+    return math.erf(math.hypot(1.0, 1.0 / sigma) / (2.0 * math.sqrt(2.0) * spread))
+
+
+def noise_for(tau: float, spread: float) -> float:
+    """Smallest noise scale sigma whose success bound is ``tau``.
+
+    >>> round(noise_for(tau=0.01, spread=21178.86), 6)
+    0.001884
+    """
+    _check_spread(spread)
+    if not 0 < tau <= 1:
+        raise SettingError(f"tau={tau}; a probability above 0 and up to 1 is needed")
+    ratio = 2.0 * math.sqrt(2.0) * spread * float(erfinv(tau))  # sqrt(sigma^2 + 1) / sigma
+    if ratio <= 1:
+        raise SettingError(
+            f"tau={tau} cannot be reached: with spread {spread:g} no noise brings the bound below its floor "
+            f"{floor(spread):.4e}; ask for a larger tau, or spread the distances with longer filters"
+        )
+    return 1.0 / math.sqrt((ratio - 1.0) * (ratio + 1.0))
+
+
+def floor(spread: float) -> float:
+    """The bound under endless noise; no tau at or below it can be promised.
+
+    >>> f"{floor(spread=21178.86):.4e}"
+    '1.8837e-05'
+    """
+    _check_spread(spread)
+    return math.erf(1.0 / (2.0 * math.sqrt(2.0) * spread))
+
+
+def _check_spread(spread: float) -> None:
+    if not (math.isfinite(spread) and spread > 0):
+        raise SettingError(f"spread={spread}; the standard deviation of the distances is a number above 0")

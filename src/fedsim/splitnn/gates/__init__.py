@@ -1,0 +1,1 @@
+"""The three gates of Algorithm 1: weight, sort (``order``) and merge."""

@@ -1,0 +1,116 @@
+"""A party's folder of checkpoints: one subfolder per step, whole or not there at all.
+
+Tensors are safetensors with a SHA-256 beside them, facts are JSON; nothing is ever unpickled. A checkpoint is written
+under another name, flushed to the disk and renamed, so a kill or a full disk leaves the earlier ones as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from fedsim.errors import FileError
+
+FORMAT = "fedsim checkpoint 1"
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """Checkpoints of one party in one job; ``job`` is the description a checkpoint must agree with to be loaded."""
+
+    folder: Path
+    job: Mapping[str, Any]
+
+    def steps(self) -> list[int]:
+        """The steps kept, in order."""
+        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*"))
+
+    def save(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Write a checkpoint; one of the same step, left by a run that died before all parties had it, gives way."""
+        place, part = self._place(step), self.folder / f".step-{step:09d}.part"
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            packed = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
+            head = {"format": FORMAT, "step": step, "sha256": hashlib.sha256(packed).hexdigest()}
+            _write(part / "tensors.safetensors", packed)
+            _write(part / "facts.json", json.dumps({**head, "job": self.job, "facts": facts}, indent=1).encode())
+            shutil.rmtree(place, ignore_errors=True)
+            part.rename(place)
+            _flush(self.folder)
+        except OSError as error:
+            shutil.rmtree(part, ignore_errors=True)
+            kept = f"the checkpoint of step {self.steps()[-1]} is intact" if self.steps() else "none was kept before"
+            raise FileError(
+                f"cannot write the checkpoint of step {step} to {self.folder}: {error.strerror}; {kept}: make room and "
+                "run again to go on from there"
+            ) from error
+
+    def load(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and facts of a checkpoint of this very job."""
+        place = self._place(step)
+        try:
+            written = json.loads((place / "facts.json").read_bytes())
+            packed = (place / "tensors.safetensors").read_bytes()
+            self._check(written, packed, place)
+            return safetensors.torch.load(packed), dict(written["facts"])
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            raise FileError(f"{place} is no readable checkpoint; remove it to go on from an earlier one") from error
+
+    def forget_before(self, step: int) -> None:
+        """Remove what is older than this step."""
+        for old in self.steps():
+            if old < step:
+                shutil.rmtree(self._place(old), ignore_errors=True)
+
+    def _place(self, step: int) -> Path:
+        return self.folder / f"step-{step:09d}"
+
+    def _check(self, written: dict[str, Any], packed: bytes, place: Path) -> None:
+        if written["format"] != FORMAT:
+            raise FileError(f"{place} was written as '{written['format']}', this version reads '{FORMAT}'; start anew")
+        other = difference(json.loads(json.dumps(self.job)), written["job"])
+        if other:
+            raise FileError(
+                f"{place} belongs to another job: {other}; restore that setting, or start anew in another folder"
+            )
+        if hashlib.sha256(packed).hexdigest() != written["sha256"]:
+            raise FileError(f"{place} is damaged (its tensors do not match their SHA-256); remove it")
+
+
+def difference(here: Any, there: Any, name: str = "job") -> str:
+    """The first setting in which two descriptions differ, in words; empty if they agree.
+
+    >>> difference({"batch": 128, "seed": 1}, {"batch": 512, "seed": 1})
+    'job.batch is 128 here, 512 there'
+    """
+    if isinstance(here, dict) and isinstance(there, dict):
+        keys = [*here, *(key for key in there if key not in here)]
+        found = (difference(here.get(key), there.get(key), f"{name}.{key}") for key in keys)
+        return next(filter(None, found), "")
+    return "" if here == there else f"{name} is {json.dumps(here)} here, {json.dumps(there)} there"
+
+
+def _write(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _flush(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,45 @@
+"""Checkpoints of a whole job: every party writes its own folder, the primary last.
+
+So what the primary has, all have. Two are kept: one that is damaged leaves the one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from fedsim.splitnn.cut import Secondary
+from fedsim.splitnn.part import Part
+from fedsim.splitnn.shelf import Shelf
+from fedsim.training.history import Epoch, History
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoints:
+    """The primary's shelf, and the secondaries that follow its lead."""
+
+    shelf: Shelf
+    part: Part
+    secondaries: Sequence[Secondary]
+
+    def save(self, step: int, history: History) -> None:
+        """Write the state after ``step`` steps everywhere, then let go of all but this one and the one before."""
+        for secondary in self.secondaries:
+            secondary.save(step)
+        before = self.shelf.steps()
+        self.shelf.save(step, self.part.tensors(), {"history": [asdict(epoch) for epoch in history]})
+        if before:
+            self.shelf.forget_before(before[-1])
+            for secondary in self.secondaries:
+                secondary.forget_before(before[-1])
+
+    def restore(self) -> History:
+        """Bring every party back to the last state all have; an empty history if there is none."""
+        steps = self.shelf.steps()
+        if not steps:
+            return ()
+        tensors, facts = self.shelf.load(steps[-1])
+        self.part.load(tensors)
+        for secondary in self.secondaries:
+            secondary.restore(steps[-1])
+        return tuple(Epoch(**epoch) for epoch in facts["history"])

@@ -1,0 +1,111 @@
+"""What every method must keep; add yours to ``METHODS`` in ``small_jobs`` and it is held to all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.splitnn import methods
+from fedsim.splitnn.adamw import AdamW
+from fedsim.splitnn.gates.order import Neighbours
+from fedsim.splitnn.method import Partners
+from fedsim.training import train
+from fedsim.training.config import describe
+from small_jobs import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
+
+EVERY = pytest.mark.parametrize("name", METHODS)
+ORDERED = pytest.mark.parametrize("name", [name for name in METHODS if "without sort" not in name])
+LINKED = pytest.mark.parametrize("name", [name for name in METHODS if name != "solo"])
+
+
+def trained(name, *, classes=1, parties=2, **changes):
+    secondaries = small_secondaries(parties)
+    return train(small_primary(classes), secondaries, SPLIT, small_config(METHODS[name], **changes))
+
+
+def lists_of(secondaries, rows=slice(None)):
+    return [Neighbours(data.partner[rows], data.similarity[rows]) for data in secondaries if data.partner is not None]
+
+
+def lists_for(model, rows=slice(None)):
+    return lists_of(small_secondaries(2), rows) if model.groups else []
+
+
+def test_every_method_of_the_library_is_held_to_this_contract():
+    assert {type(method).__name__ for method in METHODS.values()} == set(methods.__all__)
+
+
+@EVERY
+@pytest.mark.parametrize(("classes", "shape"), [(1, (10,)), (2, (10, 2)), (3, (10, 3))])
+def test_it_predicts_numbers_two_classes_and_many(name, classes, shape):
+    found = trained(name, classes=classes).predictions["test"]
+    assert found.shape == shape
+    assert np.isfinite(found).all()
+
+
+@EVERY
+def test_it_learns(name):
+    history = trained(name, epochs=12, optimiser=AdamW(rate=2e-2)).history
+    assert history[-1].loss < history[0].loss
+
+
+@ORDERED
+def test_a_prediction_does_not_depend_on_the_records_beside_it(name):
+    model = trained(name).model
+    together = model.predict(small_primary().features, lists_for(model))
+    for row in (0, 31):
+        rows = np.array([row])
+        alone = model.predict(small_primary().features.take(rows), lists_for(model, rows))
+        np.testing.assert_allclose(alone, together[rows], rtol=1e-4)
+
+
+@LINKED
+def test_it_is_blind_to_the_numbering_of_a_secondarys_rows(name):
+    plain = small_secondaries(1)
+    order = np.random.default_rng(0).permutation(9)
+    numbered = [replace(plain[0], features=plain[0].features.take(order), partner=np.argsort(order)[plain[0].partner])]
+    found = [
+        train(small_primary(), parties, SPLIT, small_config(METHODS[name])).predictions["test"]
+        for parties in (plain, numbered)
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-3)
+
+
+@LINKED
+def test_the_features_of_every_secondary_reach_the_prediction(name):
+    model, lists = trained(name).model, lists_of(small_secondaries(2))
+    before = model.predict(small_primary().features, lists)
+    for group in model.groups:
+        kept = group[0].features
+        group[0].features = small_features(len(kept), kept.numbers.shape[1], seed=77).on(torch.device("cpu"))
+        assert not np.allclose(model.predict(small_primary().features, lists), before)
+        group[0].features = kept
+
+
+def weights_of(model):
+    parts = [model.primary.part, *(holder.part for group in model.groups for holder in group)]
+    return [parameter for part in parts for parameter in part.network.parameters()]
+
+
+@EVERY
+def test_every_weight_gets_a_gradient(name):
+    """After some steps no tensor is what it was drawn as."""
+    first, later = (trained(name, epochs=1, optimiser=AdamW(rate=rate)) for rate in (1e-12, 1e-2))
+    for before, after in zip(weights_of(first.model), weights_of(later.model), strict=True):
+        assert not torch.equal(before, after)
+
+
+@EVERY
+def test_it_asks_for_partners_as_it_says(name):
+    method = METHODS[name]
+    parties = trained(name, epochs=1).parts
+    assert (set(parties) == {"primary"}) == (method.partners is Partners.NONE)
+
+
+@EVERY
+def test_its_description_is_plain_and_its_own(name):
+    descriptions = [describe(method) for method in METHODS.values()]
+    assert descriptions.count(describe(METHODS[name])) == 1

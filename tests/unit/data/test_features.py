@@ -1,0 +1,216 @@
+"""Each party's features are learnt from its training rows and replayed, whatever arrives later."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedsim.data.features import Preparation, Rules, fit_preparation
+from fedsim.errors import FileError, InputError, SettingError
+
+CANARY = "Rumpelstiltskin"
+
+
+def fit(table: Any, **settings: Any) -> Preparation:
+    return fit_preparation(table, party="primary", **settings)
+
+
+def test_numbers_have_mean_zero_and_deviation_one_in_the_training_rows():
+    frame = pl.DataFrame({"area": [10.0, 20.0, 30.0, 1000.0], "rooms": [1, 2, 4, 9]})
+    numbers = fit(frame, rows=np.arange(3)).apply(frame).numbers
+    assert numbers.dtype == np.float32
+    np.testing.assert_allclose(numbers[:3].mean(axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(numbers[:3].std(axis=0), 1.0, atol=1e-6)
+
+
+@pytest.mark.parametrize("constant", [0.0, 7.0, 0.1 + 0.2, 1e300])
+def test_a_column_constant_in_training_stays_zero(constant: float):
+    preparation = fit(pl.DataFrame({"places": [constant] * 5}))
+    later = preparation.apply(pl.DataFrame({"places": [constant, 1e9, -1e300, None]}))
+    assert not later.numbers.any()
+
+
+def test_a_nearly_constant_column_stays_bounded():
+    preparation = fit(pl.DataFrame({"places": [71.0] * 999 + [71.001]}))
+    assert np.abs(preparation.apply(pl.DataFrame({"places": [1e6, -1e6]})).numbers).max() < 32
+
+
+def test_numbers_whose_squares_overflow_are_standardised():
+    prepared = fit(pl.DataFrame({"x": [1.7e308, -1.7e308]})).apply(pl.DataFrame({"x": [1.7e308, 0.0]}))
+    np.testing.assert_allclose(prepared.numbers, [[1.0], [0.0]])
+
+
+def test_missing_numbers_become_the_mean_and_say_so_where_training_had_them():
+    preparation = fit(pl.DataFrame({"age": [1.0, None, 3.0], "area": [1.0, 2.0, 3.0]}))
+    assert preparation.names == ("age", "age is missing", "area")
+    later = preparation.apply(pl.DataFrame({"age": [None, 2.0], "area": [float("nan"), 2.0]})).numbers
+    np.testing.assert_array_equal(later, [[0, 1, 0], [0, 0, 0]])
+
+
+def test_a_column_without_any_number_in_training_is_zero():
+    preparation = fit(pl.DataFrame({"gone": [None, None]}))
+    assert not preparation.apply(pl.DataFrame({"gone": [5.0, None]})).numbers.any()
+
+
+def test_few_categories_get_a_column_each_and_unseen_ones_none():
+    preparation = fit(pl.DataFrame({"town": ["b", "a", "b", "a"]}))
+    assert preparation.names == ("town=a", "town=b")
+    later = preparation.apply(pl.DataFrame({"town": ["b", "zzz", None]})).numbers
+    np.testing.assert_array_equal(later, [[0, 1], [0, 0], [0, 0]])
+
+
+def test_seldom_and_missing_categories_teach_what_unseen_ones_get():
+    preparation = fit(pl.DataFrame({"town": ["a", "a", "once", None, None]}))
+    assert preparation.names == ("town=a", "town is missing", "town is other")
+    later = preparation.apply(pl.DataFrame({"town": ["a", "zzz", None]})).numbers
+    np.testing.assert_array_equal(later, [[1, 0, 0], [0, 0, 1], [0, 1, 0]])
+
+
+def test_many_categories_become_codes_and_unseen_ones_code_zero():
+    towns = [f"t{place:02}" for place in range(20)]
+    preparation = fit(pl.DataFrame({"town": [*towns, *towns, None, None]}))
+    later = preparation.apply(pl.DataFrame({"town": ["t00", "t19", "zzz", None]}))
+    assert later.codes[:, 0].tolist() == [1, 20, 0, 21]
+    assert later.cardinalities == (22,)
+    assert later.numbers.shape == (4, 0)
+
+
+def test_a_whole_number_is_the_same_category_with_and_without_decimals():
+    preparation = fit(pl.DataFrame({"zip": [7, 7, 8, 8]}), rules=Rules({"zip": "category"}))
+    later = preparation.apply(pl.DataFrame({"zip": [7.0, None]}))
+    np.testing.assert_array_equal(later.numbers, [[1, 0], [0, 0]])
+
+
+def test_dates_tell_days_season_and_weekday():
+    sold = [date(2020, 1, 6), date(2020, 7, 6), date(2021, 1, 4), None]  # three Mondays
+    preparation = fit(pl.DataFrame({"sold": sold}))
+    numbers = preparation.apply(pl.DataFrame({"sold": sold})).numbers
+    assert [*preparation.names[:3]] == ["sold", "sold is missing", "sold year cos"]
+    np.testing.assert_allclose(numbers[0, 4:], numbers[1, 4:], atol=1e-5)
+    np.testing.assert_allclose(numbers[0, 2:], numbers[2, 2:], atol=0.05)
+    np.testing.assert_array_equal(numbers[3], [0, 1, 0, 0, 0, 0])
+
+
+def test_the_time_of_day_counts_where_it_is_told():
+    moments = pl.DataFrame({"sold": [datetime(2020, 1, 1, 6), datetime(2020, 1, 1, 18)]})
+    numbers = fit(moments).apply(moments).numbers
+    assert numbers[0, -1] == pytest.approx(1.0)
+    assert numbers[1, -1] == pytest.approx(-1.0)
+
+
+def test_text_is_read_as_what_it_is_declared_to_be():
+    rules = Rules({"area": "number", "sold": "date"})
+    frame = pl.DataFrame({"area": ["10", " 30.0", ""], "sold": ["2020-01-01", "2020-01-02 12:00:00", None]})
+    numbers = fit(frame, rules=rules).apply(frame).numbers
+    np.testing.assert_allclose(numbers[:, 0], [-1.0, 1.0, 0.0])
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, lambda data: pl.DataFrame(data).to_arrow()])
+def test_every_kind_of_frame_gives_the_same_features(make: Any):
+    data = {
+        "area": [1.5, None, 3.0],
+        "rooms": [1, 2, 3],
+        "lift": [True, False, True],
+        "town": ["a", "b", "a"],
+        "sold": [date(2020, 1, 1), date(2021, 1, 1), None],
+    }
+    expected = fit(pl.DataFrame(data)).apply(pl.DataFrame(data))
+    found = fit(make(data)).apply(make(data))
+    np.testing.assert_array_equal(found.numbers, expected.numbers)
+
+
+def test_pandas_categories_and_nullable_columns_are_understood():
+    frame = pd.DataFrame(
+        {"town": pd.Categorical(["a", "b", "a", "b"]), "rooms": pd.array([1, None, 2, 3], dtype="Int64")}
+    )
+    assert fit(frame).names == ("town=a", "town=b", "rooms", "rooms is missing")
+
+
+def test_saving_and_loading_changes_nothing():
+    towns = [f"t{place:02}" for place in range(40)] * 2
+    data = {"town": towns, "x": [0.1 * row for row in range(80)], "lift": [True] * 80, "kind": ["a", "b"] * 40}
+    frame = pl.DataFrame(data | {"sold": [date(2020, 1, 1 + row % 28) for row in range(80)]})
+    preparation = fit(frame)
+    again = Preparation.from_json(preparation.to_json())
+    assert again == preparation
+    np.testing.assert_array_equal(again.apply(frame).numbers, preparation.apply(frame).numbers)
+
+
+def test_columns_of_many_values_are_those_of_the_training_rows():
+    frame = pl.DataFrame(
+        {"flag": [0, 1, 1], "area": [1.0, 2.0, 3.0], "town": ["a", "a", "b"], "sold": [date(2020, 1, 1)] * 3}
+    )
+    preparation = fit(frame)
+    assert [preparation.names[place] for place in preparation.spread][:2] == ["area", "sold year cos"]
+    assert preparation.apply(frame[:1]).spread == preparation.spread
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "fedsim features 0"}', '{"format": "fedsim features 1"}'])
+def test_a_foreign_file_is_refused(text: str):
+    with pytest.raises(FileError):
+        Preparation.from_json(text)
+
+
+FAULTS = {
+    "infinite": (pl.DataFrame({"area": [1.0, float("inf")]}), "column 'area', row 2 is not finite"),
+    "nested": (pl.DataFrame({"tags": [["a"], ["b"]]}), "column 'tags' holds List"),
+    "mixed": (pd.DataFrame({"area": [1, CANARY]}), "column 'area' holds int and str values"),
+    "twice": (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns of one name"),
+    "series": (pl.Series([1]), "the primary table is a Series"),
+    "vector": (np.ones(3), "1 dimension"),
+    "free text": (pl.DataFrame({"name": [f"{CANARY} {row}" for row in range(50)]}), "column 'name': in 50 of 50"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_names_party_and_column_and_no_value(fault: str):
+    table, said = FAULTS[fault]
+    with pytest.raises(InputError) as caught:
+        fit(table)
+    assert said in str(caught.value)
+    assert "primary" in str(caught.value)
+    assert CANARY not in str(caught.value)
+
+
+def test_text_where_numbers_are_declared_names_the_row():
+    frame = pl.DataFrame({"area": ["12", CANARY]})
+    with pytest.raises(InputError, match="primary table, column 'area', row 2 is not a number") as caught:
+        fit(frame, rules=Rules({"area": "number"}))
+    assert CANARY not in str(caught.value)
+
+
+@pytest.mark.parametrize("later", [["x"], [date(2020, 1, 1)]])
+def test_another_type_at_prediction_is_refused(later: list[Any]):
+    with pytest.raises(InputError, match="column 'area'"):
+        fit(pl.DataFrame({"area": [1.0, 2.0]})).apply(pl.DataFrame({"area": later}))
+
+
+def test_other_columns_at_prediction_are_refused_by_name():
+    preparation = fit(pl.DataFrame({"area": [1.0, 2.0], "rooms": [1, 2]}))
+    with pytest.raises(InputError, match="no column 'rooms'"):
+        preparation.apply(pl.DataFrame({"area": [1.0]}))
+    with pytest.raises(InputError, match="a column 'price'"):
+        preparation.apply(pl.DataFrame({"area": [1.0], "rooms": [1], "price": [2]}))
+
+
+def test_the_label_is_no_feature():
+    with pytest.raises(InputError, match="column 'price' of the primary table is the label"):
+        fit(pl.DataFrame({"price": [1.0]}), label="price")
+
+
+def test_an_unknown_kind_lists_the_kinds():
+    with pytest.raises(SettingError, match="number, category, date"):
+        fit(pl.DataFrame({"area": [1.0]}), rules=Rules({"area": "nmber"}))
+
+
+def test_no_value_shows_in_a_repr():
+    frame = pl.DataFrame({"name": [CANARY] * 4, "area": [31415.0] * 4})
+    preparation = fit(frame)
+    shown = repr(preparation) + repr(preparation.encoders) + repr(preparation.apply(frame))
+    assert CANARY not in shown
+    assert "31415" not in shown

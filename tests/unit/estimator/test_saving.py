@@ -1,0 +1,142 @@
+"""A saved model predicts the same elsewhere; each party's folder holds its own part and no table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.estimator import FedSimClassifier, FedSimRegressor
+from fedsim.linkage import Field, WeightedSum, metric_named
+from fedsim.splitnn.methods import AvgSim
+
+QUICK: dict[str, Any] = {"k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
+PLACE = ["lat", "lon"]
+
+
+@pytest.fixture(scope="module")
+def model(town, flats, price) -> FedSimRegressor:
+    return FedSimRegressor([town.rentals], PLACE, sigma=0.1, **QUICK).fit(flats, price)
+
+
+def test_every_party_has_its_own_folder(model, tmp_path):
+    model.save(tmp_path / "model")
+    found = sorted(str(path.relative_to(tmp_path / "model")) for path in tmp_path.rglob("*.*") if path.is_file())
+    assert found == [
+        "coordinator/links.json",
+        "primary/features.json",
+        "primary/model.json",
+        "primary/weights.safetensors",
+        "secondary-1/features.json",
+        "secondary-1/weights.safetensors",
+    ]
+
+
+def test_a_loaded_model_predicts_the_same(model, town, flats, tmp_path):
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu")
+    np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
+    assert again.get_params()["k"] == 4
+    assert again.history_ == model.history_
+    assert again.feature_names_in_.tolist() == flats.columns
+
+
+@pytest.mark.parametrize("method", ["solo", "top1sim", "exact", "combine", "featuresim"])
+@pytest.mark.parametrize("preset", ["modern", "paper"])
+def test_every_method_is_rebuilt(town, flats, price, tmp_path, method, preset):
+    towns = pl.Series("town", [f"t{row % 30}" for row in range(len(flats))])
+    wide = flats.with_columns(towns)
+    model = FedSimRegressor([town.rentals], PLACE, method=method, preset=preset, **QUICK).fit(wide, price)
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu")
+    np.testing.assert_array_equal(again.predict(wide), model.predict(wide))
+
+
+@pytest.mark.parametrize("names", [("low", "middle", "high"), (2, 1, 7), (True, False)])
+def test_classes_survive(town, flats, price, tmp_path, names):
+    labels = np.array(names)[np.arange(len(flats)) % len(names)]
+    model = FedSimClassifier([town.rentals], PLACE, **QUICK).fit(flats, labels)
+    model.save(tmp_path / "model")
+    again = FedSimClassifier.load(tmp_path / "model", [town.rentals], device="cpu")
+    np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
+    assert again.classes_.dtype == model.classes_.dtype
+
+
+def test_metrics_and_methods_that_are_objects_survive(town, flats, price, tmp_path):
+    euclid = metric_named("euclidean")
+    both = WeightedSum((Field("lat", euclid, 2.0), Field("lon", euclid, 1.0)))
+    model = FedSimRegressor([town.rentals], PLACE, metric=both, method=AvgSim(hidden=20), **QUICK).fit(flats, price)
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], method=AvgSim(hidden=20), device="cpu")
+    np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
+    with pytest.raises(SettingError, match="method of your own"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals])
+    with pytest.raises(FileError, match=r"another configuration: setting.method.hidden is 30 here, 20 there"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals], method=AvgSim(hidden=30))
+
+
+def test_no_row_of_a_table_is_stored(model, town, flats, tmp_path):
+    model.save(tmp_path / "model")
+    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    rows = [str(value).encode() for value in (*town.rentals["lat"][:50], *flats["lon"][:50])]
+    assert not [row for row in rows if row in written]
+
+
+def test_a_model_is_replaced_whole_and_anything_else_not_at_all(model, tmp_path):
+    model.save(tmp_path / "model")
+    model.save(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    (tmp_path / "letters").mkdir()
+    with pytest.raises(FileError, match="holds no model"):
+        model.save(tmp_path / "letters")
+
+
+def test_a_disk_that_refuses_leaves_the_earlier_model(model, town, flats, tmp_path, monkeypatch):
+    model.save(tmp_path / "model")
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(FileError, match="No space left"):
+        model.save(tmp_path / "model")
+    monkeypatch.undo()
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+    assert len(FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu").predict(flats)) == len(flats)
+
+
+def test_a_spoilt_or_foreign_folder_is_refused(model, town, tmp_path):
+    folder = tmp_path / "model"
+    with pytest.raises(FileError, match="no readable model"):
+        FedSimRegressor.load(folder, [town.rentals])
+    model.save(folder)
+    with pytest.raises(FileError, match=r"FedSimRegressor\.load"):
+        FedSimClassifier.load(folder, [town.rentals])
+    (folder / "secondary-1" / "weights.safetensors").write_bytes(b"\0" * 9)
+    with pytest.raises(FileError, match="no readable model"):
+        FedSimRegressor.load(folder, [town.rentals])
+
+
+def test_another_version_is_refused(model, town, tmp_path):
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "primary" / "model.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": "fedsim estimator 0"}))
+    with pytest.raises(FileError, match="'fedsim estimator 0'"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals])
+
+
+def test_a_model_without_all_its_facts_is_refused(model, town, tmp_path):
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / "primary" / "model.json"
+    path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "seed"}))
+    with pytest.raises(FileError, match="has lost 'seed'"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals])
+
+
+def test_the_secondaries_must_come_as_they_were(model, town, tmp_path):
+    model.save(tmp_path / "model")
+    with pytest.raises(SettingError, match="0 secondaries given, but the model was trained with 1"):
+        FedSimRegressor.load(tmp_path / "model")
+    with pytest.raises(InputError, match="the secondary-1 table has no column 'rent'"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals.drop("rent")])

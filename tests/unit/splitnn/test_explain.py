@@ -1,0 +1,76 @@
+"""Integrated gradients against captum, and what must hold of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import IntegratedGradients
+
+from fedsim.errors import SettingError
+from fedsim.splitnn.explain import integrated_gradients, merge_contributions
+from fedsim.splitnn.gates.merge import Weighted
+from fedsim.training import train
+from fedsim.training.explain import merge_importance, weight_curves
+from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train(small_primary(), small_secondaries(2), SPLIT, small_config()).model
+
+
+def records(model):
+    lists = [data.neighbours for data in small_secondaries(2)]
+    return model.records(small_primary().features, lists)
+
+
+def test_contributions_of_the_merge_gate_equal_captums(trained):
+    network = trained.primary.part.network
+    batch = trained.primary.batch(records(trained), np.arange(12))
+    ours = merge_contributions(network, batch)
+    primary, lists = network.weighted(batch)
+    weights = [weighted.weight.detach() for weighted in lists]
+
+    def forward(first, second, cut, *weight):
+        pairs = [Weighted(outputs, entry) for outputs, entry in zip((first, second), weight, strict=True)]
+        return network.task.predict(network.merge(pairs, cut, None)).squeeze(1)
+
+    inputs = tuple(weighted.outputs.detach() for weighted in lists)
+    others = (primary.detach(), *weights)
+    theirs = IntegratedGradients(forward).attribute(inputs, additional_forward_args=others, n_steps=50)
+    for left, right in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(left, right.float(), rtol=1e-4, atol=1e-7)
+
+
+def test_contributions_add_up_to_the_change_of_the_output():
+    def function(inputs):
+        return (inputs[0].sigmoid() * inputs[1]).sum(dim=1)
+
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(5, 3, generator=generator, dtype=torch.float64) for _ in range(2)]
+    found = sum(part.sum(dim=1) for part in integrated_gradients(function, inputs))
+    torch.testing.assert_close(found, function(inputs) - function([entry * 0 for entry in inputs]))
+
+
+def test_importance_has_a_row_per_partner_and_a_column_per_output(trained):
+    lists = [data.neighbours for data in small_secondaries(2)]
+    first, second = merge_importance(trained, small_primary().features, lists, steps=8)
+    assert (first.party, second.party) == ("first", "second")
+    assert (first.values.shape, second.values.shape) == ((4, 3), (3, 3))
+    assert (first.values >= 0).all()
+
+
+def test_the_weight_curve_is_what_the_gate_does(trained):
+    curves = weight_curves(trained, points=7)
+    assert [curve.party for curve in curves] == ["first", "second"]
+    assert curves[0].similarity[[0, -1]].tolist() == [-3, 3]
+    gate = trained.primary.part.network.lists[0].weigh
+    again = gate(torch.tensor(curves[0].similarity, dtype=torch.float32)[None])[0]
+    np.testing.assert_allclose(curves[0].weight, again.detach().numpy(), rtol=1e-6)
+
+
+def test_a_method_without_gates_says_so():
+    model = train(small_primary(), [], SPLIT, small_config(METHODS["solo"], epochs=1)).model
+    with pytest.raises(SettingError, match="Solo has no gates"):
+        weight_curves(model)

@@ -1,0 +1,142 @@
+"""The fast path gives the losses and gradients of the slow and obvious one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.splitnn.features import FeatureTensors
+from fedsim.splitnn.gates.order import most_similar
+from fedsim.training.exchange import PartnerList
+from fedsim.training.labels import StandardLabel
+from fedsim.training.prepare import (
+    arranged,
+    grouped,
+    setting_of,
+    shapes,
+    start_primary,
+    start_secondary,
+    taking_part,
+    target_of,
+)
+from fedsim.training.primary import Asked, Records, _batch
+from slow_networks import SlowList, slow_scores
+from small_jobs import ENCODED, MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
+
+ROWS = np.array([3, 17, 4, 30, 9, 22, 38, 1])
+
+
+def double(features):
+    return FeatureTensors(features.numbers.double(), features.codes)
+
+
+class Both:
+    """One job in float64, ready for both paths."""
+
+    def __init__(self, config, primary, secondaries):
+        self.config, self.primary = config, primary
+        self.used = taking_part(primary, secondaries, SPLIT, config)
+        setting = setting_of(config, SPLIT, None)
+        self.started = [start_secondary(data, setting) for data in self.used]
+        self.groups = grouped(self.used, self.started)
+        arranged_lists = arranged(self.used, primary.name, config)
+        self.lists = tuple(
+            PartnerList.of(neighbours, holders, setting.device)
+            for neighbours, holders in zip(arranged_lists, self.groups, strict=True)
+        )
+        self.network = start_primary(primary, SPLIT, shapes(self.lists, SPLIT), setting).network.double()
+        for partners, neighbours in zip(self.lists, arranged_lists, strict=True):
+            partners.similarity = torch.from_numpy(neighbours.similarity)
+        for party in self.started:
+            party.part.network.double()
+            party.features = double(party.features)
+        self.own = double(primary.features.on(setting.device))
+        target = target_of(primary, SPLIT, config)
+        self.task, self.labels = target.task, torch.from_numpy(target.inwards(primary.labels))[ROWS]
+        self.labels = self.labels if self.labels.dtype == torch.int64 else self.labels.double()
+
+    def fast(self, generator):
+        questions = [next(partners.questions([ROWS])) for partners in self.lists]
+        replies = [
+            [holder.part.network(holder.features.take(question.rows)) for holder in holders]
+            for question, holders in zip(questions, self.groups, strict=True)
+        ]
+        batch = _batch(Records(self.own, self.lists), Asked(torch.from_numpy(ROWS), questions), replies)
+        return self.outcome(self.network(batch, generator))
+
+    def slow(self, generator):
+        lists = []
+        for data, holders in zip([data for data in self.used if not data.aligned_with], self.groups, strict=True):
+            neighbours = data.neighbours
+            if self.config.method.arrange(neighbours, np.random.default_rng(0)).k == 1:
+                neighbours = most_similar(neighbours)
+            lists.append(
+                SlowList(
+                    [holder.part.network for holder in holders],
+                    [holder.features for holder in holders],
+                    torch.from_numpy(neighbours.partner[ROWS]),
+                    torch.from_numpy(neighbours.similarity[ROWS]),
+                )
+            )
+        own = self.own.take(torch.from_numpy(ROWS))
+        return self.outcome(slow_scores(self.config.method, self.network, own, lists, generator))
+
+    def outcome(self, scores):
+        parameters = [*self.network.parameters()]
+        for party in self.started:
+            parameters += party.part.network.parameters()
+        loss = self.task.loss(scores, self.labels)
+        return [loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True)]
+
+
+def assert_equal_outcomes(both, *, seed=5):
+    fast = both.fast(torch.Generator().manual_seed(seed))
+    slow = both.slow(torch.Generator().manual_seed(seed))
+    assert len(fast) == len(slow) > 4
+    for left, right in zip(fast, slow, strict=True):
+        torch.testing.assert_close(left, right, rtol=1e-10, atol=1e-10)
+
+
+SORTED = [name for name in METHODS if name != "fedsim without sort gate"]
+
+
+@pytest.mark.parametrize("name", SORTED)
+@pytest.mark.parametrize("n_secondaries", [1, 2, 3])
+def test_loss_and_gradients_equal_those_of_the_pair_table(name, n_secondaries):
+    assert_equal_outcomes(Both(small_config(METHODS[name]), small_primary(), small_secondaries(n_secondaries)))
+
+
+@pytest.mark.parametrize("name", SORTED)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classification_equals_the_pair_table_too(name, classes):
+    assert_equal_outcomes(Both(small_config(METHODS[name]), small_primary(classes), small_secondaries(2)))
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_encoded_features_and_a_linear_output_equal_the_pair_table_too(name):
+    config = small_config(METHODS[name], local=ENCODED, label=StandardLabel())
+    assert_equal_outcomes(Both(config, small_primary(), small_secondaries(3)))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_the_weighted_mean_equals_the_pair_table(classes):
+    method = replace(MEAN, outputs=3 if classes == 3 else 1)
+    assert_equal_outcomes(Both(small_config(method), small_primary(classes), small_secondaries(2)))
+
+
+def test_records_without_an_equal_meet_zeros():
+    first = small_secondaries()[0]
+    partner = np.where(np.arange(60)[:, None] % 3 == 0, -1, first.partner)
+    some = replace(first, partner=partner)
+    assert_equal_outcomes(Both(small_config(METHODS["exact"]), small_primary(), [some]))
+
+
+def test_shuffled_lists_hold_the_same_partners_in_another_order():
+    config = small_config(METHODS["fedsim without sort gate"])
+    (shuffled,) = arranged(small_secondaries(), "primary", config)
+    first = small_secondaries()[0]
+    assert (shuffled.partner != first.partner).any()
+    assert (np.sort(shuffled.partner) == np.sort(first.partner)).all()

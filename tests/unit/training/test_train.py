@@ -1,0 +1,192 @@
+"""Training as its users meet it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.errors import DeviceError, InputError, SettingError
+from fedsim.splitnn import Features, Neighbours, Solo
+from fedsim.splitnn.adamw import AdamW
+from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern, paper, train
+from fedsim.training.device import device_named
+from fedsim.training.history import Epoch, best_of, has_ended, is_better
+from fedsim.types import Split
+from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries
+
+
+def epochs(*errors):
+    history = ()
+    for number, error in enumerate(errors, start=1):
+        metrics = {"rmse": error}
+        history += (Epoch(number, 0.0, 0.0, metrics, 0.0, is_better(metrics, history)),)
+    return history
+
+
+def test_the_best_epoch_is_the_first_with_the_least_error():
+    assert best_of(epochs(3.0, 1.0, 2.0, 1.0)).number == 2
+
+
+def test_patience_ends_a_run_that_no_longer_improves():
+    assert not has_ended(epochs(3.0, 1.0, 2.0), epochs=9, patience=2)
+    assert has_ended(epochs(3.0, 1.0, 2.0, 2.0), epochs=9, patience=2)
+    assert has_ended(epochs(3.0, 2.0), epochs=2, patience=None)
+
+
+def test_the_model_has_the_weights_of_the_best_epoch():
+    config = small_config(epochs=6, optimiser=AdamW(rate=0.3))  # too fast to end at its best
+    result = train(small_primary(), small_secondaries(), SPLIT, config)
+    assert result.best.number < 6
+    assert result.metrics["validation"] == result.best.validation
+
+
+def test_prediction_for_new_records_equals_that_of_the_test_rows():
+    result = train(small_primary(), small_secondaries(2), SPLIT, small_config())
+    features = small_primary().features.take(SPLIT.test)
+    lists = [Neighbours(data.partner[SPLIT.test], data.similarity[SPLIT.test]) for data in small_secondaries(2)]
+    np.testing.assert_allclose(result.model.predict(features, lists), result.predictions["test"], rtol=1e-6)
+
+
+def test_the_minmax_label_keeps_predictions_within_the_training_range_and_the_standard_label_does_not():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(60, 1))
+    split = Split(*np.split(np.argsort(numbers[:, 0]), [40, 50]))
+    primary = PrimaryData(numbers, 100 * numbers[:, 0])
+    highest = primary.labels[split.train].max()
+    bounded = train(primary, [], split, small_config(METHODS["solo"], epochs=40))
+    config = small_config(Solo((20,)), epochs=40, optimiser=AdamW(rate=2e-2), label=StandardLabel())
+    free = train(primary, [], split, config)
+    assert bounded.predictions["test"].max() <= highest
+    assert free.predictions["test"].max() > highest
+
+
+def test_classes_may_be_any_whole_numbers():
+    result = train(small_primary(classes=3), small_secondaries(), SPLIT, small_config())
+    assert result.model.target.classes == (5, 6, 7)
+    assert result.predictions["test"].shape == (10, 3)
+    np.testing.assert_allclose(result.predictions["test"].sum(axis=1), 1, rtol=1e-6)
+
+
+def test_a_model_survives_copying_and_pickling():
+    result = train(small_primary(), small_secondaries(), SPLIT, small_config(epochs=1))
+    lists = [small_secondaries()[0].neighbours]
+    expected = result.model.predict(small_primary().features, lists)
+    for again in (copy.deepcopy(result.model), pickle.loads(pickle.dumps(result.model))):  # noqa: S301
+        assert (again.predict(small_primary().features, lists) == expected).all()
+
+
+def test_hooks_see_the_whole_run():
+    seen = []
+
+    class Notebook(Hook):
+        def started(self, outline):
+            seen.append(("started", outline.epochs, outline.steps_per_epoch))
+
+        def stepped(self, step):
+            seen.append(step)
+
+        def epoch_ended(self, epoch):
+            seen.append(("epoch", epoch.number))
+
+        def ended(self, metrics):
+            seen.append(("ended", *metrics))
+
+    train(small_primary(), small_secondaries(), SPLIT, small_config(), hooks=[Notebook()])
+    assert seen == [("started", 2, 3), 0, 1, 2, ("epoch", 1), 3, 4, 5, ("epoch", 2), ("ended", "validation", "test")]
+
+
+@pytest.mark.parametrize("preset", [paper, modern])
+def test_presets_train(preset):
+    config = replace(preset(epochs=1), device="cpu")
+    result = train(small_primary(), small_secondaries(), SPLIT, config)
+    assert np.isfinite(result.predictions["test"]).all()
+
+
+def test_without_test_rows_there_is_no_test_metric():
+    split = replace(SPLIT, test=np.zeros(0, dtype=np.int64))
+    assert set(train(small_primary(), small_secondaries(), split, small_config()).metrics) == {"validation"}
+
+
+def with_value(value, place=(3, 1)):
+    numbers = small_primary().features.numbers.astype(float)
+    numbers[place] = value
+    return replace(small_primary(), features=Features(numbers, names=("area", "floor", "age")))
+
+
+FIRST = small_secondaries()[0]
+BAD = [
+    ({"primary": with_value(np.nan)}, InputError, "feature column 'floor' of primary is not finite"),
+    ({"primary": replace(small_primary(), labels=np.full(60, np.inf))}, InputError, "labels of primary are not all"),
+    ({"primary": replace(small_primary(), labels=np.zeros(59))}, InputError, "labels of shape .59,. for 60 records"),
+    ({"primary": replace(small_primary(2), labels=np.ones(60, int))}, InputError, "all of one class"),
+    ({"primary": replace(small_primary(2), labels=np.ones(60))}, InputError, "classes of primary are of type float64"),
+    ({"secondaries": []}, InputError, "FedSim learns from linked records"),
+    ({"secondaries": [FIRST, FIRST]}, InputError, "give every party a name of its own"),
+    ({"secondaries": [replace(FIRST, name="primary")]}, InputError, "called primary, primary; give every party"),
+    ({"secondaries": [replace(FIRST, partner=FIRST.partner[:9])]}, InputError, "list of first has partners of shape"),
+    ({"secondaries": [replace(FIRST, partner=FIRST.partner + 9)]}, InputError, "outside its 9 rows"),
+    ({"secondaries": [replace(FIRST, partner=None)]}, InputError, "first has no list of partners"),
+    ({"secondaries": [replace(FIRST, partner=FIRST.partner - 1)]}, InputError, "only the method Exact"),
+    ({"secondaries": [replace(FIRST, similarity=FIRST.similarity * np.nan)]}, InputError, "similarities of first"),
+    (
+        {"secondaries": [replace(FIRST, features=np.zeros((3, 2)))]},
+        SettingError,
+        "k=4 partners per record, but first has 3",
+    ),
+    ({"secondaries": [replace(FIRST, name="../first")]}, SettingError, "party name"),
+    (
+        {"secondaries": [FIRST, SecondaryData(np.zeros((8, 1)), name="x", aligned_with="first")]},
+        InputError,
+        "same rows",
+    ),
+    ({"secondaries": [FIRST, SecondaryData(np.zeros((9, 1)), name="x", aligned_with="y")]}, InputError, "no earlier"),
+    ({"split": replace(SPLIT, validation=SPLIT.test)}, InputError, "share rows"),
+    ({"split": replace(SPLIT, validation=SPLIT.test[:0])}, InputError, "no validation rows"),
+    ({"split": replace(SPLIT, train=SPLIT.train + 60)}, InputError, "not row numbers below 60"),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "words"), BAD)
+def test_bad_input_is_refused_in_words(change, error, words):
+    given = {"primary": small_primary(), "secondaries": [FIRST], "split": SPLIT, "config": small_config(), **change}
+    with pytest.raises(error, match=words) as caught:
+        train(**given)
+    assert "nan" not in str(caught.value)
+
+
+@pytest.mark.parametrize("change", [{"epochs": 0}, {"batch": 0}, {"patience": 0}, {"optimiser": AdamW(rate=0.0)}])
+def test_settings_out_of_range_are_refused(change):
+    with pytest.raises(SettingError):
+        small_config(**change)
+
+
+def test_a_run_that_diverges_says_so():
+    config = small_config(METHODS["solo"], optimiser=AdamW(rate=1e30), label=StandardLabel())
+    with pytest.raises(SettingError, match="choose a learning rate below 1e"):
+        train(small_primary(), [], SPLIT, config)
+
+
+def test_codes_need_their_cardinalities():
+    features = Features(np.zeros((60, 1)), np.ones((60, 2), dtype=np.int64))
+    with pytest.raises(InputError, match="0 cardinalities"):
+        train(replace(small_primary(), features=features), [FIRST], SPLIT, small_config())
+
+
+def test_other_columns_at_prediction_are_refused():
+    model = train(small_primary(), small_secondaries(), SPLIT, small_config(epochs=1)).model
+    with pytest.raises(InputError, match="primary has 2 columns of numbers"):
+        model.predict(np.zeros((60, 2)), [FIRST.neighbours])
+
+
+def test_unknown_and_absent_devices_are_told_apart(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SettingError, match="choose auto, cpu, cuda"):
+        device_named("tpu")
+    with pytest.raises(DeviceError, match="no GPU"):
+        device_named("cuda")
+    assert device_named("auto").type == "cpu"
