@@ -12,7 +12,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.estimator.linking import LinkRule
 from fedsim.estimator.pairs import Pair
 from fedsim.linkage import Field, Metric, WeightedSum, metric_named
-from fedsim.linkage.choices import METRICS, metric_named
+from fedsim.linkage.choices import METRICS
 from fedsim.splitnn.tasks import BoundedRegression, Regression
 from fedsim.training.labels import Classes, Numbers, Target
 from fedsim.types import Scale
