@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined, Template
-
 from fedsim.linkage import Diagnostics
 from fedsim.linkage.whole_file import whole_file
 from fedsim.report.bands import band_figure
 from fedsim.report.bars import compare_figure, histogram_figure, reuse_figure
 from fedsim.report.figure import Figure
+from fedsim.report.page import rendered
 from fedsim.report.places import places_figure
 from fedsim.report.summary import Summary, summarise
 from fedsim.report.words import UNITS, count, distance, duration, many, measure, percent
@@ -50,7 +49,9 @@ def links_page(
     figures = _figures(links, diagnostics, summary)
     if positions is not None:
         figures += _map(positions, diagnostics, summary)
-    return _template().render(title=title, summary=summary, lead=_lead(summary), tiles=_tiles(summary), figures=figures)
+    return rendered(
+        "links_page.html", title=title, summary=summary, lead=_lead(summary), tiles=_tiles(summary), figures=figures
+    )
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: Summary) -> list[Figure]:
@@ -145,8 +146,3 @@ def _tiles(summary: Summary) -> list[tuple[str, str, str]]:
 def _rate(summary: Summary) -> str:
     pairs = summary.records * summary.candidates / max(summary.seconds or 0.0, 1e-9)
     return f"{measure(pairs / 1e6)} M pairs/s"
-
-
-def _template() -> Template:
-    loader = PackageLoader("fedsim", "report")
-    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined).get_template("links_page.html")
