@@ -10,6 +10,7 @@ from fedsim import __version__
 from fedsim.cli.bench import bench
 from fedsim.cli.demo import demo
 from fedsim.cli.encode import encode
+from fedsim.cli.experiment import experiment
 from fedsim.cli.key import key
 from fedsim.cli.link import link
 
@@ -20,6 +21,7 @@ app.command()(encode)
 app.command()(key)
 app.command()(demo)
 app.command()(bench)
+app.command()(experiment)
 
 
 def _show_version(asked: bool) -> None:

@@ -45,6 +45,14 @@ def prepare(outline: Outline, data: Path, seeds: int) -> Iterator[Arrays]:
             yield _arrays(outline, tables, lists, split, {"name": outline.name, "split": kind, "seed": seed})
 
 
+def save_arrays(outline: Outline, data: Path, seeds: int, folder: Path) -> None:
+    """Write the arrays of every split and seed into a folder, one file each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for arrays in prepare(outline, data, seeds):
+        about = arrays.about
+        arrays.save(folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")
+
+
 def _read(outline: Outline, data: Path) -> Tables:
     if outline.primary.transform not in TRANSFORMS:
         raise SettingError(f"transform '{outline.primary.transform}' is unknown; choose {', '.join(TRANSFORMS)}")

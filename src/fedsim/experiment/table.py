@@ -1,0 +1,51 @@
+"""Results of an experiment as a table: mean and deviation over the seeds, one column per split."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.errors import SettingError
+
+
+def table(lines: list[dict[str, Any]], metric: str) -> str:
+    """Markdown: rungs down, splits across; the numbers are those of the test records.
+
+    >>> row = {"rung": "Solo", "split": "random", "unit": "S$", "test": {"rmse": 2.0}}
+    >>> print(table([row, {**row, "test": {"rmse": 3.0}}], "rmse"))
+    | rmse, S$ | random split |
+    |---|---|
+    | Solo | 2.500 ± 0.707 (2) |
+    """
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for line in lines:
+        found[line["rung"], line["split"]].append(line["test"][metric])
+    rungs, splits = (list(dict.fromkeys(line[name] for line in lines)) for name in ("rung", "split"))
+    head = [f"| {metric}, {lines[0]['unit']} | " + " | ".join(f"{split} split" for split in splits) + " |"]
+    rule = ["|" + "---|" * (len(splits) + 1)]
+    body = [f"| {rung} | " + " | ".join(_cell(found[rung, split]) for split in splits) + " |" for rung in rungs]
+    return "\n".join(head + rule + body)
+
+
+def _cell(values: list[float]) -> str:
+    if not values:
+        return "-"
+    return f"{np.mean(values):.3f} ± {np.std(values, ddof=min(1, len(values) - 1)):.3f} ({len(values)})"
+
+
+def print_table(results: Path, metric: str) -> None:
+    """The table of a results file."""
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
+    known = sorted({name for line in lines for name in line["test"]})
+    if metric not in known:
+        raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}")
+    print(table(lines, metric))
+
+
+if __name__ == "__main__":
+    print_table(Path(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,130 @@
+"""An experiment file becomes links, arrays, trainings and a table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.cli import main
+from fedsim.errors import FedSimError
+from fedsim.experiment.arrays import Arrays
+from fedsim.experiment.outline import read_outline
+from fedsim.experiment.prepare import prepare
+from fedsim.experiment.run import parties
+
+OUTLINE = """
+name = "toy"
+unit = "coins"
+task = "regression"
+splits = ["random", "group"]
+
+[primary]
+file = "flats.csv"
+label = "price"
+identifiers = ["lat", "lon"]
+
+[secondary]
+file = "schools.csv"
+identifiers = ["lat", "lon"]
+drop = ["name"]
+
+[link]
+metric = "euclidean"
+k = 6
+
+[[rungs]]
+name = "Solo"
+preset = "modern"
+method = "solo"
+epochs = 1
+
+[[rungs]]
+name = "FedSim, placebo"
+preset = "paper"
+method = "fedsim"
+partner = "placebo"
+own_identifiers = true
+k = 3
+epochs = 1
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    places = rng.normal(size=(30, 2)).round(3)
+    at = rng.integers(0, 30, 120)
+    flats = {"lat": places[at, 0], "lon": places[at, 1], "area": rng.normal(size=120), "price": rng.normal(size=120)}
+    schools = {"name": [f"s{i}" for i in range(20)], "lat": rng.normal(size=20), "lon": rng.normal(size=20)}
+    pl.DataFrame(flats).write_csv(tmp_path / "flats.csv")
+    pl.DataFrame({**schools, "rank": rng.normal(size=20)}).write_csv(tmp_path / "schools.csv")
+    (tmp_path / "toy.toml").write_text(OUTLINE)
+    return tmp_path
+
+
+def test_arrays_survive_their_file(toy: Path) -> None:
+    arrays = next(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))
+    arrays.save(toy / "one.npz")
+    again = Arrays.load(toy / "one.npz")
+    np.testing.assert_array_equal(arrays.similarity, again.similarity)
+    np.testing.assert_array_equal(arrays.primary["numbers"], again.primary["numbers"])
+    np.testing.assert_array_equal(arrays.split.test, again.split.test)
+    assert again.about == arrays.about
+
+
+def test_links_and_scale_belong_to_the_training_records(toy: Path) -> None:
+    arrays = next(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))
+    trained = arrays.similarity[arrays.list_of[arrays.split.train]]
+    assert abs(trained.mean()) < 1e-5
+    assert abs(trained.std() - 1) < 1e-5
+    assert arrays.partner.shape == (30, 6)
+
+
+def test_a_group_split_keeps_equal_places_together(toy: Path) -> None:
+    arrays = list(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))[1]
+    assert not set(arrays.list_of[arrays.split.train]) & set(arrays.list_of[arrays.split.test])
+
+
+def test_a_placebo_partner_keeps_its_links_and_loses_its_order(toy: Path) -> None:
+    outline = read_outline(toy / "toy.toml")
+    arrays = next(prepare(outline, toy, seeds=1))
+    primary, (secondary,) = parties(outline.rungs[1], arrays)
+    assert primary.features.numbers.shape[1] == 3
+    assert secondary.partner.shape == (120, 3)
+    shuffled, real = secondary.features.numbers, arrays.secondary["numbers"]
+    assert not np.array_equal(shuffled, real)
+    np.testing.assert_array_equal(np.sort(shuffled, axis=0), np.sort(real, axis=0))
+
+
+def test_the_command_trains_every_rung_once_and_prints_the_table(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment", str(toy / "toy.toml"), "--data", str(toy), "--out", str(toy / "out"), "--seeds", "1"]
+    for _ in range(2):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code in (0, None)
+    lines = [json.loads(line) for line in (toy / "out" / "results.jsonl").read_text().splitlines()]
+    assert [(line["rung"], line["split"]) for line in lines] == [
+        ("Solo", "group"),
+        ("FedSim, placebo", "group"),
+        ("Solo", "random"),
+        ("FedSim, placebo", "random"),
+    ]
+    assert "| Solo | " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "seen"),
+    [
+        ('metric = "euclidean"', 'metrik = "euclidean"', "metrik"),
+        ("k = 6\n", "\n", "lacks"),
+        ("[link]", "[[link", "toy"),
+    ],
+)
+def test_a_faulty_file_is_answered_with_a_sentence(toy: Path, word: str, other: str, seen: str) -> None:
+    (toy / "toy.toml").write_text(OUTLINE.replace(word, other, 1))
+    with pytest.raises(FedSimError, match=seen):
+        read_outline(toy / "toy.toml")
