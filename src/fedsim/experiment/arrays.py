@@ -37,14 +37,16 @@ class Arrays:
     about: dict[str, Any]
 
     def save(self, path: Path) -> None:
-        """Write one compressed file."""
+        """Write one compressed file, whole or not at all."""
         flat = {f"primary.{name}": part for name, part in self.primary.items()}
         flat |= {f"secondary.{name}": part for name, part in self.secondary.items()}
         flat |= {name: getattr(self, name) for name in PLAIN}
         flat |= {f"split.{name}": getattr(self.split, name) for name in ("train", "validation", "test")}
         buffer = io.BytesIO()
         np.savez_compressed(buffer, about=np.array(json.dumps(self.about)), **flat)  # type: ignore[arg-type]
-        path.write_bytes(buffer.getvalue())
+        part = path.with_suffix(".part")
+        part.write_bytes(buffer.getvalue())
+        part.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> Arrays:

@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 from fedsim.errors import FileError, SettingError
 
 Section = TypeVar("Section")
+TASKS = ("regression", "classification")
+SPLITS = ("random", "group")
+PARTNERS = ("real", "placebo")
 
 
 @dataclass(frozen=True)
@@ -71,13 +74,24 @@ def read_outline(path: Path) -> Outline:
             words = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise FileError(f"{path} cannot be read as an experiment: {error}") from error
-    return Outline(
-        **{name: words.get(name, "") for name in ("name", "unit", "task", "splits")},
-        primary=_section(TableOutline, words.get("primary", {}), "primary"),
-        secondary=_section(TableOutline, words.get("secondary", {}), "secondary"),
-        link=_section(LinkOutline, words.get("link", {}), "link"),
-        rungs=[_section(Rung, rung, "rungs") for rung in words.get("rungs", [])],
-    )
+    sections = {
+        "primary": _section(TableOutline, words.get("primary", {}), "primary"),
+        "secondary": _section(TableOutline, words.get("secondary", {}), "secondary"),
+        "link": _section(LinkOutline, words.get("link", {}), "link"),
+        "rungs": [_section(Rung, rung, "rungs") for rung in words.get("rungs", [])],
+    }
+    outline = _section(Outline, {**words, **sections}, "file")
+    _check_word(outline.task, TASKS, "task")
+    for split in outline.splits:
+        _check_word(split, SPLITS, "split")
+    for rung in outline.rungs:
+        _check_word(rung.partner, PARTNERS, "partner")
+    return outline
+
+
+def _check_word(word: str, known: tuple[str, ...], setting: str) -> None:
+    if word not in known:
+        raise SettingError(f"{setting} '{word}' is unknown; choose {' or '.join(known)}")
 
 
 def _section(kind: type[Section], words: dict[str, Any], name: str) -> Section:

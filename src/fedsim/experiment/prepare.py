@@ -133,6 +133,4 @@ def _place(identifiers: pl.DataFrame, split: Split) -> NDArray[Any]:
     """The primary's own identifiers as features, where they are numbers."""
     if not all(dtype.is_numeric() for dtype in identifiers.dtypes):
         return np.zeros((len(identifiers), 0), np.float32)
-    values = identifiers.to_numpy()
-    train = values[split.train]
-    return np.asarray((values - train.mean(axis=0)) / train.std(axis=0), np.float32)
+    return fit_preparation(identifiers, party="primary", rows=split.train).apply(identifiers).numbers

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsim.errors import SettingError
 from fedsim.experiment.arrays import Arrays, Parts
 from fedsim.experiment.outline import Outline, Rung, read_outline
 from fedsim.splitnn.features import Features
@@ -34,6 +35,8 @@ def config_of(rung: Rung, seed: int) -> Config:
 def parties(rung: Rung, arrays: Arrays) -> tuple[PrimaryData, list[SecondaryData]]:
     """The inputs of a rung; a placebo partner keeps its links and has its feature rows shuffled."""
     own, k = _features(arrays.primary), rung.k or arrays.partner.shape[1]
+    if rung.own_identifiers and not arrays.place.shape[1]:
+        raise SettingError(f"rung '{rung.name}' uses the primary's own identifiers, but they are no numbers")
     if rung.own_identifiers:
         spread = (*(own.spread or ()), *range(own.numbers.shape[1], own.numbers.shape[1] + arrays.place.shape[1]))
         own = replace(own, numbers=np.hstack([own.numbers, arrays.place]), spread=spread)
@@ -55,12 +58,12 @@ def _features(parts: Parts) -> Features:
 
 
 def climb(outline: Outline, folder: Path, results: Path) -> None:
-    """Train what is not yet in the results file, one line each."""
+    """Train what is not yet in the results file with the same settings, one line each."""
     done = {_key(json.loads(line)) for line in results.read_text().splitlines()} if results.exists() else set()
     for path in sorted(folder.glob(f"{outline.name}-*.npz")):
         arrays = Arrays.load(path)
         for rung in outline.rungs:
-            if (rung.name, arrays.about["split"], arrays.about["seed"]) in done:
+            if _key({**arrays.about, "settings": asdict(rung)}) in done:
                 continue
             line = measure(rung, arrays)
             print(line["split"], line["seed"], line["rung"], line["test"], f"{line['seconds']:.0f} s", flush=True)
@@ -87,8 +90,8 @@ def measure(rung: Rung, arrays: Arrays) -> dict[str, Any]:
     }
 
 
-def _key(line: dict[str, Any]) -> tuple[str, str, int]:
-    return line["rung"], line["split"], line["seed"]
+def _key(line: dict[str, Any]) -> str:
+    return json.dumps([line["settings"], line["split"], line["seed"]], sort_keys=True)
 
 
 if __name__ == "__main__":

@@ -128,3 +128,13 @@ def test_a_faulty_file_is_answered_with_a_sentence(toy: Path, word: str, other: 
     (toy / "toy.toml").write_text(OUTLINE.replace(word, other, 1))
     with pytest.raises(FedSimError, match=seen):
         read_outline(toy / "toy.toml")
+
+
+def test_a_rung_with_other_settings_is_trained_again(toy: Path) -> None:
+    words = ["experiment", str(toy / "toy.toml"), "--data", str(toy), "--out", str(toy / "out"), "--seeds", "1"]
+    for epochs in (1, 2):
+        (toy / "toy.toml").write_text(OUTLINE.replace("epochs = 1", f"epochs = {epochs}", 1))
+        with pytest.raises(SystemExit):
+            main(words)
+    lines = [json.loads(line) for line in (toy / "out" / "results.jsonl").read_text().splitlines()]
+    assert [line["settings"]["epochs"] for line in lines if line["rung"] == "Solo"] == [1, 1, 2, 2]
