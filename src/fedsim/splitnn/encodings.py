@@ -71,7 +71,7 @@ class PiecewiseColumns(nn.Module):
 
     def __init__(self, features: Features, how: Piecewise) -> None:
         super().__init__()
-        spread = features.spread or ()
+        spread = features.many_valued
         self.register_buffer("spread", torch.tensor(spread, dtype=torch.int64), persistent=False)
         self.bins = Bins(features.numbers[:, spread], how.bins)
         self.tables = nn.ModuleList([Table(size, how.code_width) for size in features.cardinalities])

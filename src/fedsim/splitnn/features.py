@@ -42,14 +42,17 @@ class Features:
         object.__setattr__(self, "numbers", np.ascontiguousarray(self.numbers, dtype=np.float32))
         if not self.codes.size and not self.cardinalities:
             object.__setattr__(self, "codes", np.zeros((len(self.numbers), 0), dtype=np.int64))
-        if self.spread is None:
-            object.__setattr__(self, "spread", _many_valued(self.numbers))
 
     def __len__(self) -> int:
         return len(self.numbers)
 
     def __repr__(self) -> str:
         return f"Features({len(self)} records x {self.numbers.shape[1]} numbers and {self.codes.shape[1]} codes)"
+
+    @property
+    def many_valued(self) -> tuple[int, ...]:
+        """``spread``, or what these very records say of it."""
+        return _many_valued(self.numbers) if self.spread is None else self.spread
 
     def take(self, rows: NDArray[Any]) -> Features:
         """The same columns of some records."""
@@ -67,6 +70,8 @@ class Features:
                 f"{len(self.cardinalities)} cardinalities; give two tables with a row per record and a cardinality "
                 "per column of codes"
             )
+        if not self.numbers.shape[1] + self.codes.shape[1]:
+            raise InputError(f"{party} has no feature columns; give at least one")
         faulty = ~np.isfinite(self.numbers).all(axis=0)
         if faulty.any():
             raise InputError(f"{self._column(int(faulty.argmax()), party)} is not finite in every row; fill it first")

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedsim.errors import SettingError
+
 
 @runtime_checkable
 class Drawn(Protocol):
@@ -58,6 +60,8 @@ class Dropout(nn.Module):
 
     def __init__(self, share: float) -> None:
         super().__init__()
+        if not 0 <= share < 1:
+            raise SettingError(f"dropout={share}; it is a share from 0 to below 1")
         self.share = share
 
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -76,6 +80,8 @@ class Perceptron(nn.Module):
 
     def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
+        if min(sizes) < 1:
+            raise SettingError(f"layers of {', '.join(map(str, sizes))} units; every layer needs at least one")
         self.first = linear(sizes[0], sizes[1])
         self.others = nn.ModuleList([linear(*pair) for pair in pairwise(sizes[1:])])
         self.dropout = Dropout(dropout)

@@ -24,6 +24,10 @@ from fedsim.errors import FileError
 FORMAT = "fedsim checkpoint 1"
 
 
+class DamagedCheckpoint(FileError):  # noqa: N818
+    """A checkpoint that cannot be read; an earlier one may do."""
+
+
 @dataclass(frozen=True)
 class Shelf:
     """Checkpoints of one party in one job; ``job`` is the description a checkpoint must agree with to be loaded."""
@@ -33,7 +37,8 @@ class Shelf:
 
     def steps(self) -> list[int]:
         """The steps kept, in order."""
-        return sorted(int(path.name.removeprefix("step-")) for path in self.folder.glob("step-*"))
+        names = (path.name.removeprefix("step-") for path in self.folder.glob("step-*"))
+        return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Write a checkpoint; one of the same step, left by a run that died before all parties had it, gives way."""
@@ -65,7 +70,7 @@ class Shelf:
             self._check(written, packed, place)
             return safetensors.torch.load(packed), dict(written["facts"])
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-            raise FileError(f"{place} is no readable checkpoint; remove it to go on from an earlier one") from error
+            raise DamagedCheckpoint(f"{place} is no readable checkpoint") from error
 
     def forget_before(self, step: int) -> None:
         """Remove what is older than this step."""
@@ -85,7 +90,7 @@ class Shelf:
                 f"{place} belongs to another job: {other}; restore that setting, or start anew in another folder"
             )
         if hashlib.sha256(packed).hexdigest() != written["sha256"]:
-            raise FileError(f"{place} is damaged (its tensors do not match their SHA-256); remove it")
+            raise DamagedCheckpoint(f"{place} is damaged: its tensors do not match their SHA-256")
 
 
 def difference(here: Any, there: Any, name: str = "job") -> str:

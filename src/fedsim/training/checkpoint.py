@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
+from fedsim.errors import FileError
 from fedsim.splitnn.cut import Secondary
 from fedsim.splitnn.part import Part
-from fedsim.splitnn.shelf import Shelf
+from fedsim.splitnn.shelf import DamagedCheckpoint, Shelf
 from fedsim.training.history import Epoch, History
 
 
@@ -34,12 +35,23 @@ class Checkpoints:
                 secondary.forget_before(before[-1])
 
     def restore(self) -> History:
-        """Bring every party back to the last state all have; an empty history if there is none."""
-        steps = self.shelf.steps()
-        if not steps:
-            return ()
-        tensors, facts = self.shelf.load(steps[-1])
-        self.part.load(tensors)
+        """Bring every party back to the last state that all can read; an empty history if nothing was ever kept."""
+        steps, faults = self.shelf.steps(), []
+        for step in reversed(steps):
+            try:
+                return self._restore(step)
+            except DamagedCheckpoint as fault:
+                faults.append(str(fault))
+        if faults:
+            raise FileError(f"no checkpoint can be read ({'; '.join(faults)}); start anew in another folder")
+        return ()
+
+    def _restore(self, step: int) -> History:
+        tensors, facts = self.shelf.load(step)
         for secondary in self.secondaries:
-            secondary.restore(steps[-1])
-        return tuple(Epoch(**epoch) for epoch in facts["history"])
+            secondary.restore(step)
+        self.part.load(tensors)
+        try:
+            return tuple(Epoch(**epoch) for epoch in facts["history"])
+        except (KeyError, TypeError):
+            raise DamagedCheckpoint(f"the primary's checkpoint of step {step} has no history") from None

@@ -15,6 +15,8 @@ from fedsim.splitnn.method import Partners
 from fedsim.training.data import Goal, PrimaryData, SecondaryData, as_features
 from fedsim.types import Split
 
+LARGEST_LABEL = 1e150
+
 
 def check_primary(primary: PrimaryData, split: Split) -> None:
     """Features, labels and split of the primary."""
@@ -66,7 +68,7 @@ def check_neighbours(neighbours: Neighbours | None, party: str, n_records: int, 
         )
     if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_candidates:
         raise InputError(f"the list of {party} names partners outside its {n_candidates} rows; rows count from zero")
-    if not np.isfinite(similarity).all():
+    if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
         raise InputError(f"the similarities of {party} are not all finite; link again")
 
 
@@ -94,7 +96,11 @@ def _check_aligned(secondary: SecondaryData, earlier: Sequence[SecondaryData]) -
 def _check_split(split: Split, n_records: int) -> None:
     parts = {"training": split.train, "validation": split.validation, "test": split.test}
     for name, rows in parts.items():
-        if rows.ndim != 1 or (len(rows) and (rows.min() < 0 or rows.max() >= n_records)):
+        if (
+            rows.ndim != 1
+            or not np.issubdtype(rows.dtype, np.integer)
+            or (len(rows) and (rows.min() < 0 or rows.max() >= n_records))
+        ):
             raise InputError(f"the {name} rows of the split are not row numbers below {n_records}")
         if not len(rows) and name != "test":
             raise InputError(f"the split has no {name} rows; give at least one")
@@ -106,8 +112,11 @@ def _check_split(split: Split, n_records: int) -> None:
 def _check_labels(primary: PrimaryData, split: Split) -> None:
     labels: NDArray[Any] = primary.labels
     if primary.goal is Goal.NUMBERS:
-        if not (np.issubdtype(labels.dtype, np.number) and np.isfinite(labels).all()):
+        real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
+        if not (real and np.isfinite(labels).all()):
             raise InputError(f"the labels of {primary.name} are not all finite numbers; drop those records")
+        if np.abs(labels.astype(np.float64)).max() > LARGEST_LABEL:
+            raise InputError(f"the labels of {primary.name} are too large to be squared; choose a larger unit")
     elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
         raise InputError(f"the classes of {primary.name} are of type {labels.dtype}; give whole numbers")
     elif len(np.unique(labels[split.train])) < 2:

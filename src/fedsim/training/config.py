@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
@@ -40,12 +41,24 @@ class Config:
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        least_one = {name: getattr(self, name) for name in ("epochs", "batch", "patience", "save_every")}
-        for name, value in least_one.items():
-            if value is not None and value < 1:
-                raise SettingError(f"{name}={value}; at least 1 is needed")
-        if not self.optimiser.rate > 0:
-            raise SettingError(f"rate={self.optimiser.rate}; a learning rate is above zero")
+        for name in ("epochs", "batch", "patience", "save_every"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _whole(name, getattr(self, name), least=1))
+        object.__setattr__(self, "seed", _whole("seed", self.seed, least=0))
+        rate = self.optimiser.rate
+        if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not rate > 0:
+            raise SettingError("a learning rate is a number above zero")
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    """A setting as a plain whole number, whatever kind of whole number it came as."""
+    try:
+        whole = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        raise SettingError(f"{name} is of type {type(value).__name__}; it is a whole number") from None
+    if whole < least:
+        raise SettingError(f"{name}={value}; at least {least} is needed")
+    return whole
 
 
 def describe(value: Any) -> Any:
@@ -59,6 +72,8 @@ def describe(value: Any) -> Any:
         return {"kind": type(value).__name__, **inside}
     if isinstance(value, Enum):
         return value.name
+    if isinstance(value, np.generic):
+        return value.item()
     return [describe(entry) for entry in value] if isinstance(value, tuple) else value
 
 

@@ -40,7 +40,10 @@ class Model:
 
         Numbers in the user's unit (n,), or probabilities per class (n, classes).
         """
-        records = self.records(as_features(features), lists)
+        features = as_features(features)
+        if not len(features):
+            raise InputError(f"{self.name} has no records to predict; give at least one")
+        records = self.records(features, lists)
         rows = np.arange(len(records.features))
         return self.target.outwards(self.primary.predict(records, rows)[0])
 

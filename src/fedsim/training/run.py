@@ -56,7 +56,7 @@ def train(
     split: Split,
     config: Config,
     *,
-    folder: Path | None = None,
+    folder: Path | str | None = None,
     hooks: Sequence[Hook] = (),
 ) -> Result:
     """Train, keep the best validation epoch, and only then look at the test rows.
@@ -77,17 +77,23 @@ def train(
     ([1, 2], ['test', 'validation'])
     """
     split = _whole_numbers(split)
+    folder = None if folder is None else Path(folder)
     used = taking_part(primary, secondaries, split, config)
     model, job = _prepared(primary, used, split, setting_of(config, split, folder), hooks)
     history = job.checkpoints.restore() if job.checkpoints else ()
     _announce(job, history)
-    history = run(job, history)
-    return _judged(model, job, history)
+    try:
+        return _judged(model, job, run(job, history))
+    except BaseException:
+        for hook in hooks:
+            hook.failed()
+        raise
 
 
 def _whole_numbers(split: Split) -> Split:
-    """Row numbers in the one form that torch takes."""
-    return Split(*(np.array(rows, dtype=np.int64) for rows in (split.train, split.validation, split.test)))
+    """Row numbers in the one form that torch takes; other numbers are left for the checks to refuse."""
+    parts = [np.asarray(rows) for rows in (split.train, split.validation, split.test)]
+    return Split(*(rows.astype(np.int64) if np.issubdtype(rows.dtype, np.integer) else rows for rows in parts))
 
 
 def _prepared(

@@ -95,4 +95,4 @@ def test_codes_enter_one_hot_or_as_embeddings():
 
 def test_only_many_valued_columns_are_spread_out():
     features = Features(np.array([[0, 1.0, 3], [1, 2.0, 3], [0, 3.0, 3]]))
-    assert features.spread == (1,)
+    assert features.many_valued == (1,)

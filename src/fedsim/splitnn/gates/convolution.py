@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from fedsim.errors import SettingError
 from fedsim.splitnn.gates.merge import MergeShape, Weighted
 from fedsim.splitnn.layers import Dropout, Perceptron, split_linear
 
@@ -34,6 +35,8 @@ class Convolution(nn.Module):
 
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
+        if channels < 1 or kernel < 1:
+            raise SettingError(f"a convolution of {channels} channels and {kernel} rows; both are at least 1")
         self.shape = channels, kernel
         self.kernel: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, 1, channels, (kernel, 1))
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from fedsim.errors import SettingError
 from fedsim.splitnn.layers import Perceptron, split_linear
 from fedsim.splitnn.tasks import Task
 
@@ -58,6 +59,11 @@ class MeanMerge:
     """The weighted mean over all partners of all lists; outputs per pair are then those of the task."""
 
     def build(self, shape: MergeShape) -> nn.Module:
+        if shape.outputs != shape.task.outputs:
+            raise SettingError(
+                f"outputs={shape.outputs} per pair cannot be averaged into {shape.task.outputs}; set "
+                f"outputs={shape.task.outputs} or choose another merge gate"
+            )
         return WeightedMean(shape.task)
 
 

@@ -1,7 +1,7 @@
 """Exact (paper, section 3): only the partner with the very same identifier counts.
 
-The lists say row -1 where there is none. Such a record meets zeros at the cut, as a partner of nothing but mean values
-would be after its last bias; the paper fills in the mean features, the same for all these records.
+The lists say row -1 where there is none. Such a record meets zeros at the cut; the paper fills in the mean features of
+the secondary instead. Either way all these records see the same, and the network learns what it means.
 """
 
 from __future__ import annotations

@@ -15,12 +15,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsim.errors import SettingError
 from fedsim.splitnn.aggregate import Aggregation
 from fedsim.splitnn.encodings import Bins
 from fedsim.splitnn.gates.convolution import ConvolutionMerge
-from fedsim.splitnn.gates.merge import Merge, MergeShape, Weighted
+from fedsim.splitnn.gates.merge import MeanMerge, Merge, MergeShape, Weighted
 from fedsim.splitnn.gates.order import BySimilarity, Neighbours, Order
-from fedsim.splitnn.gates.weight import LearntWeight, Weight
+from fedsim.splitnn.gates.weight import LearntWeight, SimilarityAsWeight, Weight
 from fedsim.splitnn.links import Batch, Branch, BranchShape
 from fedsim.splitnn.local import Bare, Local
 from fedsim.splitnn.method import Blueprint, Partners
@@ -49,6 +50,10 @@ class FedSim:
         return local
 
     def build(self, plan: Blueprint) -> nn.Module:
+        if min(self.hidden, self.outputs) < 1:
+            raise SettingError(f"hidden={self.hidden}, outputs={self.outputs}; both are at least 1")
+        if isinstance(self.merge, MeanMerge) and isinstance(self.weight, SimilarityAsWeight):
+            raise SettingError("similarities may add up to zero, so they cannot weigh a mean; choose LearntWeight")
         return FedSimNetwork(self, plan)
 
 

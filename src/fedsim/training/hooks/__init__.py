@@ -35,3 +35,6 @@ class Hook(Protocol):
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         """After the test, with the metrics of every part of the split."""
+
+    def failed(self) -> None:
+        """Instead of ``ended`` where the run was broken off."""

@@ -43,3 +43,6 @@ class ProgressBar(Hook):
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         self._bar.stop()
+
+    def failed(self) -> None:
+        self._bar.stop()
