@@ -32,8 +32,14 @@ def frame_of(table: Any, *, party: str) -> pl.DataFrame:
             columns = zip(frame.columns, frame.iter_columns(), strict=True)
             return pl.DataFrame([_series(str(name), column, party) for name, column in columns])
     except (DuplicateError, pl.exceptions.DuplicateError):
-        raise InputError(f"the {party} table has two columns of one name; rename one of them") from None
+        raise InputError(f"the {party} table has two columns of one name{_twice(table)}; rename one of them") from None
     return _from_array(_array(table, party), party)
+
+
+def _twice(table: Any) -> str:
+    """The name that several columns have, as text."""
+    names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
+    return next((f", '{name}'" for name in names if names.count(name) > 1), "")
 
 
 def _series(name: str, column: nw.Series[Any], party: str) -> pl.Series:

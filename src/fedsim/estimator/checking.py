@@ -1,10 +1,12 @@
 """What users hand to an estimator, checked by scikit-learn's rules and brought into our form.
 
-scikit-learn remembers the columns seen in training and compares them at prediction; its complaints become ours.
+scikit-learn remembers the columns seen in training and compares them at prediction. Its complaints can print the data,
+so only those about columns and counts pass; all others are said in our words.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,18 +20,49 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
 from fedsim.data.frames import frame_of
-from fedsim.errors import InputError
+from fedsim.errors import FedSimError, InputError
 from fedsim.estimator.pairs import PRIMARY
-from fedsim.types import Floats
+from fedsim.types import Floats, Integers
+
+COLUMNS_AND_COUNTS = (  # how scikit-learn begins sentences that hold no value
+    "The feature names should match",
+    "Feature names are only supported",
+    "Found array with",
+    "Found input variables with inconsistent numbers of samples",
+    "X has",
+)
+OURS = {  # a part of scikit-learn's sentence, and ours; its own checks look for some of these words
+    "Complex data not supported": "Complex data not supported: some values are complex numbers; give real ones",
+    "Sparse data was passed": "Sparse data was passed, but dense data is required; convert it with .toarray()",
+    "Reshape your data": "the table is not one of records and columns; Reshape your data to one row per record and one "
+    "column per feature",
+    "y should be a 1d array": "y should be a 1d array; give one label per record",
+    "multi-output": "y should be a 1d array; give one label per record",
+    "infinity": "the primary table holds an infinite number; correct it or leave it empty",
+    "Unknown label type": "Unknown label type: the labels are continuous or mixed; a classifier needs classes that are "
+    "whole numbers, text or true/false",
+    "not supported between": "the labels are of several types that cannot be sorted; give all of one type",
+}
+OTHERWISE = (
+    "scikit-learn cannot read the table or its labels; give a table of records and columns, and a label per record"
+)
 
 
 @contextmanager
 def our_errors() -> Iterator[None]:
-    """scikit-learn's errors as ours, in its words."""
+    """scikit-learn's errors as ours, without the data it may show."""
     try:
         yield
+    except FedSimError:
+        raise
     except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from None
+        raise InputError(_our_words(str(error))) from None
+
+
+def _our_words(said: str) -> str:
+    if said.startswith(COLUMNS_AND_COUNTS):
+        return said
+    return next((ours for part, ours in OURS.items() if part in said), OTHERWISE)
 
 
 def training_table(estimator: BaseEstimator, table: Any) -> pl.DataFrame:
@@ -43,10 +76,11 @@ def known_table(estimator: BaseEstimator, table: Any) -> pl.DataFrame:
 
 
 def _table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.DataFrame:
-    if isinstance(nw.from_native(table, pass_through=True, eager_only=True), nw.DataFrame):
+    if nw.dependencies.is_into_dataframe(table):
+        frame = frame_of(table, party=PRIMARY)  # first, because scikit-learn does not say which column stands twice
         with our_errors():
             validate_data(estimator, table, skip_check_array=True, reset=reset)
-        return _filled(frame_of(table, party=PRIMARY))
+        return _filled(frame)
     with our_errors():
         array = validate_data(estimator, table, dtype=None, ensure_all_finite="allow-nan", reset=reset)
     return frame_of(array, party=PRIMARY)
@@ -63,34 +97,47 @@ def numbers(labels: Any, table: pl.DataFrame) -> Floats:
     column = _column(labels, table)
     if column.dtype.kind not in "fiubO":
         raise InputError(f"the labels are of type {column.dtype}; a regression needs numbers")
-    with our_errors():
-        values = _floats(column)
+    values = _floats(column)
     _refuse_missing(~np.isfinite(values))
     return values
 
 
-def classes(labels: Any, table: pl.DataFrame) -> NDArray[Any]:
-    """One class per record, of any type that can be sorted."""
+def classes(labels: Any, table: pl.DataFrame) -> tuple[NDArray[Any], Integers]:
+    """The classes in order, of any type that can be sorted, and for every record the place of its own among them."""
     column = _column(labels, table)
-    _refuse_missing(np.array([_is_missing(value) for value in column]))
     with our_errors():
         check_classification_targets(column)
-    return column
+        found, places = np.unique(column, return_inverse=True)
+    if len(found) < 2:
+        raise InputError("all labels are of one class; a classifier needs records of at least two classes")
+    return found, places.astype(np.int64)
 
 
 def label_name(labels: Any) -> str | None:
     """The name that the column of labels brought along, if it is a column of a table."""
-    column = nw.from_native(labels, series_only=True, pass_through=True)
-    return str(column.name) if isinstance(column, nw.Series) and column.name is not None else None
+    column = _series(labels)
+    return None if column is None or column.name is None else str(column.name)
 
 
 def _column(labels: Any, table: pl.DataFrame) -> NDArray[Any]:
     if labels is None:
         raise InputError("training requires y to be passed, but the target y is None; give one label per record")
+    series = _series(labels)
+    if series is not None:
+        _refuse_missing(series.is_null().to_numpy())
     with our_errors():
-        column = np.asarray(column_or_1d(labels, warn=True))
+        column = np.asarray(column_or_1d(labels, warn=True) if series is None else series.to_numpy())
         check_consistent_length(table, column)
+    _refuse_missing(_missing(column))
     return column
+
+
+def _series(labels: Any) -> nw.Series[Any] | None:
+    """Labels that are a column of some table, or a table of one column; scikit-learn would make floats of flags."""
+    found = nw.from_native(labels, pass_through=True, eager_only=True, allow_series=True)
+    if isinstance(found, nw.DataFrame):
+        return found[:, 0] if found.shape[1] == 1 else None
+    return found if isinstance(found, nw.Series) else None
 
 
 def _floats(column: NDArray[Any]) -> Floats:
@@ -100,8 +147,19 @@ def _floats(column: NDArray[Any]) -> Floats:
         raise InputError("the labels are not all numbers; a regression needs a number per record") from None
 
 
+def _missing(column: NDArray[Any]) -> NDArray[np.bool_]:
+    if column.dtype.kind == "O":
+        return np.array([_is_missing(value) for value in column], dtype=np.bool_)
+    if column.dtype.kind in "mM":
+        return np.asarray(np.isnat(column), dtype=np.bool_)
+    return ~np.isfinite(column) if column.dtype.kind == "f" else np.zeros(len(column), dtype=np.bool_)
+
+
 def _is_missing(value: Any) -> bool:
-    return value is None or (isinstance(value, float | np.floating) and not np.isfinite(value))
+    """None, NaN, NaT, infinity, or pandas' NA: what is there equals itself, and NA alone cannot say so."""
+    equal = operator.eq(value, value)
+    there = isinstance(equal, bool | np.bool_) and bool(equal)
+    return value is None or not there or (isinstance(value, float | np.floating) and not np.isfinite(value))
 
 
 def _refuse_missing(bad: NDArray[np.bool_]) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from fedsim.errors import InputError
 from fedsim.estimator import checking
 from fedsim.estimator.core import LinkedEstimator
 from fedsim.estimator.federation import Labels
@@ -34,16 +34,9 @@ class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on the primary's table and its classes."""
-        table = checking.training_table(self, X)
-        labels = checking.classes(y, table)
-        found, places = np.unique(labels, return_inverse=True)
-        if len(found) < 2:
-            raise InputError("all labels are of one class; a classifier needs records of at least two classes")
-        self._fit(table, Labels(places.astype(np.int64), Goal.CLASSES, checking.label_name(y)))
-        self.classes_ = found
-        return self
+    def _labels(self, y: Any, table: pl.DataFrame) -> Labels:
+        self.classes_, places = checking.classes(y, table)
+        return Labels(places, Goal.CLASSES, checking.label_name(y))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of every record."""

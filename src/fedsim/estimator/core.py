@@ -6,14 +6,15 @@ scikit-learn's own checks look for those classes.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from fedsim.data.features import Rules
@@ -22,8 +23,9 @@ from fedsim.estimator import checking, validation
 from fedsim.estimator.federation import Federation, Labels, Plan, fit_federation
 from fedsim.estimator.folder import read_folder, write_folder
 from fedsim.estimator.linking import Asked
-from fedsim.estimator.pairs import PRIMARY, chosen, our_columns, pairs_for, tables_of
+from fedsim.estimator.pairs import PRIMARY, check_kinds, chosen, our_columns, pairs_for, tables_of
 from fedsim.estimator.saving import restored, stored
+from fedsim.estimator.settings import Settings, seed_from, settings_of
 from fedsim.linkage import Metric
 from fedsim.splitnn.chance import Chance
 from fedsim.splitnn.method import Method, Partners
@@ -31,8 +33,6 @@ from fedsim.training import Goal
 from fedsim.training.choices import Deviations, config_for, one_of
 from fedsim.training.hooks.progress import ProgressBar
 from fedsim.types import Floats, Links, Split
-
-SEEDS = 2**31 - 1
 
 
 class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
@@ -86,41 +86,28 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    def _fit(self, primary: pl.DataFrame, labels: Labels) -> None:
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train on the primary's table and its labels; a training that fails leaves what was learnt before."""
+        fresh = copy(self)
+        fresh._fit(X, y)
+        self.__dict__ = fresh.__dict__
+        return self
+
+    @abstractmethod
+    def _labels(self, y: Any, table: pl.DataFrame) -> Labels:
+        """The labels as training takes them."""
+
+    def _fit(self, X: Any, y: Any) -> None:  # noqa: N803
         """Split off validation records, then link, prepare and train."""
-        tables = tables_of(self.secondaries)
-        with checking.our_errors():
-            seed = int(check_random_state(self.random_state).randint(SEEDS))
-        plan = self._plan(len(tables), seed)
+        primary = checking.training_table(self, X)
+        labels, settings, tables = self._labels(y, primary), settings_of(self), tables_of(self.secondaries)
+        plan = _plan(settings, len(tables), seed_from(self.random_state))
+        check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
+        split = _split(settings, primary, labels, plan.config.seed)
         hooks = [ProgressBar()] if self.verbose else []
-        taking_part = tables if plan.pairs else []
-        fitted = fit_federation(plan, primary, taking_part, labels, self._split(primary, labels, plan), hooks)
+        fitted = fit_federation(plan, primary, tables if plan.pairs else [], labels, split, hooks)
         self.federation_, self.links_, result = fitted
         self.history_ = [asdict(epoch) for epoch in result.history]
-
-    def _plan(self, n_secondaries: int, seed: int) -> Plan:
-        deviations = Deviations(self.epochs, self.batch_size, self.learning_rate, self.patience)
-        method = self.method if n_secondaries else "solo"
-        config = config_for(self.preset, method, deviations, seed=seed, device=self.device)
-        linked = config.method.partners is not Partners.NONE
-        return Plan(
-            config=config,
-            pairs=tuple(pairs_for(n_secondaries, self.link_on, self.metric)) if linked else (),
-            asked=Asked(self.k, self.sigma, self.tau),
-            rules=Rules(self.kinds or {}),
-            identifiers=() if self.use_identifiers else tuple(our_columns(self.link_on)),
-        )
-
-    def _split(self, primary: pl.DataFrame, labels: Labels, plan: Plan) -> Split:
-        """Validation records, drawn one by one or by place, name or whatever identifies them."""
-        validation.check_fraction(self.validation_fraction)
-        rng = Chance(plan.config.seed, PRIMARY).rng("validation records")
-        by_identifiers = one_of({"random": False, "identifiers": True}, self.validation_split, "validation_split")
-        if by_identifiers:
-            groups = equal_records(chosen(primary, our_columns(self.link_on), PRIMARY))
-            return validation.by_group(groups, self.validation_fraction, rng)
-        kinds = labels.values if labels.goal is Goal.CLASSES else None
-        return validation.by_record(len(primary), self.validation_fraction, rng, kinds)
 
     def _predict(self, X: Any) -> Floats:  # noqa: N803
         """Numbers, or probabilities per class; new records are linked to the known secondaries first."""
@@ -156,6 +143,32 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         if isinstance(tables, list | tuple) and tables and not isinstance(tables, Tables):
             parameters["secondaries"] = Tables(tables)
         return parameters
+
+
+def _plan(settings: Settings, n_secondaries: int, seed: int) -> Plan:
+    deviations = Deviations(settings.epochs, settings.batch_size, settings.learning_rate, settings.patience)
+    method = settings.method if n_secondaries else "solo"
+    config = config_for(settings.preset, method, deviations, seed=seed, device=settings.device)
+    linked = config.method.partners is not Partners.NONE
+    return Plan(
+        config=config,
+        pairs=tuple(pairs_for(n_secondaries, settings.link_on, settings.metric)) if linked else (),
+        asked=Asked(settings.k, settings.sigma, settings.tau),
+        rules=Rules(settings.kinds or {}),
+        identifiers=() if settings.use_identifiers else tuple(our_columns(settings.link_on)),
+    )
+
+
+def _split(settings: Settings, primary: pl.DataFrame, labels: Labels, seed: int) -> Split:
+    """Validation records, drawn one by one or by place, name or whatever identifies them."""
+    validation.check_fraction(settings.validation_fraction)
+    rng = Chance(seed, PRIMARY).rng("validation records")
+    by_identifiers = one_of({"random": False, "identifiers": True}, settings.validation_split, "validation_split")
+    if by_identifiers:
+        groups = equal_records(chosen(primary, our_columns(settings.link_on), PRIMARY))
+        return validation.by_group(groups, settings.validation_fraction, rng)
+    kinds = labels.values if labels.goal is Goal.CLASSES else None
+    return validation.by_record(len(primary), settings.validation_fraction, rng, kinds)
 
 
 class Tables(list[Any]):

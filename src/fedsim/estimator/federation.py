@@ -66,7 +66,7 @@ class Federation:
     def predict(self, primary: pl.DataFrame) -> Floats:
         """Numbers in the user's unit, or probabilities per class; the records are linked first."""
         own = features_beside(primary, self.identifiers, PRIMARY)
-        chance = Chance(self.model.config.seed, COORDINATOR).rng("noise of new records")
+        chance = Chance(self.model.config.seed, COORDINATOR)
         links = [party.rule.links(primary, party.table, chance) for party in self.linked]
         lists = [neighbours(found, self.model.config) for found in links]
         return self.model.predict(as_features(self.preparation.apply(own)), lists)
@@ -80,14 +80,15 @@ def fit_federation(
     split: Split,
     hooks: Sequence[Hook] = (),
 ) -> tuple[Federation, list[Links], Result]:
-    """Link, prepare and train; every scale comes from the training rows of the split."""
+    """Link, prepare and train; every scale comes from the split's training rows and, at a secondary, their partners."""
     own = features_beside(primary, plan.identifiers, PRIMARY)
     preparation = fit_preparation(own, party=PRIMARY, rows=split.train, rules=plan.rules, label=labels.name)
-    chance = Chance(plan.config.seed, COORDINATOR).rng("noise")
+    chance = Chance(plan.config.seed, COORDINATOR)
     linked, links = [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
         rule, found = fit_links(pair, (primary, table), plan.asked, split.train, chance)
-        theirs = fit_preparation(pair.their_features(table), party=pair.party, rules=plan.rules)
+        trained = np.unique(found.partner[split.train])
+        theirs = fit_preparation(pair.their_features(table), party=pair.party, rows=trained, rules=plan.rules)
         linked.append(Linked(rule, theirs, table))
         links.append(found)
     result = train(

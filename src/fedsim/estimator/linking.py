@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass, replace
 
-import numpy as np
 import polars as pl
 
 from fedsim.errors import SettingError
+from fedsim.estimator.noise import noise_of
 from fedsim.estimator.pairs import PRIMARY, Pair
 from fedsim.linkage import fit_scale, link, similarities
 from fedsim.privacy.bounds import noise_for
+from fedsim.splitnn.chance import Chance
 from fedsim.types import Integers, Links, Scale
 
 
@@ -24,6 +26,8 @@ class Asked:
     tau: float | None = None
 
     def __post_init__(self) -> None:
+        if not (math.isfinite(self.sigma) and self.sigma >= 0):
+            raise SettingError(f"sigma={self.sigma}; the noise scale is a number of at least 0")
         if self.tau is not None and self.sigma:
             raise SettingError(f"sigma={self.sigma} and tau={self.tau} both ask for noise; give one of them")
 
@@ -37,15 +41,20 @@ class LinkRule:
     sigma: float
     scale: Scale
 
-    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, rng: np.random.Generator) -> Links:
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, chance: Chance) -> Links:
         """Links of any primary records, seen in training or not (paper, section 4.2)."""
-        found = _search(self.pair, primary, secondary, self.k)
-        similarity = similarities(found.distance, self.scale, sigma=self.sigma, rng=rng)
+        return self.scaled(_search(self.pair, primary, secondary, self.k), primary, chance)
+
+    def scaled(self, found: Links, primary: pl.DataFrame, chance: Chance) -> Links:
+        """Links with their similarities; the noise of a record follows from its identifiers, not from its row."""
+        seed = chance.seed_of(f"noise for {self.pair.party}")
+        noise = noise_of(self.pair.our_identifiers(primary), self.k, self.sigma, seed)
+        similarity = similarities(found.distance, self.scale) + noise
         return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
 
 
 def fit_links(
-    pair: Pair, tables: tuple[pl.DataFrame, pl.DataFrame], asked: Asked, rows: Integers, rng: np.random.Generator
+    pair: Pair, tables: tuple[pl.DataFrame, pl.DataFrame], asked: Asked, rows: Integers, chance: Chance
 ) -> tuple[LinkRule, Links]:
     """The rule, its scale from the training ``rows`` alone, and the links of all records."""
     found = _search(pair, *tables, asked.k)
@@ -58,8 +67,8 @@ def fit_links(
             UserWarning,
             stacklevel=5,
         )
-    similarity = similarities(found.distance, scale, sigma=sigma, rng=rng)
-    return LinkRule(pair, asked.k, sigma, scale), replace(found, similarity=similarity, scale=scale, sigma=sigma)
+    rule = LinkRule(pair, asked.k, sigma, scale)
+    return rule, rule.scaled(found, tables[0], chance)
 
 
 def _search(pair: Pair, primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> Links:

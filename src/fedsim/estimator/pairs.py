@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 
 from fedsim.data.frames import frame_of
-from fedsim.errors import InputError, SettingError
+from fedsim.errors import InputError, SettingError, nearest_word
 from fedsim.linkage import Metric, metric_named
 
 PRIMARY, COORDINATOR = "primary", "coordinator"
@@ -71,9 +71,30 @@ def pairs_for(count: int, link_on: Any, metric: Any) -> list[Pair]:
     return [_pair(party_named(place), *both) for place, both in enumerate(zip(columns, metrics, strict=True))]
 
 
+def columns_named(link_on: Any) -> Any:
+    """``link_on`` with every name as text, as our frames have them: pandas also counts columns.
+
+    >>> columns_named([[0, 1], {"name": 2}])
+    [['0', '1'], {'name': '2'}]
+    """
+    if isinstance(link_on, list):
+        return [_names(entry) if isinstance(entry, list | dict) else _name(entry) for entry in link_on]
+    return _names(link_on) if isinstance(link_on, dict) else [_name(link_on)]
+
+
+def _names(columns: list[Any] | dict[Any, Any]) -> Any:
+    if isinstance(columns, dict):
+        return {_name(ours): _name(theirs) for ours, theirs in columns.items()}
+    return [_name(column) for column in columns]
+
+
+def _name(column: Any) -> str:
+    if not isinstance(column, str | int) or isinstance(column, bool):
+        raise SettingError(f"link_on holds a {type(column).__name__} for a column; name columns by text or number")
+    return str(column)
+
+
 def _per_secondary(link_on: Any, count: int) -> list[Any]:
-    if isinstance(link_on, str):
-        return [[link_on]] * count
     if isinstance(link_on, Mapping) or all(isinstance(name, str) for name in link_on):
         return [link_on] * count
     if len(link_on) != count:
@@ -81,7 +102,7 @@ def _per_secondary(link_on: Any, count: int) -> list[Any]:
             f"link_on holds {len(link_on)} lists of columns for {count} secondaries; give one list for all of them, or "
             "one per secondary"
         )
-    return list(link_on)
+    return [[entry] if isinstance(entry, str) else entry for entry in link_on]
 
 
 def our_columns(link_on: Any) -> list[str]:
@@ -90,19 +111,44 @@ def our_columns(link_on: Any) -> list[str]:
     >>> our_columns([["lat", "lon"], {"lat": "latitude", "name": "title"}])
     ['lat', 'lon', 'name']
     """
-    if isinstance(link_on, str):
-        return [link_on]
     columns = [[entry] if isinstance(entry, str) else list(entry) for entry in link_on]
     return list(dict.fromkeys(name for some in columns for name in some))
 
 
 def _pair(party: str, columns: Mapping[str, str] | Sequence[str], metric: str | Metric) -> Pair:
-    both = columns if isinstance(columns, Mapping) else {name: name for name in columns}
-    if not both:
+    ours, theirs = tuple(columns), tuple(columns.values() if isinstance(columns, Mapping) else columns)
+    if not ours:
         raise SettingError(
             f"link_on names no column for {party}; name those that say who is who, such as ['lat', 'lon']"
         )
-    return Pair(party, tuple(both), tuple(both.values()), metric_named(metric))
+    twice = [name for side in (ours, theirs) for name in side if side.count(name) > 1]
+    if twice:
+        raise SettingError(f"link_on names column '{twice[0]}' twice for {party}; a column says who is who once")
+    return Pair(party, ours, theirs, metric_named(metric))
+
+
+def check_kinds(
+    kinds: Mapping[str, str],
+    tables: tuple[pl.DataFrame, Sequence[pl.DataFrame]],
+    identifiers: Sequence[str],
+    pairs: Sequence[Pair],
+) -> None:
+    """Every declared kind speaks of a feature of some table; a misspelt name must not pass in silence."""
+    primary, secondaries = tables
+    theirs = [pair.theirs for pair in pairs] or [()] * len(secondaries)
+    both = zip((primary, *secondaries), (identifiers, *theirs), strict=True)
+    features = {name for table, own in both for name in table.columns if name not in own}
+    columns = {name for table in (primary, *secondaries) for name in table.columns}
+    for name in kinds:
+        if name not in columns:
+            near = nearest_word(name, columns)
+            hint = f"did you mean '{near}'?" if near else "name one of their columns"
+            raise SettingError(f"kinds names column '{name}', which no table has; {hint}")
+        if name not in features:
+            raise SettingError(
+                f"kinds names column '{name}', which identifies records and is no feature; leave it out, or set "
+                "use_identifiers for the primary's own"
+            )
 
 
 def chosen(frame: pl.DataFrame, columns: Sequence[str], party: str) -> pl.DataFrame:

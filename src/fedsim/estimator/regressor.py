@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
+import polars as pl
 from sklearn.base import RegressorMixin
 
 from fedsim.estimator import checking
@@ -68,12 +69,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     (3,)
     """
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on the primary's table and its labels."""
-        table = checking.training_table(self, X)
-        values = checking.numbers(y, table)
-        self._fit(table, Labels(values, Goal.NUMBERS, checking.label_name(y)))
-        return self
+    def _labels(self, y: Any, table: pl.DataFrame) -> Labels:
+        return Labels(checking.numbers(y, table), Goal.NUMBERS, checking.label_name(y))
 
     def predict(self, X: Any) -> Floats:  # noqa: N803
         """A number per record, in the unit of the labels."""

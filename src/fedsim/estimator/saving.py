@@ -16,6 +16,7 @@ from fedsim.estimator.federation import Federation, Linked
 from fedsim.estimator.folder import Stored
 from fedsim.estimator.pairs import PRIMARY, tables_of
 from fedsim.estimator.rebuild import rebuilt
+from fedsim.estimator.settings import plain, settings_of
 from fedsim.estimator.state import class_from, class_state, rule_from, rule_state, target_from, target_state
 from fedsim.splitnn.shelf import difference
 from fedsim.training import Config
@@ -29,7 +30,8 @@ OBJECTS = ("metric", "method")  # words, or objects that JSON does not know
 def stored(estimator: Any) -> Stored:
     """Everything a trained estimator needs to predict elsewhere, but no table."""
     federation: Federation = estimator.federation_
-    parameters = {name: value for name, value in estimator.get_params(deep=False).items() if name not in NOT_STORED}
+    given = estimator.get_params(deep=False) | vars(settings_of(estimator))
+    parameters = {name: plain(value) for name, value in given.items() if name not in NOT_STORED}
     parameters |= {name: None for name in OBJECTS if not isinstance(parameters[name], str)}
     names = getattr(estimator, "feature_names_in_", None)
     classes = getattr(estimator, "classes_", None)

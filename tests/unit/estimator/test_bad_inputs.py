@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -38,6 +39,28 @@ SETTINGS = {
     "split": ({"validation_split": "by place"}, "validation_split='by place' is unknown"),
     "kind": ({"kinds": {"area": "nmber"}}, "number, category, date"),
     "device": ({"device": "gpu"}, "device 'gpu' is unknown"),
+    "k as text": ({"k": "4"}, "k='4'; give a whole number"),
+    "k none": ({"k": None}, "k=None; give a whole number"),
+    "k true": ({"k": True}, "k=True; give a whole number"),
+    "epochs as text": ({"epochs": "3"}, "epochs='3'; give a whole number or None"),
+    "epochs in parts": ({"epochs": 1.5}, "epochs=1.5; give a whole number or None"),
+    "batch in parts": ({"batch_size": 1.5}, "batch_size=1.5; give a whole number or None"),
+    "batch as text": ({"batch_size": "3"}, "batch_size='3'"),
+    "rate as text": ({"learning_rate": "x"}, "learning_rate='x'; give a number or None"),
+    "fraction none": ({"validation_fraction": None}, "validation_fraction=None; give a number"),
+    "tau as text": ({"tau": "x"}, "tau='x'; give a number or None"),
+    "sigma as text": ({"sigma": "x"}, "sigma='x'; give a number"),
+    "link_on none": ({"link_on": None}, "link_on=None; give a word or a whole number or a list or a mapping"),
+    "link_on of floats": ({"link_on": [0.5]}, "link_on holds a float for a column"),
+    "link_on twice": ({"link_on": ["lat", "lat"]}, "names column 'lat' twice for secondary-1"),
+    "their column twice": ({"link_on": {"lat": "lat", "lon": "lat"}}, "names column 'lat' twice for secondary-1"),
+    "kinds list": ({"kinds": ["z"]}, "kinds=<list>; give a mapping or None"),
+    "kinds of no column": ({"kinds": {"aera": "number"}}, "column 'aera', which no table has; did you mean 'area'"),
+    "kinds of an identifier": ({"kinds": {"lat": "number"}}, "column 'lat', which identifies records"),
+    "method none": ({"method": None}, "a NoneType is no method"),
+    "preset none": ({"preset": None}, "preset=None; give a word"),
+    "flag as text": ({"use_identifiers": "no"}, "use_identifiers='no'; give True or False"),
+    "random state": ({"random_state": "x"}, "random_state='x'; give a whole number"),
 }
 
 
@@ -82,7 +105,7 @@ def test_a_bad_feature_names_party_and_column(town, flats, price, party, change)
 
 def test_a_bad_feature_of_a_secondary_names_it(town, flats, price):
     bad = town.rentals.with_columns(host=pl.Series([f"{CANARY} {row}" for row in range(300)]))
-    with pytest.raises(InputError, match="secondary-1 table, column 'host': in 300 of 300") as caught:
+    with pytest.raises(InputError, match="secondary-1 table, column 'host': in 221 of 221 training rows") as caught:
         quick(town, secondaries=[bad]).fit(flats, price)
     assert CANARY not in str(caught.value)
 
@@ -137,5 +160,73 @@ def test_a_refused_training_leaves_the_earlier_model(town, flats, price):
     model = quick(town).fit(flats, price)
     before = model.predict(flats)
     with pytest.raises(FedSimError):
-        model.fit(flats, np.full(len(flats), np.nan))
+        model.fit(flats.select("lat", "lon", "area"), price[1:])
+    with pytest.raises(FedSimError):
+        model.set_params(k=301).fit(flats.drop("age").to_numpy(), price)
+    assert (model.n_features_in_, model.feature_names_in_.tolist()) == (5, flats.columns)
     np.testing.assert_array_equal(model.predict(flats), before)
+
+
+def test_a_refused_training_of_a_classifier_keeps_its_classes(town, flats, price):
+    model = FedSimClassifier([town.rentals], PLACE, **QUICK).fit(flats, price > price.median())
+    with pytest.raises(SettingError):
+        model.set_params(k=301).fit(flats, ["a", "b", "c"] * 200)
+    assert model.classes_.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("kind", [FedSimRegressor, FedSimClassifier])
+def test_complex_labels_are_refused_and_not_shown(town, flats, price, kind):
+    with pytest.raises(InputError, match="Complex data not supported") as caught:
+        kind([town.rentals], PLACE, **QUICK).fit(flats, price.to_numpy() + 1j)
+    assert str(price[0]) not in str(caught.value).replace("e+05", "")
+    assert len(str(caught.value)) < 120
+
+
+@pytest.mark.parametrize(
+    "table", [[1234.5, 2.0], np.float64(1234.5), np.array([[np.inf, 1234.5]]), [[{}], [1234.5, 2]]]
+)
+def test_no_value_of_an_odd_table_is_shown(table):
+    with pytest.raises(InputError) as caught:
+        FedSimRegressor(**QUICK).fit(table, [1.0, 2.0])
+    assert "1234" not in str(caught.value)
+
+
+def test_labels_of_several_types_are_refused(town, flats):
+    with pytest.raises(InputError, match="labels"):
+        FedSimClassifier(**QUICK).fit(flats, np.array(["a", 1] * 300, dtype=object))
+
+
+def test_a_column_that_stands_twice_is_named(town, flats, price):
+    frame = flats.to_pandas()
+    twice = pd.concat([frame, frame[["area"]]], axis=1)
+    with pytest.raises(InputError, match="the primary table has two columns of one name, 'area'"):
+        quick(town).fit(twice, price)
+    with pytest.raises(InputError, match="the secondary-1 table has two columns of one name, 'area'"):
+        quick(town, secondaries=[twice]).fit(flats, price)
+
+
+@pytest.mark.parametrize("table", ["polars", "pandas"])
+def test_a_label_in_a_table_of_its_own_is_found_among_the_features(town, table):
+    labels = town.flats.select("price")
+    with pytest.raises(InputError, match="column 'price' of the primary table is the label and a feature"):
+        quick(town).fit(town.flats, labels if table == "polars" else labels.to_pandas())
+
+
+MISSING = {
+    "no time": pd.to_datetime(pd.Series(["2020-01-01", "2020-01-02", None] * 200)),
+    "NA in text": pd.Series(["a", "b", pd.NA] * 200, dtype="string"),
+    "NA in objects": np.array(["a", "b", pd.NA] * 200, dtype=object),
+    "NA in flags": pd.Series([True, False, pd.NA] * 200, dtype="boolean"),
+    "no time in an array": np.array(["2020-01-01", "2020-01-02", "NaT"] * 200, dtype="datetime64[D]"),
+}
+
+
+@pytest.mark.parametrize("form", MISSING)
+def test_whatever_stands_for_a_missing_class_is_refused(flats, form):
+    with pytest.raises(InputError, match="the label of row 3 is NaN, missing or infinite"):
+        FedSimClassifier(**QUICK).fit(flats, MISSING[form])
+
+
+def test_a_missing_number_of_pandas_is_refused(flats):
+    with pytest.raises(InputError, match="the label of row 3 is NaN, missing or infinite"):
+        FedSimRegressor(**QUICK).fit(flats, np.array([1.0, 2.0, pd.NA] * 200, dtype=object))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
@@ -12,6 +13,7 @@ from sklearn.base import clone
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import Field, WeightedSum, link, metric_named
 from fedsim.privacy.bounds import success_bound
+from fedsim.splitnn.chance import Chance
 
 QUICK: dict[str, Any] = {"k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -42,7 +44,7 @@ def test_every_method_trains_and_predicts(town, flats, price, method, preset):
 def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
     (rule,) = [party.rule for party in model.federation_.linked]
-    fresh = rule.links(flats[400:], town.rentals, np.random.default_rng(0))
+    fresh = rule.links(flats[400:], town.rentals, Chance(0, "coordinator"))
     plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="euclidean", k=5, scale=rule.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)
@@ -164,3 +166,37 @@ def test_no_record_shows_in_a_repr(town, flats, price):
     shown = repr(model) + str(model.fit(flats, price).links_) + repr(clone(model).get_params()["secondaries"])
     assert "table of 300 records x 5 columns" in shown
     assert str(town.rentals["rent"][0]) not in shown
+
+
+@pytest.mark.parametrize("table", ["column", "table"])
+def test_flags_of_pandas_come_back_as_flags(flats, price, table):
+    labels = pd.Series((price > price.median()).to_list(), dtype="boolean", name="dear")
+    model = FedSimClassifier(epochs=1, device="cpu", random_state=0)
+    model.fit(flats, labels if table == "column" else labels.to_frame())
+    assert model.classes_.dtype == bool
+    assert model.predict(flats).dtype == bool
+
+
+def test_columns_that_pandas_counts_link_by_their_numbers(town, flats, price):
+    counted = [frame.to_pandas().set_axis(range(frame.width), axis=1) for frame in (flats, town.rentals)]
+    model = FedSimRegressor([counted[1]], [0, 1], kinds={2: "number"}, **QUICK).fit(counted[0], price.to_pandas())
+    named = quick(town).fit(flats, price)
+    np.testing.assert_array_equal(model.predict(counted[0]), named.predict(flats))
+
+
+def test_a_secondary_is_prepared_by_the_partners_of_training_records(town, flats, price):
+    far = pl.DataFrame({"lat": [80.0], "lon": [0.0], "rooms": [1], "rating": [1.0], "rent": [1e9]})
+    more = pl.concat([town.rentals, far.cast(dict(town.rentals.schema))])
+    model = FedSimRegressor([more], PLACE, **QUICK).fit(flats, price)
+    (rent,) = [one for one in model.federation_.linked[0].preparation.encoders if one.column == "rent"]
+    assert rent.mean < 10_000
+
+
+def test_noise_belongs_to_the_record_and_not_to_its_row(town, flats, price):
+    model = quick(town, sigma=0.5).fit(flats, price)
+    (rule,) = [party.rule for party in model.federation_.linked]
+    chance = Chance(model.federation_.model.config.seed, "coordinator")
+    turned = rule.links(flats.reverse(), town.rentals, chance).similarity[::-1]
+    np.testing.assert_array_equal(turned, model.links_[0].similarity)
+    np.testing.assert_allclose(model.predict(flats.reverse())[::-1], model.predict(flats), rtol=1e-5)
+    np.testing.assert_allclose(model.predict(flats[7:8]), model.predict(flats)[7], rtol=1e-5)

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
+from sklearn.model_selection import GridSearchCV
 
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
@@ -140,3 +142,35 @@ def test_the_secondaries_must_come_as_they_were(model, town, tmp_path):
         FedSimRegressor.load(tmp_path / "model")
     with pytest.raises(InputError, match="the secondary-1 table has no column 'rent'"):
         FedSimRegressor.load(tmp_path / "model", [town.rentals.drop("rent")])
+
+
+NUMPY: dict[str, Any] = {
+    "k": np.int64(4),
+    "epochs": np.int64(1),
+    "batch_size": np.int32(64),
+    "sigma": np.float32(0.5),
+    "learning_rate": np.float32(0.01),
+    "patience": np.int64(1),
+    "validation_fraction": np.float32(0.25),
+    "use_identifiers": np.bool_(True),
+    "verbose": np.bool_(False),
+    "link_on": pd.Index(PLACE),
+    "preset": np.str_("modern"),
+}
+
+
+def test_parameters_of_numpy_and_pandas_survive(town, flats, price, tmp_path):
+    model = FedSimRegressor([town.rentals], device="cpu", random_state=0, **NUMPY).fit(flats, price)
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu")
+    np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
+    assert all(model.get_params()[name] is value for name, value in NUMPY.items())
+    assert type(again.k) is int
+    assert again.link_on == PLACE
+
+
+def test_the_best_model_of_a_search_is_saved(town, flats, price, tmp_path):
+    start = FedSimRegressor([town.rentals], PLACE, **QUICK)
+    search = GridSearchCV(start, {"k": np.arange(2, 4)}, cv=2, error_score="raise").fit(flats, price)
+    search.best_estimator_.save(tmp_path / "model")
+    assert FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu").k in (2, 3)
