@@ -229,7 +229,7 @@ def test_a_bad_setting_is_refused(
     [
         ("name", "is not column:metric:weight"),
         ("name:lev:1", "'lev' is unknown"),
-        ("place:great-circle", "does not compare single columns"),
+        ("lat:great-circle", "two, latitude then longitude"),
     ],
 )
 def test_a_bad_field_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], field: str, rule: str) -> None:
@@ -310,3 +310,22 @@ def test_a_stopped_run_ends_quietly_with_130(
     assert run(*PLACES) == 130
     assert capsys.readouterr() == ("", "")
     assert not (folder / "links.parquet").exists()
+
+
+def test_a_place_is_a_field_of_a_weighted_sum(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = "lat,lon,street\n1.30,103.80,oak road\n1.35,103.85,elm road\n1.40,103.90,ash road\n"
+    Path("flats.csv").write_text(table)
+    fields = [
+        "--field",
+        "lat,lon:great-circle:0.001",
+        "--field",
+        "street:levenshtein",
+        "--field",
+        "street:levenshtein:2",
+    ]
+    words = ["link", "--primary", "flats.csv", "--secondary", "flats.csv", *fields, "--k", "1", "--out", "o.parquet"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code in (0, None)
+    assert load_links("o.parquet").partner.tolist() == [[0], [1], [2]]

@@ -60,15 +60,13 @@ def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
 
 
 def _metric_by_column(metric: Metric, columns: int) -> list[Metric]:
-    return (
-        [metric_named(field.metric) for field in metric.fields]
-        if isinstance(metric, WeightedSum)
-        else [metric] * columns
-    )
+    if not isinstance(metric, WeightedSum):
+        return [metric] * columns
+    return [metric_named(field.metric) for field in metric.fields for _ in field.columns]
 
 
 def parse_field(words: str) -> Field:
-    """``column:metric`` or ``column:metric:weight``; only the column may hold further colons.
+    """``column:metric`` or ``column:metric:weight``; a place has two columns, ``lat,lon:great-circle:0.001``.
 
     >>> parse_field("born:days:0.5")
     Field(column='born', metric=Days(name='days', whole=False), weight=0.5)
@@ -81,9 +79,9 @@ def parse_field(words: str) -> Field:
     if not column:
         raise SettingError(f"--field {words!r} is not column:metric:weight, such as name:levenshtein:2.0")
     metric = metric_named(word)
-    if isinstance(metric, (GreatCircle, RankHamming, *FILTERS)):
+    if isinstance(metric, (RankHamming, *FILTERS)):
         raise SettingError(
-            f"--field {words!r}: {word} does not compare single columns; use euclidean, days or a text metric"
+            f"--field {words!r}: {word} does not compare columns; use euclidean, great-circle, days or a text metric"
         )
     return Field(column, metric, 1.0 if weight is None else weight)
 
@@ -94,11 +92,13 @@ def distinct_fields(fields: Sequence[Field]) -> tuple[Field, ...]:
     >>> [field.column for field in distinct_fields([parse_field("born:days"), parse_field("born:levenshtein")])]
     ['born', 'born (field 2)']
     """
-    earlier = [field.column for field in fields]
-    return tuple(
-        replace(field, column=f"{field.column} (field {place + 1})") if field.column in earlier[:place] else field
-        for place, field in enumerate(fields)
-    )
+    seen: set[str] = set()
+    found = []
+    for place, field in enumerate(fields):
+        names = [f"{name} (field {place + 1})" if name in seen else name for name in field.columns]
+        found.append(replace(field, column=",".join(names)))
+        seen.update(names)
+    return tuple(found)
 
 
 def _as_weight(word: str) -> float | None:

@@ -22,7 +22,7 @@ FieldWords = Annotated[
         "--field",
         metavar="COLUMN:METRIC[:WEIGHT]",
         help="Instead of --on and --metric: part of a weighted sum; may be repeated. "
-        "Metrics: euclidean, days, levenshtein, levenshtein-normalised.",
+        "Metrics: euclidean, great-circle (lat,lon), days, levenshtein, levenshtein-normalised.",
     ),
 ]
 Metric = Annotated[

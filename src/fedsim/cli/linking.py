@@ -140,13 +140,13 @@ def _check(request: Request, output: Output) -> None:
 def _read(request: Request) -> Tables:
     fields = distinct_fields([parse_field(words) for words in request.fields])
     metric = WeightedSum(fields) if fields else metric_named(request.metric or DEFAULT_METRIC)
-    ours = [parse_field(words).column for words in request.fields] or request.columns
+    ours = [name for words in request.fields for name in parse_field(words).columns] or request.columns
     theirs = request.secondary_columns or ours
     if len(theirs) != len(ours):
         raise SettingError(
             f"--on-secondary names {len(theirs)} columns for {len(ours)}; name as many, in the same order"
         )
-    names = [field.column for field in fields] or ours
+    names = [name for field in fields for name in field.columns] or ours
     their_separator = request.secondary_separator or request.separator
     primary = Source(request.primary, ours, request.separator, "--separator")
     secondary = Source(request.secondary, theirs, their_separator, "--separator-secondary")
