@@ -10,7 +10,10 @@ from fedsim.linkage.encoding import Column, Field, Key, NumericFilter, Schema, S
 
 subkeys = st.binary(min_size=32, max_size=32)
 numbers = st.floats(0, 100)
-codes = st.builds(NumericFilter, st.just(0.0), st.just(100.0), st.floats(0.5, 120), st.sampled_from([8, 64, 520]))
+shares = st.floats(0, 1)
+sizes = st.sampled_from([8, 64, 520])
+codes = st.builds(NumericFilter, st.just(0.0), st.just(100.0), st.floats(0.5, 120), sizes)
+narrow_codes = st.builds(NumericFilter, st.just(0.0), st.just(100.0), st.floats(0.5, 49), sizes)
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(normalise)
 
 
@@ -28,18 +31,19 @@ def test_rank_hamming_is_the_hamming_distance_of_the_filters_on_every_pair(code,
     assert (rank_hamming(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
 
 
-@given(codes, subkeys, st.lists(numbers, min_size=3, max_size=3).map(sorted))
-def test_moving_away_never_brings_filters_nearer_up_to_twice_the_threshold(code, subkey, values):
-    left, middle, right = values
-    assume(right - left <= 2 * code.threshold)
+@given(codes, subkeys, numbers, shares, shares)
+def test_moving_away_never_brings_filters_nearer_up_to_twice_the_threshold(code, subkey, left, some, more):
+    middle, right = (left + min(2 * code.threshold, 100 - left) * share for share in sorted([some, more]))
     far = rank_distance(code, subkey, left, right)
     assert rank_distance(code, subkey, left, middle) <= far
     assert rank_distance(code, subkey, middle, right) <= far
 
 
-@given(codes, subkeys, numbers, numbers)
-def test_beyond_twice_the_threshold_filters_share_nothing(code, subkey, left, right):
-    assume(abs(left - right) > 2.001 * code.threshold)
+@given(narrow_codes, subkeys, shares, shares)
+def test_beyond_twice_the_threshold_filters_share_nothing(code, subkey, start, beyond):
+    room = 100 - 2.001 * code.threshold
+    left = start * room
+    right = left + 2.001 * code.threshold + beyond * (room - left)
     first, second = ones(code.encode(Column([left, right]), subkey))
     assert not (first & second).any()
     assert rank_distance(code, subkey, left, right) == first.sum() + second.sum()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +15,7 @@ from fedsim.linkage.search.distinct import Records, count, distinct, part
 from fedsim.linkage.search.run import Progress, run
 from fedsim.linkage.sides import check_sides
 from fedsim.types import Floats, Integers
+from fedsim.whole import whole_number
 
 AUTO = "auto"
 GPU_PAYS_FROM = 10**10  # pairs; below, starting the device costs more than the search
@@ -91,7 +91,8 @@ def search_prepared(
     first, kind = distinct(queries)
     different = part(queries, first) if len(first) < len(kind) else queries
     chosen = _choose(metric, different, candidates, k, options)
-    found = run(chosen.start(), count(different), k, _whole_threads(options.threads), options.progress)
+    threads = None if options.threads is None else whole_number(options.threads, "threads", least=1)
+    found = run(chosen.start(), count(different), k, threads, options.progress)
     if not np.isfinite(found[1]).all():
         raise InputError("distances overflow; use smaller numbers or weights")
     if different is queries:
@@ -116,27 +117,12 @@ def prepare_sides(
 
 def whole_k(k: int, n_candidates: int) -> int:
     """K as a plain number; too few candidates is an error with a way out, never padding."""
-    try:
-        whole = -1 if isinstance(k, bool) else operator.index(k)
-    except TypeError:
-        raise SettingError(f"k is of type {type(k).__name__}; it is a whole number of partners") from None
+    whole = whole_number(k, "k")
     if not 1 <= whole <= n_candidates:
         raise SettingError(
             f"k={whole} partners asked for, but the secondary table has {n_candidates} records; "
             f"choose k between 1 and {n_candidates}"
         )
-    return whole
-
-
-def _whole_threads(threads: int | None) -> int | None:
-    if threads is None:
-        return None
-    try:
-        whole = 0 if isinstance(threads, bool) else operator.index(threads)
-    except TypeError:
-        whole = 0
-    if whole < 1:
-        raise SettingError("threads is a whole number of at least 1")
     return whole
 
 

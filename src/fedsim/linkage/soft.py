@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from fedsim.linkage.search.distinct import Records, count, part
 from fedsim.linkage.search.run import Progress
 from fedsim.linkage.search.tiles import tiles_of
 from fedsim.types import Floats, Integers, Links, Scale
+from fedsim.whole import whole_number
 
 RECORDS_AT_ONCE = 4096
 
@@ -96,10 +96,7 @@ def generator_from(seed: int | np.random.Generator | None) -> np.random.Generato
     """A source of chance from a seed; none without one."""
     if seed is None or isinstance(seed, np.random.Generator):
         return seed
-    try:
-        return np.random.default_rng(operator.index(seed))
-    except (TypeError, ValueError):
-        raise SettingError("the seed is a whole number of at least 0, or a numpy generator") from None
+    return np.random.default_rng(whole_number(seed, "seed", least=0))
 
 
 def check_noise(sigma: float, rng: np.random.Generator | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
@@ -19,6 +18,7 @@ from fedsim.splitnn.method import Method
 from fedsim.splitnn.methods import FedSim
 from fedsim.splitnn.optimiser import Optimiser
 from fedsim.training.labels import LabelScale, MinMaxLabel
+from fedsim.whole import whole_number
 
 
 @dataclass(frozen=True)
@@ -43,22 +43,11 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "patience", "save_every"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, _whole(name, getattr(self, name), least=1))
-        object.__setattr__(self, "seed", _whole("seed", self.seed, least=0))
+                object.__setattr__(self, name, whole_number(getattr(self, name), name, least=1))
+        object.__setattr__(self, "seed", whole_number(self.seed, "seed", least=0))
         rate = self.optimiser.rate
         if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not rate > 0:
             raise SettingError("a learning rate is a number above zero")
-
-
-def _whole(name: str, value: Any, least: int) -> int:
-    """A setting as a plain whole number, whatever kind of whole number it came as."""
-    try:
-        whole = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        raise SettingError(f"{name} is of type {type(value).__name__}; it is a whole number") from None
-    if whole < least:
-        raise SettingError(f"{name}={value}; at least {least} is needed")
-    return whole
 
 
 def describe(value: Any) -> Any:
