@@ -13,6 +13,7 @@ from fedsim.cli.encode import encode
 from fedsim.cli.experiment import experiment
 from fedsim.cli.key import key
 from fedsim.cli.link import link
+from fedsim.cli.privacy import app as privacy
 
 # Tracebacks with local variables would show records.
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -22,6 +23,7 @@ app.command()(key)
 app.command()(demo)
 app.command()(bench)
 app.command()(experiment)
+app.add_typer(privacy, name="privacy")
 
 
 def _show_version(asked: bool) -> None:
