@@ -1,8 +1,8 @@
 """Differential privacy of noise on similarities: what the paper's Theorem 1 says, and the Gaussian mechanism itself.
 
 The paper's sensitivity does not follow from its own definition; it is here to reproduce its figures. Theorem 1 gives
-the least epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` gives the one that holds (Balle
-and Wang, 2018).
+the least epsilon that could ever be proved, not one that holds; :func:`gaussian_epsilon` gives the one that holds
+(Balle and Wang, 2018).
 """
 
 from __future__ import annotations
