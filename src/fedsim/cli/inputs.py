@@ -62,7 +62,7 @@ def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
 def _metric_by_column(metric: Metric, columns: int) -> list[Metric]:
     if not isinstance(metric, WeightedSum):
         return [metric] * columns
-    return [metric_named(field.metric) for field in metric.fields for _ in field.columns]
+    return [field.measure for field in metric.fields for _ in field.columns]
 
 
 def parse_field(words: str) -> Field:

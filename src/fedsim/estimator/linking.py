@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,10 @@ from fedsim.errors import SettingError
 from fedsim.estimator.noise import noise_of
 from fedsim.estimator.pairs import PRIMARY, Pair
 from fedsim.linkage import fit_scale, link, similarities
-from fedsim.privacy.bounds import noise_for
+from fedsim.privacy.bounds import check_sigma, noise_for
 from fedsim.splitnn.chance import Chance
 from fedsim.types import Integers, Links, Scale
+from fedsim.whole import partners_wanted
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,7 @@ class Asked:
     tau: float | None = None
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.sigma) and self.sigma >= 0):
-            raise SettingError(f"sigma={self.sigma}; the noise scale is a number of at least 0")
+        check_sigma(self.sigma)
         if self.tau is not None and self.sigma:
             raise SettingError(f"sigma={self.sigma} and tau={self.tau} both ask for noise; give one of them")
 
@@ -72,16 +71,11 @@ def fit_links(
 
 
 def _search(pair: Pair, primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> Links:
-    if not 1 <= k <= len(secondary):
-        raise SettingError(
-            f"k={k} partners asked for, but {pair.party} has {len(secondary)} records; choose k between 1 and "
-            f"{len(secondary)}"
-        )
     return link(
         pair.our_identifiers(primary),
         pair.their_identifiers(secondary),
         metric=pair.metric,
-        k=k,
+        k=partners_wanted(k, len(secondary), pair.party),
         primary_name=PRIMARY,
         secondary_name=pair.party,
     )

@@ -51,7 +51,7 @@ def metric_state(metric: Metric) -> Any:
     'days'
     """
     if isinstance(metric, WeightedSum):
-        return [[field.column, metric_state(metric_named(field.metric)), field.weight] for field in metric.fields]
+        return [[field.column, metric_state(field.measure), field.weight] for field in metric.fields]
     if METRICS.get(metric.name) == metric:
         return metric.name
     raise SettingError(f"metric '{metric.name}' is not one of FedSim's own; a model with it cannot be saved")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.linkage.whole_file import whole_file
 from fedsim.types import Split
 
 Parts = dict[str, NDArray[Any]]
@@ -44,9 +45,8 @@ class Arrays:
         flat |= {f"split.{name}": getattr(self.split, name) for name in ("train", "validation", "test")}
         buffer = io.BytesIO()
         np.savez_compressed(buffer, about=np.array(json.dumps(self.about)), **flat)  # type: ignore[arg-type]
-        part = path.with_suffix(".part")
-        part.write_bytes(buffer.getvalue())
-        part.replace(path)
+        with whole_file(path) as part:
+            part.write_bytes(buffer.getvalue())
 
     @classmethod
     def load(cls, path: Path) -> Arrays:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,15 +82,16 @@ def read_outline(path: Path) -> Outline:
         "rungs": [_section(Rung, rung, "rungs") for rung in words.get("rungs", [])],
     }
     outline = _section(Outline, {**words, **sections}, "file")
-    _check_word(outline.task, TASKS, "task")
+    check_word(outline.task, TASKS, "task")
     for split in outline.splits:
-        _check_word(split, SPLITS, "split")
+        check_word(split, SPLITS, "split")
     for rung in outline.rungs:
-        _check_word(rung.partner, PARTNERS, "partner")
+        check_word(rung.partner, PARTNERS, "partner")
     return outline
 
 
-def _check_word(word: str, known: tuple[str, ...], setting: str) -> None:
+def check_word(word: str, known: Collection[str], setting: str) -> None:
+    """Refuse a word that stands for nothing."""
     if word not in known:
         raise SettingError(f"{setting} '{word}' is unknown; choose {' or '.join(known)}")
 

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.data.readers import read_table
 from fedsim.data.splits import equal_records, group_split, random_split
-from fedsim.errors import SettingError
 from fedsim.experiment.arrays import Arrays, Parts
-from fedsim.experiment.outline import Outline, TableOutline
+from fedsim.experiment.outline import Outline, TableOutline, check_word
 from fedsim.linkage import fit_scale, link, similarities
 from fedsim.types import Links, Split
 
@@ -54,8 +53,7 @@ def save_arrays(outline: Outline, data: Path, seeds: int, folder: Path) -> None:
 
 
 def _read(outline: Outline, data: Path) -> Tables:
-    if outline.primary.transform not in TRANSFORMS:
-        raise SettingError(f"transform '{outline.primary.transform}' is unknown; choose {', '.join(TRANSFORMS)}")
+    check_word(outline.primary.transform, TRANSFORMS, "transform")
     primary, secondary = (
         _typed(read_table(data / part.file, None), part) for part in (outline.primary, outline.secondary)
     )

@@ -14,11 +14,12 @@ import numpy as np
 
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import Metric
-from fedsim.linkage.nearest import AUTO, Options, prepare_sides, search_prepared, whole_k
+from fedsim.linkage.nearest import AUTO, SECONDARY, Options, prepare_sides, search_prepared
 from fedsim.linkage.search.blocks import BlockSearch
 from fedsim.linkage.search.distinct import Records, count
 from fedsim.linkage.search.run import Progress, run
 from fedsim.types import Floats, Integers, Links
+from fedsim.whole import partners_wanted
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def improvement(
     """Delta over all pairs, as defined; the pairs are streamed and never held together."""
     chosen = metric_named(metric)
     queries, candidates = prepare_sides(chosen, primary_ids, secondary_ids)
-    k = whole_k(k, count(candidates))
+    k = partners_wanted(k, count(candidates), SECONDARY)
     _, nearest, _ = search_prepared(chosen, queries, candidates, k=k, options=Options(AUTO, AUTO, threads))
     return _delta(nearest, _totals(chosen, queries, candidates, threads, progress))
 

@@ -71,9 +71,14 @@ def _array_columns(records: NDArray[Any], table: str) -> dict[str, Any]:
     return {f"{IDENTIFIER} {place + 1}": column for place, column in enumerate(records.T)}
 
 
+def is_row(record: Any) -> bool:
+    """True for a list's record of several values, false for one that is a value itself."""
+    return isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes)
+
+
 def _array_of(records: Sequence[Any], table: str) -> NDArray[Any]:
     """A list of values as one column, a list of rows as several."""
-    rows = [isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes) for record in records]
+    rows = [is_row(record) for record in records]
     if not any(rows):
         return np.fromiter(records, dtype=object, count=len(records))
     widths = {len(record) if whole else 0 for record, whole in zip(records, rows, strict=True)}

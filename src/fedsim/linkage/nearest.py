@@ -15,9 +15,10 @@ from fedsim.linkage.search.distinct import Records, count, distinct, part
 from fedsim.linkage.search.run import Progress, run
 from fedsim.linkage.sides import check_sides
 from fedsim.types import Floats, Integers
-from fedsim.whole import whole_number
+from fedsim.whole import partners_wanted, whole_number
 
 AUTO = "auto"
+SECONDARY = "the secondary table"
 GPU_PAYS_FROM = 10**10  # pairs; below, starting the device costs more than the search
 
 
@@ -43,7 +44,7 @@ def plan(
     """
     chosen = metric_named(metric)
     sides = prepare_sides(chosen, queries, candidates)
-    found = _choose(chosen, *sides, whole_k(k, count(sides[1])), Options(backend, device))
+    found = _choose(chosen, *sides, partners_wanted(k, count(sides[1]), SECONDARY), Options(backend, device))
     return Plan(found.name, found.reason)
 
 
@@ -79,7 +80,7 @@ def topk(  # noqa: PLR0913
     """
     chosen = metric_named(metric)
     sides = prepare_sides(chosen, queries, candidates)
-    k = whole_k(k, count(sides[1]))
+    k = partners_wanted(k, count(sides[1]), SECONDARY)
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=Options(backend, device, threads, progress))
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
@@ -113,17 +114,6 @@ def prepare_sides(
                 f"{right.shape[1]}; both sides need the same columns, or filters of the same size"
             )
     return queries, candidates
-
-
-def whole_k(k: int, n_candidates: int) -> int:
-    """K as a plain number; too few candidates is an error with a way out, never padding."""
-    whole = whole_number(k, "k")
-    if not 1 <= whole <= n_candidates:
-        raise SettingError(
-            f"k={whole} partners asked for, but the secondary table has {n_candidates} records; "
-            f"choose k between 1 and {n_candidates}"
-        )
-    return whole
 
 
 def _columns(records: Records) -> tuple[Any, ...]:

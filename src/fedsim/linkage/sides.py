@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fedsim.errors import FingerprintError, InputError
-from fedsim.linkage.identifiers import columns_of
+from fedsim.linkage.identifiers import columns_of, is_row
 from fedsim.types import EncodedTable
 
 Header = tuple[int, list[str] | None]  # how many columns, and their names where the records have names of their own
@@ -39,8 +39,10 @@ def _check_encoded(primary: EncodedTable, secondary: EncodedTable) -> None:
 def _header(records: Any, table: str) -> Header:
     if isinstance(records, np.ndarray) and records.ndim == 2:
         return records.shape[1], None
+    if isinstance(records, Sequence) and not isinstance(records, str | bytes):
+        return (len(records[0]) if records and is_row(records[0]) else 1), None
     columns = list(columns_of(records, table))
-    return len(columns), None if isinstance(records, np.ndarray | Sequence) else columns
+    return len(columns), None if isinstance(records, np.ndarray) else columns
 
 
 def _check_columns(left: Header, right: Header, names: tuple[str, str]) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 from fedsim.errors import SettingError
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.metric import Metric, Saturating
-from fedsim.linkage.nearest import AUTO, Options, prepare_sides, search_prepared, whole_k
+from fedsim.linkage.nearest import AUTO, Options, prepare_sides, search_prepared
 from fedsim.linkage.search.distinct import Records, count, part
 from fedsim.linkage.search.run import Progress
 from fedsim.linkage.search.tiles import tiles_of
+from fedsim.privacy.bounds import check_sigma
 from fedsim.types import Floats, Integers, Links, Scale
-from fedsim.whole import whole_number
+from fedsim.whole import partners_wanted, whole_number
 
 RECORDS_AT_ONCE = 4096
 
@@ -71,7 +72,7 @@ def link(  # noqa: PLR0913
     check_noise(sigma, rng)
     queries, candidates = prepare_sides(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = count(candidates)
-    k = whole_k(k, n_candidates)
+    k = partners_wanted(k, n_candidates, f"the {secondary_name} table")
     options = Options(backend, device, threads, progress)
     one_more = min(k + 1, n_candidates)  # tells whether the boundary is a tie
     partner, distance, plan = search_prepared(chosen, queries, candidates, k=one_more, options=options)
@@ -101,8 +102,7 @@ def generator_from(seed: int | np.random.Generator | None) -> np.random.Generato
 
 def check_noise(sigma: float, rng: np.random.Generator | None) -> None:
     """Noise needs a scale of at least zero and a source of chance."""
-    if not (isinstance(sigma, int | float | np.number) and np.isfinite(sigma) and sigma >= 0):
-        raise SettingError(f"sigma={sigma}; the noise scale is a number of at least 0")
+    check_sigma(sigma)
     if sigma > 0 and rng is None:
         raise SettingError(f"sigma={sigma} asks for noise, but no random generator was given; give a seed")
 

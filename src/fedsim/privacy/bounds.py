@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from scipy.special import erfinv
 
 from fedsim.errors import SettingError
@@ -21,8 +22,7 @@ def success_bound(sigma: float, spread: float) -> float:
     '1.9417e-05'
     """
     _check_spread(spread)
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise SettingError(f"sigma={sigma}; the noise scale is a number of at least 0")
+    check_sigma(sigma)
     if sigma == 0:
         return 1.0
     return math.erf(math.hypot(1.0, 1.0 / sigma) / (2.0 * math.sqrt(2.0) * spread))
@@ -54,6 +54,12 @@ def floor(spread: float) -> float:
     """
     _check_spread(spread)
     return math.erf(1.0 / (2.0 * math.sqrt(2.0) * spread))
+
+
+def check_sigma(sigma: float) -> None:
+    """A noise scale is a finite number, and not negative."""
+    if not (isinstance(sigma, int | float | np.number) and math.isfinite(sigma) and sigma >= 0):
+        raise SettingError(f"sigma={sigma}; the noise scale is a number of at least 0")
 
 
 def _check_spread(spread: float) -> None:

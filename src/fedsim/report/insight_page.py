@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedsim.linkage.whole_file import whole_file
 from fedsim.report.insight import importance_figure, weight_figure
-from fedsim.report.page import rendered
+from fedsim.report.page import rendered, write_page
 from fedsim.training.explain import Importance, WeightCurve
 
 LEAD = "How much a partner counts for being similar, and which partners the predictions come from."
@@ -23,6 +22,4 @@ def write_insight_page(
     curves: Sequence[WeightCurve], importances: Sequence[Importance], path: Path | str, *, title: str = "Gates"
 ) -> None:
     """Replace ``path`` by the page of :func:`insight_page`."""
-    page = insight_page(curves, importances, title=title)
-    with whole_file(Path(path)) as part:
-        part.write_text(page, encoding="utf-8")
+    write_page(insight_page(curves, importances, title=title), path)

@@ -6,11 +6,10 @@ import math
 from pathlib import Path
 
 from fedsim.linkage import Diagnostics
-from fedsim.linkage.whole_file import whole_file
 from fedsim.report.bands import band_figure
 from fedsim.report.bars import compare_figure, histogram_figure, reuse_figure
 from fedsim.report.figure import Figure
-from fedsim.report.page import rendered
+from fedsim.report.page import rendered, write_page
 from fedsim.report.places import places_figure
 from fedsim.report.summary import Summary, summarise
 from fedsim.report.words import UNITS, count, distance, duration, many, measure, percent
@@ -27,9 +26,7 @@ def write_links_page(
     seconds: float | None = None,
 ) -> None:
     """Replace ``path`` by the page of :func:`links_page`."""
-    page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds)
-    with whole_file(Path(path)) as part:
-        part.write_text(page, encoding="utf-8")
+    write_page(links_page(links, diagnostics, title=title, positions=positions, seconds=seconds), path)
 
 
 def links_page(

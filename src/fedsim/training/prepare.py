@@ -21,6 +21,7 @@ from fedsim.splitnn.method import Blueprint, Partners
 from fedsim.splitnn.part import Part, start_part
 from fedsim.splitnn.secondary import LocalSecondary
 from fedsim.splitnn.shelf import Shelf
+from fedsim.splitnn.tasks import Task
 from fedsim.training.checks import check_names, check_primary, check_secondaries
 from fedsim.training.config import Config, describe, fingerprint
 from fedsim.training.data import Goal, PrimaryData, SecondaryData, as_features
@@ -125,10 +126,11 @@ def shapes(lists: Sequence[PartnerList], split: Split) -> tuple[BranchShape, ...
     )
 
 
-def start_primary(primary: PrimaryData, split: Split, branches: tuple[BranchShape, ...], setting: Setting) -> Part:
+def start_primary(
+    primary: PrimaryData, split: Split, branches: tuple[BranchShape, ...], task: Task, setting: Setting
+) -> Part:
     """The primary's network above and below the cut."""
     features, config = as_features(primary.features), setting.config
-    task = target_of(primary, split, config).task
     plan = Blueprint(features.take(split.train), config.local, branches, task)
     return setting.part(config.method.build(plan), primary.name)
 

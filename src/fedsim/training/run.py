@@ -107,7 +107,7 @@ def _prepared(
         for neighbours, holders in zip(arranged(secondaries, primary.name, config), groups, strict=True)
     )
     target = target_of(primary, split, config)
-    own = Primary(start_primary(primary, split, shapes(lists, split), setting), target.task)
+    own = Primary(start_primary(primary, split, shapes(lists, split), target.task, setting), target.task)
     shelf = primary_shelf(primary, lists, split, setting)
     job = Job(
         config=config,

@@ -47,14 +47,15 @@ class Both:
             PartnerList.of(neighbours, holders, setting.device)
             for neighbours, holders in zip(arranged_lists, self.groups, strict=True)
         )
-        self.network = start_primary(primary, SPLIT, shapes(self.lists, SPLIT), setting).network.double()
+        target = target_of(primary, SPLIT, config)
+        part = start_primary(primary, SPLIT, shapes(self.lists, SPLIT), target.task, setting)
+        self.network = part.network.double()
         for partners, neighbours in zip(self.lists, arranged_lists, strict=True):
             partners.similarity = torch.from_numpy(neighbours.similarity)
         for party in self.started:
             party.part.network.double()
             party.features = double(party.features)
         self.own = double(primary.features.on(setting.device))
-        target = target_of(primary, SPLIT, config)
         self.task, self.labels = target.task, torch.from_numpy(target.inwards(primary.labels))[ROWS]
         self.labels = self.labels if self.labels.dtype == torch.int64 else self.labels.double()
 

@@ -30,10 +30,15 @@ class Field:
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "metric", metric_named(self.metric))
+        object.__setattr__(self, "metric", self.measure)
         known = isinstance(self.weight, int | float | np.number) and not isinstance(self.weight, bool)
         if not (known and np.isfinite(self.weight) and self.weight > 0):
             raise SettingError(f"field '{self.column}': a weight is a positive number")
+
+    @property
+    def measure(self) -> Metric:
+        """The metric itself; ``metric`` may have come as a word."""
+        return metric_named(self.metric)
 
     @property
     def columns(self) -> list[str]:
@@ -44,7 +49,7 @@ class Field:
         absent = [name for name in self.columns if name not in columns]
         if absent:
             raise InputError(f"the {table} table has no column '{absent[0]}', which a field of the weighted sum names")
-        return metric_named(self.metric).prepare({name: columns[name] for name in self.columns}, table)
+        return self.measure.prepare({name: columns[name] for name in self.columns}, table)
 
 
 @dataclass(frozen=True)
@@ -65,9 +70,7 @@ class WeightedSum:
 
     def blocks(self, left: Records, right: Records) -> Blocks:
         parts = zip(self.fields, left, right, strict=True)
-        return _WeightedBlocks(
-            [(field.weight, metric_named(field.metric).blocks(here, there)) for field, here, there in parts]
-        )
+        return _WeightedBlocks([(field.weight, field.measure.blocks(here, there)) for field, here, there in parts])
 
     def backends(self, queries: Records, candidates: Records, k: int) -> Sequence[Backend]:
         return [by_blocks(self, queries, candidates)]
