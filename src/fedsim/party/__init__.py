@@ -1,0 +1,1 @@
+"""Running a party: its files, its policy, its owner's approval, its log, its process."""

@@ -1,0 +1,1 @@
+"""What the parties say to each other, and how it travels."""

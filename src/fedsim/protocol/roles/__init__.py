@@ -1,0 +1,1 @@
+"""What each role does with the messages it may receive."""

@@ -1,0 +1,1 @@
+"""Ways to carry messages: within this process, or by gRPC."""
