@@ -5,13 +5,15 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fedsim.version import VERSION
+
 if TYPE_CHECKING:
     from fedsim.errors import FedSimError
     from fedsim.estimator import FedSimClassifier, FedSimRegressor
     from fedsim.linkage import diagnose, link, load_links, save_links
     from fedsim.types import EncodedTable, Links, Scale
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _HOMES = {
     "EncodedTable": "fedsim.types",

@@ -10,6 +10,9 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- FingerprintError   two encoded tables were made with different schemas or keys
      +-- FileError          a file cannot be read or written
      +-- DeviceError        the device asked for is not there
+     +-- PolicyError        a party's own rules or its owner's approval forbid the job
+     +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
+     +-- WireError          bytes from a peer break the protocol (names the message and the rule)
 """
 
 from __future__ import annotations
@@ -40,6 +43,18 @@ class FileError(FedSimError):
 
 class DeviceError(FedSimError):
     """The device asked for is not there."""
+
+
+class PolicyError(FedSimError):
+    """A party's own rules or its owner's approval forbid the job; the text may be told to the other parties."""
+
+
+class PeerError(FedSimError):
+    """Another party refused, failed or cannot be reached."""
+
+
+class WireError(FedSimError):
+    """Bytes from a peer break the protocol."""
 
 
 def nearest_word(word: object, known: Iterable[str]) -> str:

@@ -10,10 +10,10 @@ import torch
 
 from fedsim.splitnn import methods
 from fedsim.splitnn.adamw import AdamW
+from fedsim.splitnn.description import describe
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.method import Partners
 from fedsim.training import train
-from fedsim.training.config import describe
 from small_jobs import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 
 EVERY = pytest.mark.parametrize("name", METHODS)

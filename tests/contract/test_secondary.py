@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from fedsim.errors import FileError, SettingError
-from fedsim.training.prepare import setting_of, start_secondary
+from fedsim.training.local import start_secondary
+from fedsim.training.prepare import setting_of
 from small_jobs import SPLIT, encoded_config, small_secondaries
 
-ROWS = torch.tensor([0, 3, 4, 8])
+ROWS, TOTAL_STEPS = torch.tensor([0, 3, 4, 8]), 6
 
 
 def in_process(folder):
@@ -21,7 +22,9 @@ STARTS = [in_process]
 
 @pytest.fixture(params=STARTS)
 def secondary(request, tmp_path):
-    return request.param(tmp_path)
+    party = request.param(tmp_path)
+    party.begin(TOTAL_STEPS)
+    return party
 
 
 def take_step(secondary, step):
@@ -33,6 +36,50 @@ def take_step(secondary, step):
 def test_it_answers_with_one_cut_layer_per_row(secondary):
     assert (secondary.name, secondary.n_records) == ("first", 9)
     assert secondary.activations(ROWS, 0).shape == secondary.infer(ROWS).shape == (4, secondary.width)
+
+
+def test_a_new_attempt_begins_with_the_weights_of_the_first(secondary):
+    drawn, first = secondary.infer(ROWS), take_step(secondary, 0)
+    secondary.keep_best()
+    secondary.activations(ROWS, 1)
+    secondary.begin(TOTAL_STEPS)
+    assert torch.equal(secondary.infer(ROWS), drawn)
+    with pytest.raises(SettingError, match="ask for activations first"):
+        secondary.descend(torch.zeros_like(drawn), 1)
+    assert torch.equal(take_step(secondary, 0), first)
+
+
+def test_a_new_attempt_learns_as_the_first_did(secondary):
+    answers = []
+    for _ in range(2):
+        secondary.begin(TOTAL_STEPS)
+        answers.append([take_step(secondary, step) for step in range(4)])
+    assert all(map(torch.equal, *answers))
+
+
+def test_a_new_attempt_goes_on_from_a_checkpoint_of_the_one_before(secondary):
+    take_step(secondary, 0)
+    secondary.save(1)
+    second = take_step(secondary, 1)
+    secondary.begin(TOTAL_STEPS)
+    secondary.restore(1)
+    assert torch.equal(take_step(secondary, 1), second)
+
+
+def test_a_checkpoint_of_an_attempt_of_another_length_is_refused(secondary):
+    secondary.save(1)
+    secondary.begin(TOTAL_STEPS + 1)
+    with pytest.raises(FileError, match="steps is 7 here, 6 there"):
+        secondary.restore(1)
+
+
+def test_asking_ahead_changes_no_answer(secondary):
+    trained, inferred = secondary.activations(ROWS, 0), secondary.infer(ROWS)
+    secondary.begin(TOTAL_STEPS)
+    secondary.ask(ROWS, None)
+    assert torch.equal(secondary.infer(ROWS), inferred)
+    secondary.ask(ROWS, 0)
+    assert torch.equal(secondary.activations(ROWS, 0), trained)
 
 
 def test_what_it_answers_carries_no_way_back_into_its_network(secondary):

@@ -1,6 +1,11 @@
-"""Laws of the questions a batch asks, and of scaled labels."""
+"""Laws of the questions a batch asks, of scaled labels, and of runs that are killed."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
@@ -11,8 +16,11 @@ from hypothesis.extra.numpy import arrays
 from fedsim.splitnn.gates.order import BySimilarity, Neighbours, Shuffled, most_similar
 from fedsim.training.exchange import BATCHES_AHEAD, PartnerList
 from fedsim.training.labels import MinMaxLabel, StandardLabel
+from killed_runs import KillAt, last_tensors, run, same_bits, survive, without_time
+from small_jobs import encoded_config
 
 N_ROWS = 12
+EPOCHS, STEPS = 3, 3
 partners = arrays(np.int64, st.tuples(st.integers(1, 30), st.integers(1, 5)), elements=st.integers(-1, N_ROWS - 1))
 labels = arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6))
 
@@ -61,3 +69,24 @@ def test_labels_come_back_from_their_scale(values):
         target = scale.fit(values)
         back = target.outwards(target.inwards(values).astype(np.float64)[:, None])
         np.testing.assert_allclose(back, values, atol=1e-6 * spread + 1e-9, rtol=0)
+
+
+@cache
+def undisturbed(parties):
+    with TemporaryDirectory() as folder:
+        return run(encoded_config(epochs=EPOCHS), parties, folder=folder), last_tensors(Path(folder))
+
+
+kills = st.sets(st.integers(1, 3 * EPOCHS * STEPS), max_size=8)  # counted over restarts
+
+
+@settings(deadline=None, max_examples=20)
+@given(kills, st.integers(1, 3), st.none() | st.integers(1, 4), st.integers(1, 3))
+def test_kills_at_any_steps_change_no_bit(kills, save_every, save_steps, parties):
+    whole, left = undisturbed(parties)
+    config = replace(encoded_config(epochs=EPOCHS), save_every=save_every, save_steps=save_steps)
+    with TemporaryDirectory() as folder:
+        survivor = survive(config, folder, KillAt(*kills), parties)
+        assert last_tensors(Path(folder)) == left
+    assert same_bits(whole, survivor)
+    assert without_time(whole.history) == without_time(survivor.history)

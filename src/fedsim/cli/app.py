@@ -7,12 +7,17 @@ from typing import Annotated
 import typer
 
 from fedsim import __version__
+from fedsim.cli.approve import approve
 from fedsim.cli.bench import bench
+from fedsim.cli.certs import certs
 from fedsim.cli.demo import demo
 from fedsim.cli.encode import encode
 from fedsim.cli.experiment import experiment
 from fedsim.cli.key import key
 from fedsim.cli.link import link
+from fedsim.cli.log import log
+from fedsim.cli.parties import coordinator, primary, secondary, train
+from fedsim.cli.predict import predict, serve
 from fedsim.cli.privacy import app as privacy
 
 # Tracebacks with local variables would show records.
@@ -20,6 +25,15 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 app.command()(link)
 app.command()(encode)
 app.command()(key)
+app.command()(certs)
+app.command()(approve)
+app.command()(coordinator)
+app.command()(primary)
+app.command()(secondary)
+app.command()(train)
+app.command()(predict)
+app.command()(serve)
+app.command()(log)
 app.command()(demo)
 app.command()(bench)
 app.command()(experiment)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
-import polars as pl
-
-from fedsim.data.columns import date, number, text
 from fedsim.data.files import check_outputs, check_readable, read_bytes
 from fedsim.data.readers import read_table
 from fedsim.errors import FileError
 from fedsim.linkage.encoded_file import save_encoded
-from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema
+from fedsim.linkage.encoding import Key, Schema
+from fedsim.party.own_table import encode_table
 from fedsim.types import EncodedTable
 
 
@@ -21,10 +18,8 @@ def run_encode(table: Path, schema: Path, key: Path, out: Path, separator: str |
     """Write the filters of a table and hand them back."""
     check_outputs([out], [table, schema, key])
     agreed = read_schema(schema)
-    secret = Key.read(key)
-    columns = _columns(agreed, read_table(table, list(agreed.columns), separator=separator), str(table))
-    # Noise on the bits must not be repeatable by anyone, so it has no seed to give away.
-    encoded = agreed.encode(columns, secret, np.random.default_rng(), table=str(table))
+    frame = read_table(table, list(agreed.columns), separator=separator)
+    encoded = encode_table(agreed, frame, Key.read(key), str(table))
     save_encoded(encoded, out)
     return encoded
 
@@ -41,10 +36,3 @@ def read_schema(path: Path) -> Schema:
     except (UnicodeDecodeError, RecursionError) as error:
         raise FileError(f"{path} is not JSON; copy the schema again") from error
     return Schema.from_dict(described)
-
-
-def _columns(schema: Schema, frame: pl.DataFrame, table: str) -> dict[str, pl.Series]:
-    """The columns in the type their encoding wants; a column that only salts another stays as it is."""
-    readers = {NumericFilter: number, DateFilter: date}
-    kinds = {field.column: readers.get(type(field.encoding), text) for field in schema.fields}
-    return {name: kinds[name](frame[name], table=table) if name in kinds else frame[name] for name in schema.columns}

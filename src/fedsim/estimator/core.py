@@ -27,10 +27,11 @@ from fedsim.estimator.pairs import PRIMARY, check_kinds, chosen, our_columns, pa
 from fedsim.estimator.saving import restored, stored
 from fedsim.estimator.settings import Settings, seed_from, settings_of
 from fedsim.linkage import Metric
+from fedsim.splitnn.below import one_of
 from fedsim.splitnn.chance import Chance
 from fedsim.splitnn.method import Method, Partners
 from fedsim.training import Goal
-from fedsim.training.choices import Deviations, config_for, one_of
+from fedsim.training.choices import Deviations, config_for
 from fedsim.training.hooks.progress import ProgressBar
 from fedsim.types import Floats, Links, Split
 

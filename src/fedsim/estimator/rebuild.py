@@ -8,20 +8,14 @@ import numpy as np
 from torch import Tensor
 
 from fedsim.data.features import Preparation
-from fedsim.errors import FileError
 from fedsim.estimator.federation import Linked, as_features
 from fedsim.estimator.pairs import PRIMARY
+from fedsim.splitnn.below import restored_secondary
+from fedsim.splitnn.device import device_named
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
-from fedsim.splitnn.links import BranchShape
-from fedsim.splitnn.method import Blueprint
-from fedsim.splitnn.part import Part
-from fedsim.splitnn.secondary import LocalSecondary
-from fedsim.training import Config, Model, SecondaryData
-from fedsim.training.device import device_named
+from fedsim.training import Config, HeldList, Model, restored
 from fedsim.training.labels import Target
-from fedsim.training.prepare import Setting, start_secondary
-from fedsim.training.primary import Primary
 
 Weights = Mapping[str, Tensor]
 
@@ -30,28 +24,16 @@ def rebuilt(
     config: Config, target: Target, preparation: Preparation, linked: Sequence[Linked], weights: Mapping[str, Weights]
 ) -> Model:
     """The model whose parties have these weights."""
-    setting = Setting(config, device_named(config.device), total_steps=1, folder=None)
-    holders = [_secondary(party, setting) for party in linked]
-    branches = tuple(_branch(party, holder, config) for party, holder in zip(linked, holders, strict=True))
-    columns = _no_records(preparation)
-    plan = Blueprint(columns, config.local, branches, target.task)
-    primary = setting.part(config.method.build(plan), PRIMARY)
-    for name, part in {PRIMARY: primary, **{holder.name: holder.part for holder in holders}}.items():
-        _fill(part, weights[name], name)
-    sizes = columns.numbers.shape[1], columns.codes.shape[1]
-    return Model(config, target, Primary(primary, target.task), tuple((holder,) for holder in holders), sizes, PRIMARY)
+    lists = [_held(party, config, weights[party.rule.pair.party]) for party in linked]
+    return restored(config, target, _no_records(preparation), lists, weights[PRIMARY], PRIMARY)
 
 
-def _secondary(party: Linked, setting: Setting) -> LocalSecondary:
+def _held(party: Linked, config: Config, weights: Weights) -> HeldList:
     pair = party.rule.pair
     features = as_features(party.preparation.apply(pair.their_features(party.table)))
-    return start_secondary(SecondaryData(features, name=pair.party), setting)
-
-
-def _branch(party: Linked, holder: LocalSecondary, config: Config) -> BranchShape:
-    one = Neighbours(np.zeros((1, party.rule.k), dtype=np.int64), np.zeros((1, party.rule.k)))
-    used = config.method.arrange(one, np.random.default_rng(0)).k
-    return BranchShape(used, (holder.width,), np.zeros((0, used)))
+    device = device_named(config.device)
+    holder = restored_secondary(pair.party, features, config.below, weights, device=device)
+    return HeldList(Neighbours.without_records(party.rule.k), (holder,))
 
 
 def _no_records(preparation: Preparation) -> Features:
@@ -62,11 +44,3 @@ def _no_records(preparation: Preparation) -> Features:
         cardinalities=preparation.cardinalities,
         spread=preparation.spread,
     )
-
-
-def _fill(part: Part, weights: Weights, party: str) -> None:
-    try:
-        part.network.load_state_dict(dict(weights))
-    except RuntimeError as error:
-        raise FileError(f"the weights of {party} do not fit the model beside them; save it again") from error
-    part.keep_best()

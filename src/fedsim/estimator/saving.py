@@ -11,17 +11,18 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.features import Preparation
+from fedsim.difference import difference
 from fedsim.errors import FileError, SettingError
 from fedsim.estimator.federation import Federation, Linked
 from fedsim.estimator.folder import Stored
 from fedsim.estimator.pairs import PRIMARY, tables_of
 from fedsim.estimator.rebuild import rebuilt
 from fedsim.estimator.settings import plain, settings_of
-from fedsim.estimator.state import class_from, class_state, rule_from, rule_state, target_from, target_state
-from fedsim.splitnn.shelf import difference
+from fedsim.estimator.state import class_from, class_state, rule_from, rule_state
+from fedsim.splitnn.description import describe
 from fedsim.training import Config
 from fedsim.training.choices import Deviations, config_for
-from fedsim.training.config import describe
+from fedsim.training.target_state import target_from, target_state
 
 NOT_STORED = ("secondaries", "random_state", "device")  # tables of the parties; spent on the seed; of the machine
 OBJECTS = ("metric", "method")  # words, or objects that JSON does not know

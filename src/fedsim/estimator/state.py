@@ -13,8 +13,6 @@ from fedsim.estimator.linking import LinkRule
 from fedsim.estimator.pairs import Pair
 from fedsim.linkage import Field, Metric, WeightedSum, metric_named
 from fedsim.linkage.choices import METRICS
-from fedsim.splitnn.tasks import BoundedRegression, Regression
-from fedsim.training.labels import Classes, Numbers, Target
 from fedsim.types import Scale
 
 
@@ -62,22 +60,6 @@ def metric_from(state: Any) -> Metric:
     if isinstance(state, str):
         return metric_named(state)
     return WeightedSum(tuple(Field(column, metric_named(word), weight) for column, word, weight in state))
-
-
-def target_state(target: Target) -> dict[str, Any]:
-    """How labels reach the network and predictions come back."""
-    if isinstance(target, Numbers):
-        return {"shift": target.shift, "scale": target.scale, "bounded": isinstance(target.task, BoundedRegression)}
-    if isinstance(target, Classes):
-        return {"classes": len(target.classes)}
-    raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved")
-
-
-def target_from(state: Mapping[str, Any]) -> Target:
-    """The target that :func:`target_state` described."""
-    if "classes" in state:
-        return Classes(tuple(range(state["classes"])))
-    return Numbers(state["shift"], state["scale"], BoundedRegression() if state["bounded"] else Regression())
 
 
 def class_state(classes: NDArray[Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.data.readers import read_table
 from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.data.typed import typed
 from fedsim.experiment.arrays import Arrays, Parts
 from fedsim.experiment.outline import Outline, TableOutline, check_word
 from fedsim.linkage import fit_scale, link, similarities
@@ -55,20 +56,10 @@ def save_arrays(outline: Outline, data: Path, seeds: int, folder: Path) -> None:
 def _read(outline: Outline, data: Path) -> Tables:
     check_word(outline.primary.transform, TRANSFORMS, "transform")
     primary, secondary = (
-        _typed(read_table(data / part.file, None), part) for part in (outline.primary, outline.secondary)
+        typed(read_table(data / part.file, None), part.missing) for part in (outline.primary, outline.secondary)
     )
     labels = TRANSFORMS[outline.primary.transform](primary[outline.primary.label].cast(pl.Float64).to_numpy())
     return Tables(primary, secondary, labels)
-
-
-def _typed(table: pl.DataFrame, part: TableOutline) -> pl.DataFrame:
-    """Text cells become numbers wherever a whole column allows it."""
-    columns = []
-    for column in table.iter_columns():
-        text = column if column.dtype != pl.String else column.replace([*part.missing, ""], None)
-        numbers = text.cast(pl.Float64, strict=False) if text.dtype == pl.String else text
-        columns.append(numbers if numbers.null_count() == text.null_count() else text)
-    return pl.DataFrame(columns)
 
 
 def _link(outline: Outline, tables: Tables) -> Links:

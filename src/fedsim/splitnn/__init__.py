@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.gates.order import Neighbours
-from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedsim.splitnn.features import Features
+    from fedsim.splitnn.gates.order import Neighbours
+    from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
+
+_HOMES = {"Features": "fedsim.splitnn.features", "Neighbours": "fedsim.splitnn.gates.order"}
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a secondary's process must not load what is above the cut."""
+    if name not in __all__:
+        raise AttributeError(f"module 'fedsim.splitnn' has no attribute '{name}'")
+    return getattr(import_module(_HOMES.get(name, "fedsim.splitnn.methods")), name)

@@ -47,7 +47,12 @@ class Features:
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        return f"Features({len(self)} records x {self.numbers.shape[1]} numbers and {self.codes.shape[1]} codes)"
+        return "Features({} records x {} numbers and {} codes)".format(len(self), *self.columns)
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """How many columns of numbers and of codes there are."""
+        return self.numbers.shape[1], self.codes.shape[1]
 
     @property
     def many_valued(self) -> tuple[int, ...]:

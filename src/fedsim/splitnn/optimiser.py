@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from fedsim.errors import SettingError
 
 
 class Running(Protocol):
@@ -33,6 +36,12 @@ class Optimiser(Protocol):
     def rate(self) -> float: ...
 
     def over(self, parameters: Iterable[nn.Parameter], total_steps: int) -> Running: ...
+
+
+def check_rate(rate: Any) -> None:
+    """Refuse a learning rate that is none."""
+    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not rate > 0:
+        raise SettingError("a learning rate is a number above zero")
 
 
 def scalar(device: torch.device) -> Tensor:

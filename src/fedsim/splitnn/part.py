@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from fedsim.splitnn.chance import Chance
+from fedsim.errors import FileError
+from fedsim.splitnn.chance import CPU, Chance
 from fedsim.splitnn.layers import initialise
 from fedsim.splitnn.optimiser import Optimiser, Running
 
@@ -17,18 +18,35 @@ Weights = dict[str, Tensor]
 
 @dataclass(eq=False)
 class Part:
-    """One party's share; nothing of it crosses the cut."""
+    """One party's share; nothing of it crosses the cut. Its weights are drawn (``start``) or given (``fill``) first."""
 
     network: nn.Module
-    optimiser: Running
+    settings: Optimiser
     chance: Chance
     device: torch.device
-    best: Weights = field(default_factory=dict)
+    optimiser: Running = field(init=False)
+    best: Weights = field(default_factory=dict, init=False)
     dropout: torch.Generator = field(init=False)  # of this step's masks
     _step: int | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
+    def start(self, total_steps: int) -> None:
+        """Draw the weights on the CPU (the same on every device) and forget all that was learnt before."""
+        initialise(self.network.to(CPU), self.chance.generator("weights"))
+        self.network.to(self.device).zero_grad(set_to_none=True)
+        self.optimiser = self.settings.over(self.network.parameters(), total_steps)
         self.dropout = torch.Generator(self.device)
+        self.best, self._step = {}, None
+
+    def fill(self, weights: Mapping[str, Tensor]) -> None:
+        """Take weights that were learnt before; they are the best there are."""
+        try:
+            self.network.load_state_dict(dict(weights))
+        except RuntimeError as error:
+            raise FileError(
+                f"the weights of {self.chance.party} do not fit the model beside them; save it again"
+            ) from error
+        self.network.to(self.device)
+        self.keep_best()
 
     def begin(self, step: int) -> None:
         """Set chance and learning rate for a step; a second call for the same step changes nothing."""
@@ -66,15 +84,6 @@ class Part:
         for kind, moments in self.optimiser.state().items():
             for place, tensor in enumerate(moments):
                 tensor.copy_(tensors[f"{kind}/{place}"])
-
-
-def start_part(
-    network: nn.Module, optimiser: Optimiser, chance: Chance, *, total_steps: int, device: torch.device
-) -> Part:
-    """Draw the weights on the CPU (the same on every device), then move them to where they will train."""
-    initialise(network, chance.generator("weights"))
-    network.to(device)
-    return Part(network, optimiser.over(network.parameters(), total_steps), chance, device)
 
 
 def _under(prefix: str, tensors: Mapping[str, Tensor]) -> Weights:

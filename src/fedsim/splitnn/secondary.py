@@ -5,7 +5,7 @@ Letters: U distinct rows, C width of the cut layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,6 +32,20 @@ class LocalSecondary:
     @property
     def n_records(self) -> int:
         return len(self.features)
+
+    @property
+    def pending_shape(self) -> tuple[int, ...] | None:
+        """Shape (U, C) of the activations that wait for their gradients, if any do."""
+        return None if self._pending is None else tuple(self._pending[1].shape)
+
+    def begin(self, total_steps: int) -> None:
+        self.part.start(total_steps)
+        self._pending = None
+        if self.shelf:
+            self.shelf = replace(self.shelf, job={**self.shelf.job, "steps": total_steps})
+
+    def ask(self, rows: Tensor, step: int | None) -> None:
+        """Nothing to do: whoever asks waits in this very process."""
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
         self.part.begin(step)
@@ -63,13 +77,15 @@ class LocalSecondary:
         self.part.use_best()
 
     def save(self, step: int) -> None:
-        if self.shelf:
-            self.shelf.save(step, self.part.tensors(), {})
+        self._kept().save(step, self.part.tensors(), {})
 
     def restore(self, step: int) -> None:
-        if self.shelf:
-            self.part.load(self.shelf.load(step)[0])
+        self.part.load(self._kept().load(step)[0])
 
     def forget_before(self, step: int) -> None:
-        if self.shelf:
-            self.shelf.forget_before(step)
+        self._kept().forget_before(step)
+
+    def _kept(self) -> Shelf:
+        if self.shelf is None:
+            raise SettingError(f"{self.name} keeps no checkpoints; give it a folder, or train without one")
+        return self.shelf

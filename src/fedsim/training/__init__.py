@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from fedsim.training.config import Config
-from fedsim.training.data import Goal, PrimaryData, SecondaryData
+from fedsim.training.data import Goal, HeldList, PrimaryData, SecondaryData
 from fedsim.training.history import Epoch
 from fedsim.training.hooks import Hook, Outline
 from fedsim.training.labels import MinMaxLabel, StandardLabel
 from fedsim.training.model import Model
 from fedsim.training.presets import modern, paper
-from fedsim.training.run import Result, train
+from fedsim.training.restore import restored
+from fedsim.training.run import Result, train, train_with
 
 __all__ = [
     "Config",
     "Epoch",
     "Goal",
+    "HeldList",
     "Hook",
     "MinMaxLabel",
     "Model",
@@ -25,5 +27,7 @@ __all__ = [
     "StandardLabel",
     "modern",
     "paper",
+    "restored",
     "train",
+    "train_with",
 ]

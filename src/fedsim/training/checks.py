@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedsim.errors import InputError, SettingError
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.method import Partners
-from fedsim.training.data import Goal, PrimaryData, SecondaryData, as_features
+from fedsim.training.data import Goal, HeldList, PrimaryData, as_features
 from fedsim.types import Split
 
 LARGEST_LABEL = 1e150
@@ -40,21 +40,24 @@ def check_names(names: Sequence[str]) -> None:
             raise SettingError(f"party name '{name}'; use letters, digits, '_', '-', '.' and blanks")
 
 
-def check_secondaries(secondaries: Sequence[SecondaryData], n_records: int, wanted: Partners) -> None:
-    """Features and lists of all secondaries."""
-    for place, secondary in enumerate(secondaries):
-        as_features(secondary.features).check(secondary.name)
-        if secondary.aligned_with:
-            _check_aligned(secondary, secondaries[:place])
-        else:
-            check_neighbours(secondary.neighbours, secondary.name, n_records, len(as_features(secondary.features)))
-            check_partners(secondary.neighbours, secondary.name, wanted)
+def check_lists(lists: Sequence[HeldList], n_records: int, wanted: Partners) -> None:
+    """Every list fits the primary's records and those of all its holders."""
+    for held in lists:
+        if not held.holders:
+            raise InputError("a list of partners has no holder; give at least one secondary that has those rows")
+        leader = held.holders[0]
+        check_neighbours(held.neighbours, leader.name, n_records, leader.n_records)
+        check_partners(held.neighbours, leader.name, wanted)
+        for holder in held.holders:
+            if holder.n_records != leader.n_records:
+                raise InputError(
+                    f"{holder.name} has {holder.n_records} records and {leader.name} has {leader.n_records}; aligned "
+                    "parties hold the same rows"
+                )
 
 
-def check_neighbours(neighbours: Neighbours | None, party: str, n_records: int, n_candidates: int) -> None:
+def check_neighbours(neighbours: Neighbours, party: str, n_records: int, n_candidates: int) -> None:
     """A list of partners fits the primary's records and the secondary's."""
-    if neighbours is None:
-        raise InputError(f"{party} has no list of partners; give partner and similarity, or aligned_with")
     partner, similarity = neighbours.partner, neighbours.similarity
     if partner.ndim != 2 or partner.shape != similarity.shape or len(partner) != n_records or not partner.size:
         raise InputError(
@@ -72,24 +75,11 @@ def check_neighbours(neighbours: Neighbours | None, party: str, n_records: int, 
         raise InputError(f"the similarities of {party} are not all finite; link again")
 
 
-def check_partners(neighbours: Neighbours | None, party: str, wanted: Partners) -> None:
+def check_partners(neighbours: Neighbours, party: str, wanted: Partners) -> None:
     """Only a method that can do without a partner is given records without one."""
-    if neighbours is not None and wanted is Partners.EVERY and (neighbours.partner < 0).any():
+    if wanted is Partners.EVERY and (neighbours.partner < 0).any():
         raise InputError(
             f"the list of {party} leaves some records without a partner (row -1); only the method Exact can use it"
-        )
-
-
-def _check_aligned(secondary: SecondaryData, earlier: Sequence[SecondaryData]) -> None:
-    leader = next((other for other in earlier if other.name == secondary.aligned_with and not other.aligned_with), None)
-    if leader is None:
-        raise InputError(
-            f"{secondary.name} is aligned with '{secondary.aligned_with}', which is no earlier secondary with a list"
-        )
-    own, theirs = len(as_features(secondary.features)), len(as_features(leader.features))
-    if own != theirs:
-        raise InputError(
-            f"{secondary.name} has {own} records and {leader.name} has {theirs}; aligned parties hold the same rows"
         )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedsim.errors import SettingError, nearest_word
+from fedsim.splitnn.below import at_rate, one_of
 from fedsim.splitnn.method import Method
 from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
 from fedsim.training.config import Config
@@ -42,28 +42,16 @@ def config_for(preset: str, method: str | Method, deviations: Deviations, *, see
     """
     start = one_of(PRESETS, preset, "preset")
     chosen: Config = start(None if method == "fedsim" else _method(method))  # a preset brings its own FedSim
-    changed = {
+    changed: dict[str, Any] = {
         "epochs": deviations.epochs,
         "batch": deviations.batch_size,
         "patience": deviations.patience,
-        "optimiser": _optimiser(chosen, deviations.learning_rate),
     }
     kept = {name: value for name, value in changed.items() if value is not None}
-    return replace(chosen, seed=seed, device=device, **kept)
-
-
-def _optimiser(config: Config, rate: float | None) -> Any:
-    return None if rate is None else replace(config.optimiser, rate=rate)  # type: ignore[type-var]
+    optimiser = at_rate(chosen.optimiser, deviations.learning_rate)
+    return replace(chosen, seed=seed, device=device, optimiser=optimiser, **kept)
 
 
 def _method(method: str | Method) -> Method:
-    return one_of(METHODS, method, "method")() if isinstance(method, str) else method
-
-
-def one_of(words: Mapping[str, Any], word: str, parameter: str) -> Any:
-    """What a word stands for, or the nearest word that stands for something."""
-    if word in words:
-        return words[word]
-    near = nearest_word(word, words)
-    hint = f"did you mean '{near}'? " if near else ""
-    raise SettingError(f"{parameter}='{word}' is unknown; {hint}choose from {', '.join(words)}")
+    chosen: Method = one_of(METHODS, method, "method")() if isinstance(method, str) else method
+    return chosen

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.splitnn.cut import Secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
 
@@ -61,6 +62,14 @@ class SecondaryData:
         if self.partner is None or self.similarity is None:
             return None
         return Neighbours(np.asarray(self.partner), np.asarray(self.similarity))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldList:
+    """Every primary record's partners, and the parties that hold those rows, in this process or elsewhere."""
+
+    neighbours: Neighbours
+    holders: tuple[Secondary, ...]
 
 
 def as_features(features: Features | NDArray[Any]) -> Features:

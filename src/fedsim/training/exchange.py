@@ -17,6 +17,8 @@ from torch import Tensor
 from fedsim.splitnn.cut import Secondary
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.links import Branch, with_nobody
+from fedsim.splitnn.method import Method
+from fedsim.training.data import HeldList
 
 BATCHES_AHEAD = 64  # questions are put together and moved to the device this many at a time
 Rows = NDArray[Any]
@@ -77,3 +79,10 @@ class PartnerList:
         self._place[distinct] = np.arange(len(distinct), dtype=np.int32)
         self._place[-1] = len(distinct)
         return distinct, self._place[wanted]
+
+
+def arranged(
+    lists: Sequence[HeldList], method: Method, rng: np.random.Generator, device: torch.device
+) -> tuple[PartnerList, ...]:
+    """All lists in the method's order, on the device."""
+    return tuple(PartnerList.of(method.arrange(held.neighbours, rng), held.holders, device) for held in lists)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fedsim.errors import SettingError
 from fedsim.splitnn.cut import Secondary
-from fedsim.training.checkpoint import Checkpoints
+from fedsim.training.checkpoint import Checkpoints, Progress
 from fedsim.training.config import Config
 from fedsim.training.exchange import Rows
 from fedsim.training.graphed import Descend, descend_by
@@ -50,24 +50,34 @@ class Job:
 
     @property
     def steps_per_epoch(self) -> int:
-        return -(-len(self.split.train) // self.config.batch)
+        return self.config.steps_per_epoch(len(self.split.train))
+
+    def is_due(self, taken: int) -> bool:
+        """Whether a checkpoint follows these steps of an epoch; after the last one the epoch's own does."""
+        every = self.config.save_steps
+        return every is not None and taken % every == 0 and taken < self.steps_per_epoch
 
 
-def run(job: Job, history: History) -> History:
-    """Train from where ``history`` ends to the end, and leave every party with its best weights."""
-    while not has_ended(history, job.config.epochs, job.config.patience):
-        history = (*history, _epoch(job, history))
-        ended = has_ended(history, job.config.epochs, job.config.patience)
-        if job.checkpoints and (ended or len(history) % job.config.save_every == 0):
-            job.checkpoints.save(len(history) * job.steps_per_epoch, history)
-        if job.journal:
-            job.journal.add("epoch", asdict(history[-1]))
+def run(job: Job, progress: Progress) -> History:
+    """Train from there to the end, and leave every party with its best weights."""
+    while not has_ended(progress.history, job.config.epochs, job.config.patience):
+        progress = Progress((*progress.history, _epoch(job, progress)))
+        _keep(job, progress)
         for hook in job.hooks:
-            hook.epoch_ended(history[-1])
+            hook.epoch_ended(progress.history[-1])
     job.primary.part.use_best()
     for secondary in job.secondaries:
         secondary.use_best()
-    return history
+    return progress.history
+
+
+def _keep(job: Job, progress: Progress) -> None:
+    """A checkpoint where one is due after an epoch, and a line in the journal."""
+    ended = has_ended(progress.history, job.config.epochs, job.config.patience)
+    if job.checkpoints and (ended or len(progress.history) % job.config.save_every == 0):
+        job.checkpoints.save(len(progress.history) * job.steps_per_epoch, progress)
+    if job.journal:
+        job.journal.add("epoch", asdict(progress.history[-1]))
 
 
 def measure(job: Job, rows: Rows) -> tuple[Floats, Metrics, float]:
@@ -79,15 +89,9 @@ def measure(job: Job, rows: Rows) -> tuple[Floats, Metrics, float]:
     return found, job.target.measure(found, job.labels[rows]), float(loss)
 
 
-def _epoch(job: Job, history: History) -> Epoch:
-    began = job.clock()
-    first_step = len(history) * job.steps_per_epoch
-    total = torch.zeros((), device=job.scaled.device)
-    for step, asked in enumerate(_batches(job, len(history)), start=first_step):
-        total += job.descend(asked, step) * len(asked.rows)
-        for hook in job.hooks:
-            hook.stepped(step)
-    loss = float(total) / len(job.split.train)
+def _epoch(job: Job, progress: Progress) -> Epoch:
+    began, history = job.clock(), progress.history
+    loss = float(_steps(job, progress)) / len(job.split.train)
     _, metrics, validation_loss = measure(job, job.split.validation)
     if not math.isfinite(loss + validation_loss):
         raise SettingError(
@@ -102,12 +106,25 @@ def _epoch(job: Job, history: History) -> Epoch:
     return Epoch(len(history) + 1, loss, validation_loss, metrics, job.clock() - began, best)
 
 
-def _batches(job: Job, epoch: int) -> Iterator[Asked]:
-    """The training records in this epoch's order, with what each batch asks of every list."""
+def _steps(job: Job, progress: Progress) -> Tensor:
+    """The steps that are left of an epoch; gives the loss of all its steps, summed over records."""
+    epoch, total = len(progress.history), progress.loss.to(job.scaled.device, copy=True)
+    for taken, asked in enumerate(batches(job, epoch, progress.steps), start=progress.steps):
+        step = epoch * job.steps_per_epoch + taken
+        total += job.descend(asked, step) * len(asked.rows)
+        if job.checkpoints and job.is_due(taken + 1):
+            job.checkpoints.save(step + 1, Progress(progress.history, taken + 1, total))
+        for hook in job.hooks:
+            hook.stepped(step)
+    return total
+
+
+def batches(job: Job, epoch: int, first: int = 0) -> Iterator[Asked]:
+    """The training records in this epoch's order, with what each batch from the first asks of every list."""
     order = torch.randperm(len(job.split.train), generator=job.primary.part.chance.generator("batches", epoch))
-    rows = np.asarray(job.split.train)[order.numpy()]
-    batches = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
+    rows = np.asarray(job.split.train)[order.numpy()][first * job.config.batch :]
+    parts = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
     numbers = torch.from_numpy(rows).to(job.scaled.device).split(job.config.batch)
-    questions = [partners.questions(batches) for partners in job.records.lists]
+    questions = [partners.questions(parts) for partners in job.records.lists]
     for place in numbers:
         yield Asked(place, [next(question) for question in questions])

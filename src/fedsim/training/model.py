@@ -1,4 +1,4 @@
-"""A trained model: all parties' parts in one process, ready to predict and to be looked into."""
+"""A trained model: the primary's part and a way to every secondary, ready to predict and to be looked into."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 
 from fedsim.errors import InputError
 from fedsim.splitnn.chance import Chance
+from fedsim.splitnn.cut import Secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.part import Weights
 from fedsim.splitnn.secondary import LocalSecondary
-from fedsim.training.checks import check_neighbours, check_partners
+from fedsim.training.checks import check_lists
 from fedsim.training.config import Config
-from fedsim.training.data import as_features
-from fedsim.training.exchange import PartnerList
+from fedsim.training.data import HeldList, as_features
+from fedsim.training.exchange import arranged
 from fedsim.training.labels import Target
 from fedsim.training.primary import Primary, Records
 from fedsim.types import Floats
@@ -31,7 +32,7 @@ class Model:
     config: Config
     target: Target
     primary: Primary
-    groups: tuple[tuple[LocalSecondary, ...], ...]
+    groups: tuple[tuple[Secondary, ...], ...]
     columns: tuple[int, int]  # numbers and codes of the primary
     name: str = "primary"
 
@@ -50,30 +51,21 @@ class Model:
     def records(self, features: Features, lists: Sequence[Neighbours]) -> Records:
         """New records as the primary's network takes them: checked, in the method's order, on the device."""
         features.check(self.name)
-        if (features.numbers.shape[1], features.codes.shape[1]) != self.columns:
+        if features.columns != self.columns:
             raise InputError(
-                f"{self.name} has {features.numbers.shape[1]} columns of numbers and {features.codes.shape[1]} of "
-                f"codes; the model was trained on {self.columns[0]} and {self.columns[1]}"
+                "{} has {} columns of numbers and {} of codes; the model was trained on {} and {}".format(
+                    self.name, *features.columns, *self.columns
+                )
             )
         if len(lists) != len(self.groups):
             raise InputError(f"{len(lists)} lists of partners were given; the model was trained on {len(self.groups)}")
-        for neighbours, holders in zip(lists, self.groups, strict=True):
-            check_neighbours(neighbours, holders[0].name, len(features), holders[0].n_records)
-            check_partners(neighbours, holders[0].name, self.config.method.partners)
-        device = self.primary.part.device
-        return Records(features.on(device), self._resident(lists))
+        held = [HeldList(neighbours, holders) for neighbours, holders in zip(lists, self.groups, strict=True)]
+        check_lists(held, len(features), self.config.method.partners)
+        rng, device = Chance(self.config.seed, self.name).rng("order of new records"), self.primary.part.device
+        return Records(features.on(device), arranged(held, self.config.method, rng, device))
 
     def parts(self) -> dict[str, Weights]:
-        """Every party's weights, by party."""
+        """The weights of the primary and of every secondary in this process, by party."""
         holders = [holder for group in self.groups for holder in group]
-        return {
-            self.name: self.primary.part.network.state_dict(),
-            **{holder.name: holder.part.network.state_dict() for holder in holders},
-        }
-
-    def _resident(self, lists: Sequence[Neighbours]) -> tuple[PartnerList, ...]:
-        rng = Chance(self.config.seed, self.name).rng("order of new records")
-        return tuple(
-            PartnerList.of(self.config.method.arrange(neighbours, rng), holders, self.primary.part.device)
-            for neighbours, holders in zip(lists, self.groups, strict=True)
-        )
+        here = {holder.name: holder.part for holder in holders if isinstance(holder, LocalSecondary)}
+        return {name: part.network.state_dict() for name, part in {self.name: self.primary.part, **here}.items()}

@@ -1,4 +1,4 @@
-"""From arrays to a job: parties with their networks and features on the device, lists in the method's order.
+"""From arrays and holders to a job: the primary's network and features on the device, lists in the method's order.
 
 Letters: n records, K partners.
 """
@@ -8,69 +8,86 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from fedsim.errors import InputError
 from fedsim.splitnn.chance import Chance
-from fedsim.splitnn.gates.order import Neighbours
+from fedsim.splitnn.description import describe, fingerprint
+from fedsim.splitnn.device import device_named
+from fedsim.splitnn.features import Features
 from fedsim.splitnn.links import BranchShape
 from fedsim.splitnn.method import Blueprint, Partners
-from fedsim.splitnn.part import Part, start_part
-from fedsim.splitnn.secondary import LocalSecondary
+from fedsim.splitnn.part import Part
 from fedsim.splitnn.shelf import Shelf
 from fedsim.splitnn.tasks import Task
-from fedsim.training.checks import check_names, check_primary, check_secondaries
-from fedsim.training.config import Config, describe, fingerprint
-from fedsim.training.data import Goal, PrimaryData, SecondaryData, as_features
-from fedsim.training.device import device_named
-from fedsim.training.exchange import PartnerList
+from fedsim.training.checkpoint import Checkpoints
+from fedsim.training.checks import check_lists, check_names, check_primary
+from fedsim.training.config import Config
+from fedsim.training.data import Goal, HeldList, PrimaryData, as_features
+from fedsim.training.exchange import PartnerList, Rows, arranged
+from fedsim.training.history import Journal
+from fedsim.training.hooks import Hook
 from fedsim.training.labels import Classes, Target
+from fedsim.training.loop import Job
+from fedsim.training.primary import Primary, Records
 from fedsim.types import Split
 
-Holders = tuple[LocalSecondary, ...]
 RECORDS_FOR_QUANTILES = 20_000
 
 
 @dataclass(frozen=True, eq=False)
 class Setting:
-    """What every party is built from."""
+    """Where and how long a job runs."""
 
     config: Config
     device: torch.device
     total_steps: int
     folder: Path | None
 
-    def shelf(self, party: str, job: dict[str, Any]) -> Shelf | None:
-        """The party's own folder of checkpoints."""
-        return Shelf(self.folder / party, job) if self.folder else None
 
-    def part(self, network: torch.nn.Module, party: str) -> Part:
-        """A party's network with weights drawn and optimiser started."""
-        chance = Chance(self.config.seed, party)
-        return start_part(network, self.config.optimiser, chance, total_steps=self.total_steps, device=self.device)
-
-
-def setting_of(config: Config, split: Split, folder: Path | None) -> Setting:
+def setting_of(config: Config, split: Split, folder: Path | str | None) -> Setting:
     """Device and number of steps of a job."""
-    steps_per_epoch = -(-len(split.train) // config.batch)
-    return Setting(config, device_named(config.device), config.epochs * steps_per_epoch, folder)
+    steps = config.epochs * config.steps_per_epoch(split.train.size)
+    return Setting(config, device_named(config.device), steps, None if folder is None else Path(folder))
 
 
-def taking_part(
-    primary: PrimaryData, secondaries: Sequence[SecondaryData], split: Split, config: Config
-) -> tuple[SecondaryData, ...]:
-    """The secondaries this method uses, after all have been checked."""
-    check_names([primary.name, *(secondary.name for secondary in secondaries)])
+def taking_part(primary: PrimaryData, lists: Sequence[HeldList], split: Split, config: Config) -> tuple[HeldList, ...]:
+    """The lists this method uses, after all that is known before an attempt begins has been checked."""
+    check_names([primary.name, *(holder.name for held in lists for holder in held.holders)])
     check_primary(primary, split)
     if config.method.partners is Partners.NONE:
         return ()
-    if not secondaries:
+    if not lists:
         raise InputError(f"{type(config.method).__name__} learns from linked records; give at least one secondary")
-    check_secondaries(secondaries, len(primary.labels), config.method.partners)
-    return tuple(secondaries)
+    return tuple(lists)
+
+
+def prepared(
+    primary: PrimaryData, lists: Sequence[HeldList], split: Split, setting: Setting, hooks: Sequence[Hook] = ()
+) -> Job:
+    """A job at step 0 for holders that have begun; the primary's part is built anew."""
+    check_lists(lists, len(primary.labels), setting.config.method.partners)
+    config, features = setting.config, as_features(primary.features)
+    resident = arranged(lists, config.method, Chance(config.seed, primary.name).rng("order"), setting.device)
+    target = target_of(primary, split, config)
+    part = unlearnt(features.take(split.train), shapes(resident, split.train), target.task, config, primary.name)
+    part.start(setting.total_steps)
+    holders = [holder for held in lists for holder in held.holders]
+    shelf = _shelf(primary, resident, split, setting)
+    return Job(
+        config=config,
+        target=target,
+        split=split,
+        labels=primary.labels,
+        records=Records(features.on(setting.device), resident),
+        primary=Primary(part, target.task),
+        secondaries=holders,
+        checkpoints=Checkpoints(shelf, part, holders) if shelf else None,
+        journal=Journal(setting.folder / "log.jsonl") if setting.folder else None,
+        hooks=hooks,
+    )
 
 
 def target_of(primary: PrimaryData, split: Split, config: Config) -> Target:
@@ -80,70 +97,36 @@ def target_of(primary: PrimaryData, split: Split, config: Config) -> Target:
     return config.label.fit(primary.labels[split.train].astype(np.float64))
 
 
-def start_secondary(data: SecondaryData, setting: Setting) -> LocalSecondary:
-    """A secondary in this process; it learns its encoding from all its rows, none of which is a test row."""
-    features, config = as_features(data.features), setting.config
-    below = config.method.below(config.local)
-    network = below.build(features)
-    job = {
-        "party": data.name,
-        "seed": config.seed,
-        "steps": setting.total_steps,
-        "local": describe(below),
-        "optimiser": describe(config.optimiser),
-        "data": fingerprint([features.numbers, features.codes]),
-    }
-    part, resident = setting.part(network, data.name), features.on(setting.device)
-    return LocalSecondary(data.name, network.width, part, resident, setting.shelf(data.name, job))
-
-
-def grouped(secondaries: Sequence[SecondaryData], started: Sequence[LocalSecondary]) -> tuple[Holders, ...]:
-    """Secondaries by list: each that brings one, with those aligned to it."""
-    leaders = [data.aligned_with or data.name for data in secondaries]
-    return tuple(
-        tuple(party for party, leader in zip(started, leaders, strict=True) if leader == name)
-        for name in dict.fromkeys(leaders)
-    )
-
-
-def arranged(secondaries: Sequence[SecondaryData], name: str, config: Config) -> list[Neighbours]:
-    """All lists in the method's order."""
-    rng = Chance(config.seed, name).rng("order")
-    lists = [data.neighbours for data in secondaries]
-    return [config.method.arrange(neighbours, rng) for neighbours in lists if neighbours is not None]
-
-
-def shapes(lists: Sequence[PartnerList], split: Split) -> tuple[BranchShape, ...]:
+def shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape, ...]:
     """What the network above the cut must know of every list; quantiles need no more than some thousand records."""
-    rows = torch.from_numpy(split.train[:: 1 + len(split.train) // RECORDS_FOR_QUANTILES])
+    some = torch.from_numpy(rows[:: 1 + len(rows) // RECORDS_FOR_QUANTILES])
     return tuple(
         BranchShape(
             partners=partners.partner.shape[1],
             widths=tuple(holder.width for holder in partners.holders),
-            similarity=partners.similarity[rows].cpu().numpy(),
+            similarity=partners.similarity[some].cpu().numpy(),
         )
         for partners in lists
     )
 
 
-def start_primary(
-    primary: PrimaryData, split: Split, branches: tuple[BranchShape, ...], task: Task, setting: Setting
-) -> Part:
-    """The primary's network above and below the cut."""
-    features, config = as_features(primary.features), setting.config
-    plan = Blueprint(features.take(split.train), config.local, branches, task)
-    return setting.part(config.method.build(plan), primary.name)
+def unlearnt(features: Features, branches: tuple[BranchShape, ...], task: Task, config: Config, name: str) -> Part:
+    """The primary's network above and below the cut, for these training rows; its weights are not drawn yet."""
+    network = config.method.build(Blueprint(features, config.local, branches, task))
+    return Part(network, config.optimiser, Chance(config.seed, name), device_named(config.device))
 
 
-def primary_shelf(primary: PrimaryData, lists: Sequence[PartnerList], split: Split, setting: Setting) -> Shelf | None:
+def _shelf(primary: PrimaryData, lists: Sequence[PartnerList], split: Split, setting: Setting) -> Shelf | None:
     """The primary's folder of checkpoints; its job is the whole configuration and its own data."""
+    if setting.folder is None:
+        return None
     features = as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
     arrays += [array for partners in lists for array in (partners.partner, partners.similarity.cpu().numpy())]
     job = {
         "party": primary.name,
-        "config": describe(replace(setting.config, device="any", save_every=1)),
+        "config": describe(replace(setting.config, device="any", save_every=1, save_steps=None)),
         "lists": [[holder.name for holder in partners.holders] for partners in lists],
         "data": fingerprint(arrays),
     }
-    return setting.shelf(primary.name, job)
+    return Shelf(setting.folder / primary.name, job)

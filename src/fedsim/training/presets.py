@@ -1,15 +1,11 @@
-"""Two presets: ``paper`` to reproduce, ``modern`` to use."""
+"""Two presets: ``paper`` to reproduce, ``modern`` to use; ``splitnn.below`` has what they say below the cut."""
 
 from __future__ import annotations
 
-from fedsim.splitnn.adamw import AdamW
-from fedsim.splitnn.encodings import Piecewise
+from fedsim.splitnn.below import LOCALS, OPTIMISERS
 from fedsim.splitnn.gates.attention import AttentionMerge
-from fedsim.splitnn.lamb import Lamb
-from fedsim.splitnn.local import Local
 from fedsim.splitnn.method import Method
 from fedsim.splitnn.methods import FedSim
-from fedsim.splitnn.schedule import WarmCosine
 from fedsim.training.config import Config
 from fedsim.training.labels import MinMaxLabel, StandardLabel
 
@@ -18,8 +14,8 @@ def paper(method: Method | None = None, *, epochs: int = 100, batch: int = 128, 
     """The paper's network, LAMB and min-max label, with the sizes of ``hdb``."""
     return Config(
         method=method or FedSim(),
-        local=Local(hidden=(200,), cut=100),
-        optimiser=Lamb(rate=1e-3, decay=1e-4),
+        local=LOCALS["paper"],
+        optimiser=OPTIMISERS["paper"],
         label=MinMaxLabel(),
         epochs=epochs,
         batch=batch,
@@ -31,8 +27,8 @@ def modern(method: Method | None = None, *, epochs: int = 60, batch: int = 512, 
     """The product's default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output."""
     return Config(
         method=method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=AttentionMerge()),
-        local=Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
-        optimiser=AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
+        local=LOCALS["modern"],
+        optimiser=OPTIMISERS["modern"],
         label=StandardLabel(),
         epochs=epochs,
         batch=batch,

@@ -39,12 +39,13 @@ class Primary:
 
     def descend(self, records: Records, labels: Tensor, asked: Asked, step: int) -> Tensor:
         """One training step for all parties; the loss stays on the device."""
+        ask_all(records, asked.questions, step)
         self.part.begin(step)
         replies = [
             [holder.activations(question.rows, step).requires_grad_() for holder in partners.holders]
             for partners, question in zip(records.lists, asked.questions, strict=True)
         ]
-        scores = self.part.network(_batch(records, asked, replies), self.part.dropout)  # (B, opinions, T)
+        scores = self.part.network(batch_of(records, asked, replies), self.part.dropout)  # (B, opinions, T)
         loss = self.task.loss(scores, labels.index_select(0, asked.rows))
         loss.backward()  # Algorithm 1, line 12
         for partners, parts in zip(records.lists, replies, strict=True):
@@ -62,7 +63,7 @@ class Primary:
         for first in range(0, len(rows), RECORDS_AT_ONCE):
             here = slice(first, first + RECORDS_AT_ONCE)
             asked = Asked(numbers[here], [Question(question.rows, question.position[here]) for question in questions])
-            scores.append(self.part.network(_batch(records, asked, replies)))
+            scores.append(self.part.network(batch_of(records, asked, replies)))
         everything = torch.cat(scores)
         return self.task.predict(everything).double().cpu().numpy().astype(np.float64), everything
 
@@ -70,7 +71,7 @@ class Primary:
     def batch(self, records: Records, rows: Rows) -> Batch:
         """These records as the network sees them when nothing is dropped."""
         questions, replies = _inferred(records, rows)
-        return _batch(records, Asked(torch.from_numpy(rows).to(self.part.device), questions), replies)
+        return batch_of(records, Asked(torch.from_numpy(rows).to(self.part.device), questions), replies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,18 +82,27 @@ class Asked:
     questions: Sequence[Question]
 
 
-def _inferred(records: Records, rows: Rows) -> tuple[list[Question], list[list[Tensor]]]:
-    questions = [next(partners.questions([rows])) for partners in records.lists]
-    replies = [
-        [holder.infer(question.rows) for holder in partners.holders]
-        for partners, question in zip(records.lists, questions, strict=True)
-    ]
-    return questions, replies
+def ask_all(records: Records, questions: Sequence[Question], step: int | None) -> None:
+    """Let every holder of every list begin before the first answer is waited for."""
+    for partners, question in zip(records.lists, questions, strict=True):
+        for holder in partners.holders:
+            holder.ask(question.rows, step)
 
 
-def _batch(records: Records, asked: Asked, replies: Sequence[Sequence[Tensor]]) -> Batch:
+def batch_of(records: Records, asked: Asked, replies: Sequence[Sequence[Tensor]]) -> Batch:
+    """The records of a batch with what the holders of every list replied."""
     branches = [
         partners.branch(asked.rows, question.position, parts)
         for partners, question, parts in zip(records.lists, asked.questions, replies, strict=True)
     ]
     return Batch(records.features.take(asked.rows), branches)
+
+
+def _inferred(records: Records, rows: Rows) -> tuple[list[Question], list[list[Tensor]]]:
+    questions = [next(partners.questions([rows])) for partners in records.lists]
+    ask_all(records, questions, None)
+    replies = [
+        [holder.infer(question.rows) for holder in partners.holders]
+        for partners, question in zip(records.lists, questions, strict=True)
+    ]
+    return questions, replies

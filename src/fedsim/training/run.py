@@ -1,4 +1,4 @@
-"""Train a method on plain arrays, all parties in this process."""
+"""Train a method on plain arrays, with all parties in this process or with secondaries elsewhere."""
 
 from __future__ import annotations
 
@@ -8,29 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fedsim.splitnn.description import describe
+from fedsim.splitnn.method import Partners
 from fedsim.splitnn.part import Weights
-from fedsim.training.checkpoint import Checkpoints
-from fedsim.training.config import Config, describe
-from fedsim.training.data import PrimaryData, SecondaryData, as_features
-from fedsim.training.exchange import PartnerList
-from fedsim.training.history import Epoch, History, Journal, best_of
+from fedsim.training.checkpoint import Progress
+from fedsim.training.checks import check_names
+from fedsim.training.config import Config
+from fedsim.training.data import HeldList, PrimaryData, SecondaryData, as_features
+from fedsim.training.history import Epoch, History, best_of
 from fedsim.training.hooks import Hook, Outline
+from fedsim.training.local import held_here
 from fedsim.training.loop import Job, measure, run
 from fedsim.training.metrics import Metrics
 from fedsim.training.model import Model
-from fedsim.training.prepare import (
-    Setting,
-    arranged,
-    grouped,
-    primary_shelf,
-    setting_of,
-    shapes,
-    start_primary,
-    start_secondary,
-    taking_part,
-    target_of,
-)
-from fedsim.training.primary import Primary, Records
+from fedsim.training.prepare import prepared, setting_of, taking_part
 from fedsim.types import Floats, Split
 
 
@@ -46,7 +37,7 @@ class Result:
 
     @property
     def parts(self) -> dict[str, Weights]:
-        """Every party's weights, by party."""
+        """The weights of every party in this process, by party."""
         return self.model.parts()
 
 
@@ -77,13 +68,36 @@ def train(
     ([1, 2], ['test', 'validation'])
     """
     split = _whole_numbers(split)
-    folder = None if folder is None else Path(folder)
-    used = taking_part(primary, secondaries, split, config)
-    model, job = _prepared(primary, used, split, setting_of(config, split, folder), hooks)
-    history = job.checkpoints.restore() if job.checkpoints else ()
-    _announce(job, history)
+    check_names([primary.name, *(secondary.name for secondary in secondaries)])
+    used = () if config.method.partners is Partners.NONE else secondaries
+    lists = held_here(used, setting_of(config, split, folder))
+    return train_with(primary, lists, split, config, folder=folder, hooks=hooks)
+
+
+def train_with(
+    primary: PrimaryData,
+    lists: Sequence[HeldList],
+    split: Split,
+    config: Config,
+    *,
+    folder: Path | str | None = None,
+    hooks: Sequence[Hook] = (),
+) -> Result:
+    """Train as :func:`train` does, with secondaries wherever they are.
+
+    Every call is a new attempt: all parties start anew and go on from the last checkpoint in the folder, which then
+    every holder must keep too. The holders stay the model's: another attempt with them changes what it predicts.
+    """
+    split = _whole_numbers(split)
+    setting = setting_of(config, split, folder)
+    used = taking_part(primary, lists, split, config)
+    for holder in [holder for held in used for holder in held.holders]:
+        holder.begin(setting.total_steps)
+    job = prepared(primary, used, split, setting, hooks)
+    progress = job.checkpoints.restore() if job.checkpoints else Progress()
+    _announce(job, progress.history)
     try:
-        return _judged(model, job, run(job, history))
+        return _judged(_model(primary, job), job, run(job, progress))
     except BaseException:
         for hook in hooks:
             hook.failed()
@@ -96,33 +110,9 @@ def _whole_numbers(split: Split) -> Split:
     return Split(*(rows.astype(np.int64) if np.issubdtype(rows.dtype, np.integer) else rows for rows in parts))
 
 
-def _prepared(
-    primary: PrimaryData, secondaries: Sequence[SecondaryData], split: Split, setting: Setting, hooks: Sequence[Hook]
-) -> tuple[Model, Job]:
-    config, features = setting.config, as_features(primary.features)
-    started = [start_secondary(data, setting) for data in secondaries]
-    groups = grouped(secondaries, started)
-    lists = tuple(
-        PartnerList.of(neighbours, holders, setting.device)
-        for neighbours, holders in zip(arranged(secondaries, primary.name, config), groups, strict=True)
-    )
-    target = target_of(primary, split, config)
-    own = Primary(start_primary(primary, split, shapes(lists, split), target.task, setting), target.task)
-    shelf = primary_shelf(primary, lists, split, setting)
-    job = Job(
-        config=config,
-        target=target,
-        split=split,
-        labels=primary.labels,
-        records=Records(features.on(setting.device), lists),
-        primary=own,
-        secondaries=started,
-        checkpoints=Checkpoints(shelf, own.part, started) if shelf else None,
-        journal=Journal(setting.folder / "log.jsonl") if setting.folder else None,
-        hooks=hooks,
-    )
-    columns = features.numbers.shape[1], features.codes.shape[1]
-    return Model(config, target, own, groups, columns, primary.name), job
+def _model(primary: PrimaryData, job: Job) -> Model:
+    groups = tuple(partners.holders for partners in job.records.lists)
+    return Model(job.config, job.target, job.primary, groups, as_features(primary.features).columns, primary.name)
 
 
 def _announce(job: Job, history: History) -> None:

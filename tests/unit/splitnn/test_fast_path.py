@@ -10,19 +10,10 @@ import torch
 
 from fedsim.splitnn.features import FeatureTensors
 from fedsim.splitnn.gates.order import most_similar
-from fedsim.training.exchange import PartnerList
 from fedsim.training.labels import StandardLabel
-from fedsim.training.prepare import (
-    arranged,
-    grouped,
-    setting_of,
-    shapes,
-    start_primary,
-    start_secondary,
-    taking_part,
-    target_of,
-)
-from fedsim.training.primary import Asked, Records, _batch
+from fedsim.training.local import held_here
+from fedsim.training.prepare import prepared, setting_of, taking_part
+from fedsim.training.primary import Asked, Records, batch_of
 from slow_networks import SlowList, slow_scores
 from small_jobs import ENCODED, MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
@@ -38,20 +29,14 @@ class Both:
 
     def __init__(self, config, primary, secondaries):
         self.config, self.primary = config, primary
-        self.used = taking_part(primary, secondaries, SPLIT, config)
         setting = setting_of(config, SPLIT, None)
-        self.started = [start_secondary(data, setting) for data in self.used]
-        self.groups = grouped(self.used, self.started)
-        arranged_lists = arranged(self.used, primary.name, config)
-        self.lists = tuple(
-            PartnerList.of(neighbours, holders, setting.device)
-            for neighbours, holders in zip(arranged_lists, self.groups, strict=True)
-        )
-        target = target_of(primary, SPLIT, config)
-        part = start_primary(primary, SPLIT, shapes(self.lists, SPLIT), target.task, setting)
-        self.network = part.network.double()
-        for partners, neighbours in zip(self.lists, arranged_lists, strict=True):
-            partners.similarity = torch.from_numpy(neighbours.similarity)
+        self.held = taking_part(primary, held_here(secondaries, setting), SPLIT, config)
+        job = prepared(primary, self.held, SPLIT, setting)
+        self.lists, self.network, target = job.records.lists, job.primary.part.network.double(), job.target
+        for partners, held in zip(self.lists, self.held, strict=True):
+            in_order = config.method.arrange(held.neighbours, np.random.default_rng(0))
+            partners.similarity = torch.from_numpy(in_order.similarity)
+        self.started = job.secondaries
         for party in self.started:
             party.part.network.double()
             party.features = double(party.features)
@@ -62,22 +47,22 @@ class Both:
     def fast(self, generator):
         questions = [next(partners.questions([ROWS])) for partners in self.lists]
         replies = [
-            [holder.part.network(holder.features.take(question.rows)) for holder in holders]
-            for question, holders in zip(questions, self.groups, strict=True)
+            [holder.part.network(holder.features.take(question.rows)) for holder in held.holders]
+            for question, held in zip(questions, self.held, strict=True)
         ]
-        batch = _batch(Records(self.own, self.lists), Asked(torch.from_numpy(ROWS), questions), replies)
+        batch = batch_of(Records(self.own, self.lists), Asked(torch.from_numpy(ROWS), questions), replies)
         return self.outcome(self.network(batch, generator))
 
     def slow(self, generator):
         lists = []
-        for data, holders in zip([data for data in self.used if not data.aligned_with], self.groups, strict=True):
-            neighbours = data.neighbours
+        for held in self.held:
+            neighbours = held.neighbours
             if self.config.method.arrange(neighbours, np.random.default_rng(0)).k == 1:
                 neighbours = most_similar(neighbours)
             lists.append(
                 SlowList(
-                    [holder.part.network for holder in holders],
-                    [holder.features for holder in holders],
+                    [holder.part.network for holder in held.holders],
+                    [holder.features for holder in held.holders],
                     torch.from_numpy(neighbours.partner[ROWS]),
                     torch.from_numpy(neighbours.similarity[ROWS]),
                 )
@@ -136,8 +121,7 @@ def test_records_without_an_equal_meet_zeros():
 
 
 def test_shuffled_lists_hold_the_same_partners_in_another_order():
-    config = small_config(METHODS["fedsim without sort gate"])
-    (shuffled,) = arranged(small_secondaries(), "primary", config)
     first = small_secondaries()[0]
+    shuffled = METHODS["fedsim without sort gate"].arrange(first.neighbours, np.random.default_rng(0))
     assert (shuffled.partner != first.partner).any()
     assert (np.sort(shuffled.partner) == np.sort(first.partner)).all()

@@ -12,10 +12,11 @@ from fedsim.errors import SettingError
 from fedsim.splitnn.lamb import Lamb
 from fedsim.splitnn.layers import initialise
 from fedsim.training import train
-from fedsim.training.loop import _batches
-from fedsim.training.prepare import setting_of, taking_part
-from fedsim.training.primary import _batch
-from fedsim.training.run import _prepared
+from fedsim.training.local import held_here
+from fedsim.training.loop import batches
+from fedsim.training.prepare import prepared as prepared_with
+from fedsim.training.prepare import setting_of
+from fedsim.training.primary import batch_of
 from small_jobs import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 
@@ -39,15 +40,15 @@ class Watched:
 
 
 def prepared(config, secondaries):
-    used = taking_part(small_primary(), secondaries, SPLIT, config)
-    return _prepared(small_primary(), used, SPLIT, setting_of(config, SPLIT, None), ())[1]
+    setting = setting_of(config, SPLIT, None)
+    return prepared_with(small_primary(), held_here(secondaries, setting), SPLIT, setting)
 
 
 def test_only_distinct_rows_activations_and_gradients_cross():
     job = prepared(small_config(), small_secondaries())
     glass = Watched(job.secondaries[0])
     lists = tuple(replace(partners, holders=(glass,)) for partners in job.records.lists)
-    for step, asked in enumerate(_batches(job, 0)):
+    for step, asked in enumerate(batches(job, 0)):
         job.primary.descend(replace(job.records, lists=lists), job.scaled, asked, step)
     questions, answers = glass.crossed[::2], glass.crossed[1::2]
     for (step, rows, reply), (answered, gradients) in zip(questions, answers, strict=True):
@@ -62,7 +63,7 @@ def test_a_split_run_equals_a_run_in_one_piece(config):
     split, whole = (prepared(config, small_secondaries(3)) for _ in range(2))
     networks = [whole.primary.part.network, *(party.part.network for party in whole.secondaries)]
     together = config.optimiser.over([p for network in networks for p in network.parameters()], 6)
-    for step, asked in enumerate(_batches(split, 0)):
+    for step, asked in enumerate(batches(split, 0)):
         split.primary.descend(split.records, split.scaled, asked, step)
         replies = [
             [
@@ -72,7 +73,7 @@ def test_a_split_run_equals_a_run_in_one_piece(config):
             for partners, question in zip(whole.records.lists, asked.questions, strict=True)
         ]
         own = begun(whole.primary.part, step)
-        scores = own.network(_batch(whole.records, asked, replies), own.dropout)
+        scores = own.network(batch_of(whole.records, asked, replies), own.dropout)
         whole.target.task.loss(scores, whole.scaled[asked.rows]).backward()
         together.begin(step)
         together.move()

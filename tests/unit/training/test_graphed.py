@@ -10,14 +10,9 @@ import torch
 
 from fedsim.training import loop, train
 from fedsim.training.graphed import RecordedStep, descend_by
-from fedsim.training.prepare import setting_of, taking_part
-from fedsim.training.run import _prepared
+from fedsim.training.local import held_here
+from fedsim.training.prepare import prepared, setting_of
 from small_jobs import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
-
-
-def prepared(config):
-    used = taking_part(small_primary(), small_secondaries(2), SPLIT, config)
-    return _prepared(small_primary(), used, SPLIT, setting_of(config, SPLIT, None), ())[1]
 
 
 def plainly(primary, records, labels, batch):
@@ -25,7 +20,8 @@ def plainly(primary, records, labels, batch):
 
 
 def test_a_cpu_takes_its_steps_one_launch_at_a_time():
-    job = prepared(small_config())
+    setting = setting_of(small_config(), SPLIT, None)
+    job = prepared(small_primary(), held_here(small_secondaries(2), setting), SPLIT, setting)
     assert not isinstance(descend_by(job.primary, job.records, job.scaled, 16), RecordedStep)
 
 

@@ -13,8 +13,8 @@ import torch
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
 from fedsim.splitnn.adamw import AdamW
+from fedsim.splitnn.device import device_named
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern, paper, train
-from fedsim.training.device import device_named
 from fedsim.training.history import Epoch, best_of, has_ended, is_better
 from fedsim.types import Split
 from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries

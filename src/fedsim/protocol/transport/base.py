@@ -1,4 +1,4 @@
-"""What a transport offers: lines to one peer each, on which whole byte strings travel in order until the line breaks."""
+"""What a transport offers: a line to one peer, on which whole frames travel in order until it breaks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ from fedsim.protocol.parties import Party
 
 
 class LineBroken(Exception):  # noqa: N818
-    """The line is gone; another may be dialled. Never reaches a user: sessions mend it or say what it means."""
+    """The line is gone. A session dials again; ``lasting`` says that this would be in vain, and why."""
+
+    def __init__(self, reason: str = "the line broke", *, lasting: bool = False) -> None:
+        super().__init__(reason)
+        self.lasting = lasting
 
 
 class Line(Protocol):
@@ -18,14 +22,16 @@ class Line(Protocol):
     def send(self, frame: bytes) -> None:
         """Hand a frame over; raises LineBroken where the line is known to be gone."""
 
-    def receive(self, seconds: float) -> bytes | None:
-        """The next frame, or nothing if none came in time; raises LineBroken."""
+    def receive(self) -> bytes:
+        """The next frame, however long it takes; raises LineBroken."""
 
     def close(self) -> None:
-        """Let the line go; the other side sees it break."""
+        """Let the line go; both sides see it break."""
 
 
-Answer = Callable[[Party | None, Line], None]  # the caller as its certificate proves it; nobody without TLS
+# The caller as its certificate proves it (nobody where there is no TLS); runs in a thread of its own until it is done
+# with the line.
+Answer = Callable[[Party | None, Line], None]
 
 
 class Listener(Protocol):
@@ -42,7 +48,7 @@ class Transport(Protocol):
     """A way to reach peers."""
 
     def listen(self, address: str, answer: Answer) -> Listener:
-        """Answer every line that comes in, each in a thread of its own."""
+        """Answer every line that comes in."""
 
     def dial(self, address: str, peer: Party) -> Line:
-        """A line to this peer and no other; raises LineBroken with the reason where there is none."""
+        """A line to this peer and no other; raises LineBroken."""

@@ -22,6 +22,11 @@ class Neighbours:
     partner: Integers  # (n, K)
     similarity: Floats  # (n, K)
 
+    @classmethod
+    def without_records(cls, k: int) -> Neighbours:
+        """The shape of a list with nobody in it."""
+        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k)))
+
     def __len__(self) -> int:
         return len(self.partner)
 

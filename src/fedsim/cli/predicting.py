@@ -1,0 +1,99 @@
+"""The work behind ``fedsim predict`` and ``fedsim serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import polars as pl
+import uvicorn
+
+from fedsim.cli.party_run import credentials_of, set_up_logging
+from fedsim.data.files import check_outputs
+from fedsim.data.readers import read_table
+from fedsim.data.typed import typed
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.linkage.whole_file import whole_file
+from fedsim.party.job import read_job
+from fedsim.party.party_file import read_party_file
+from fedsim.party.post import at_post
+from fedsim.party.predict import Predictions, Predictor
+from fedsim.party.serving import service
+from fedsim.party.versions import versions_here
+from fedsim.protocol.messages import Farewell
+from fedsim.protocol.parties import Role
+from fedsim.protocol.tls import loopback_only
+from fedsim.protocol.transport.grpc import GrpcTransport
+
+SHORTEST_TOKEN = 16
+
+
+def run_predict(
+    job: Path,
+    party: Path,
+    records: Path,
+    out: Path,
+    keep: Sequence[str],
+    wait: float,
+    separator: str | None,
+    **ways: bool,
+) -> str:
+    """Write the predictions of a table; returns what was done, in words."""
+    check_outputs([out], [job, party, records])
+    frame = read_table(records, separator=separator)
+    for column in keep:
+        if column not in frame.columns:
+            raise InputError(f"{records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
+    with _predictor(job, party, wait, **ways) as predictor:
+        missing = predictor.post.own.data.missing if predictor.post.own.data else ()
+        found = predictor.predict(typed(frame, missing))
+    _write(frame.select(keep), found, out)
+    partners = f"; {', '.join(found.away)} were away" if found.away else ""
+    return f"{len(frame):,} predictions by {found.by} in {out}{partners}"
+
+
+def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None, wait: float, **ways: bool) -> None:
+    """Serve until stopped."""
+    secret = _token(token)
+    if secret is None and not loopback_only(f"{where[0]}:{where[1]}"):
+        raise SettingError(f"--host {where[0]} can be reached by others; give --token a file, or serve on 127.0.0.1")
+    with _predictor(job, party, wait, **ways) as predictor:
+        if not ways["quiet"]:
+            print(f"predictions at http://{where[0]}:{where[1]}/ (Ctrl-C ends)", flush=True)
+        uvicorn.run(service(predictor, secret), host=where[0], port=where[1], log_level="warning", access_log=False)
+
+
+@contextmanager
+def _predictor(job: Path, party: Path, wait: float, **ways: bool) -> Iterator[Predictor]:
+    agreed, own = read_job(job), read_party_file(party)
+    if own.role is not Role.PRIMARY:
+        raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts")
+    set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
+    transport = GrpcTransport(credentials_of(own, ways["insecure"]))
+    with at_post(agreed, own, transport, versions_here()) as post:
+        yield Predictor(post, wait_seconds=wait)
+        for session in post.sessions():
+            if not session.is_over:
+                session.post(Farewell())
+
+
+def _token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        found = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read the token in {path}; write one line of letters and digits") from error
+    if len(found) < SHORTEST_TOKEN:
+        raise FileError(f"the token in {path} has {len(found)} characters; use at least {SHORTEST_TOKEN}")
+    return found
+
+
+def _write(kept: pl.DataFrame, found: Predictions, out: Path) -> None:
+    columns = [*kept.iter_columns(), pl.Series("prediction", found.values)]
+    if found.probabilities is not None:
+        columns += [pl.Series(f"probability {name}", found.probabilities[:, i]) for i, name in enumerate(found.classes)]
+    columns.append(pl.Series("by", [found.by] * len(found.values)))
+    with whole_file(out) as part:
+        pl.DataFrame(columns).write_csv(part)

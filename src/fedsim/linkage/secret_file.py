@@ -1,0 +1,39 @@
+"""The coordinator's own secret, from which its noise and its pseudonyms come."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from fedsim.errors import FileError
+from fedsim.linkage.whole_file import whole_file
+from fedsim.privacy.keyed import SECRET_BYTES
+
+
+def coordinator_secret(path: Path | str) -> bytes:
+    """The secret in a file, which is made on first use and which only its owner may read.
+
+    No party may know it: with it, noise and pseudonyms can be undone. A coordinator that loses it draws new noise.
+    """
+    path = Path(path)
+    try:
+        return _read(path)
+    except FileNotFoundError:
+        with whole_file(path, mode=0o600) as part:
+            part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
+        return _read(path)
+    except OSError as error:
+        raise FileError(f"cannot read the coordinator's secret {path}: {error.strerror}") from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except ValueError:  # it quotes the text, and the text is the secret
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise FileError(
+            f"{path} holds no coordinator's secret of {2 * SECRET_BYTES} hexadecimal digits; restore it from a copy, "
+            "or move it away to begin anew with other noise and other pseudonyms"
+        )
+    return secret

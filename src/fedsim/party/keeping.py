@@ -1,0 +1,77 @@
+"""What a party keeps of a job in its run folder: its part of the model, its links, its encoded identifiers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from torch import Tensor
+
+from fedsim.errors import FileError
+from fedsim.linkage.encoded_file import load_encoded, save_encoded
+from fedsim.linkage.whole_file import whole_file
+from fedsim.party.job import Job
+from fedsim.party.own_table import OwnTable
+from fedsim.protocol.digests import arrays_digest
+from fedsim.splitnn.shelf import Shelf
+from fedsim.types import EncodedTable
+
+Tensors = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The keeping of one party in one job."""
+
+    folder: Path
+    job: Job
+
+    def save_part(self, what: str, tensors: Tensors, facts: Mapping[str, Any]) -> None:
+        """Keep weights with what is needed to use them."""
+        self._shelf(what).save(0, tensors, facts)
+
+    def has_part(self, what: str) -> bool:
+        """Whether they were kept."""
+        return bool(self._shelf(what).steps())
+
+    def load_part(self, what: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """What was kept; it must be of this very job."""
+        if not self.has_part(what):
+            raise FileError(f"no trained model of job '{self.job.name}' lies in {self.folder}; train it first")
+        return self._shelf(what).load(0)
+
+    def encoded(self, table: OwnTable, secondary: str) -> EncodedTable:
+        """The table's filters; those kept are used again, for filters with noise must not be drawn twice."""
+        folder = self.folder / "encoded"
+        path, note = folder / f"{secondary}.safetensors", folder / f"{secondary}.json"
+        digest = _frame_digest(table.identifiers(secondary))
+        if path.is_file() and note.is_file() and _said(note) == digest:
+            return load_encoded(path)
+        encoded = table.encoded(self.job, secondary)
+        folder.mkdir(parents=True, exist_ok=True)
+        note.unlink(missing_ok=True)
+        save_encoded(encoded, path)
+        with whole_file(note) as part:
+            part.write_text(json.dumps({"identifiers": digest}))
+        return encoded
+
+    def _shelf(self, what: str) -> Shelf:
+        return Shelf(self.folder / what, {"job": self.job.hash})
+
+
+def _frame_digest(frame: pl.DataFrame) -> str:
+    """Stays in the party's own folder."""
+    text = frame.select(pl.all().cast(pl.String)).write_csv()
+    return arrays_digest(np.frombuffer(text.encode(), np.uint8))
+
+
+def _said(note: Path) -> str:
+    try:
+        return str(json.loads(note.read_text())["identifiers"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

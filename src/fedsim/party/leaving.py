@@ -1,0 +1,132 @@
+"""What leaves a party in a job, to whom, what comes in and what stays: the who-sees-what table in plain sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from fedsim.party.job import Job, SecondaryTerms
+from fedsim.party.own_columns import OwnColumns
+from fedsim.party.party_file import PartyFile
+from fedsim.party.policy import hardening_of
+from fedsim.protocol.parties import Party, Role
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Sentences under a heading."""
+
+    heading: str
+    sentences: tuple[str, ...]
+
+
+def what_leaves(job: Job, party_file: PartyFile, columns: OwnColumns) -> list[Paragraph]:
+    """What the owner has to know before taking part."""
+    tell = {Role.COORDINATOR: _of_coordinator, Role.PRIMARY: _of_primary, Role.SECONDARY: _of_secondary}
+    common = "to every party: this party's name and version, the job's hash, and the reason should it refuse or fail"
+    return [*tell[party_file.role](job, party_file, columns), Paragraph("also leaves", (common,))]
+
+
+def settings_of(job: Job) -> Iterator[tuple[str, str]]:
+    """The job's settings that an owner looks at, by name."""
+    training = job.training
+    epochs = "as the preset has it" if training.epochs is None else f"{training.epochs:,}"
+    yield "job", f"{job.name}, hash {job.hash}"
+    yield "task", f"{job.task.kind}, {job.task.split} split"
+    yield "training", f"{training.method}, preset {training.preset}, epochs {epochs}, {training.wire} on the wire"
+    for name, terms in job.secondaries.items():
+        hardening = ", ".join(hardening_of(terms)) or "none"
+        yield name, f"k {terms.k}, {terms.metric}, {noise_words(terms)}, hardening of filters: {hardening}"
+
+
+def noise_words(terms: SecondaryTerms) -> str:
+    """How much noise lies on the similarities of one list."""
+    if terms.tau is not None:
+        return f"noise such that tau is {terms.tau:g}"
+    return "NO noise on similarities" if terms.sigma is None else f"noise of sigma {terms.sigma:g}"
+
+
+def _of_secondary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterator[Paragraph]:
+    coordinator, primary = _first_two(job)
+    terms = job.secondaries[party_file.name]
+    yield Paragraph(
+        f"to {coordinator}",
+        (f"{_encoded(terms, columns.identifiers[party_file.name])}", "how many records this party has"),
+    )
+    yield Paragraph(
+        f"to {primary}",
+        (
+            f"what this party's network makes of its features ({_features(columns)}), as numbers (activations), "
+            "for the rows that are asked for",
+        ),
+    )
+    yield Paragraph(
+        "comes in",
+        (
+            f"from {coordinator}: a secret order of the rows, so that {primary} sees no true row number",
+            f"from {primary}: row numbers in that order, and gradients of the activations",
+        ),
+    )
+    yield _stays(columns)
+
+
+def _of_primary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterator[Paragraph]:
+    coordinator, _ = _first_two(job)
+    encoded = (
+        f"for {Party(Role.SECONDARY, name)}: {_encoded(terms, columns.identifiers[name])}"
+        for name, terms in job.secondaries.items()
+    )
+    yield Paragraph(f"to {coordinator}", (*encoded, "how many records this party has"))
+    for name in job.secondaries:
+        yield Paragraph(
+            f"to {Party(Role.SECONDARY, name)}",
+            (
+                "which of its rows each step needs, by pseudonymous row numbers",
+                "gradients of its activations; they are computed from the labels and can tell something about them",
+            ),
+        )
+    lists = (f"from {coordinator}: {_list(name, terms)}" for name, terms in job.secondaries.items())
+    yield Paragraph("comes in", (*lists, "from each secondary: activations of the rows asked for"))
+    yield _stays(columns)
+
+
+def _of_coordinator(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterator[Paragraph]:
+    _, primary = _first_two(job)
+    yield Paragraph(f"to {primary}", tuple(_list(name, terms) for name, terms in job.secondaries.items()))
+    for name in job.secondaries:
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", ("a secret order of its rows",))
+    yield Paragraph("comes in", ("from primary and secondaries: encoded identifiers, without the key to read them",))
+    yield Paragraph("stays here", ("distances, similarities before noise, and true row numbers",))
+
+
+def _first_two(job: Job) -> tuple[Party, Party]:
+    coordinator, primary, *_ = job.parties
+    return coordinator, primary
+
+
+def _encoded(terms: SecondaryTerms, own: Mapping[str, str]) -> str:
+    named = (name if name == column else f"{name} (own column {column})" for name, column in own.items())
+    bits = f"{terms.encoding.n_bits:,} bits"
+    return f"the identifiers {_listed(named)}, encoded as filters of {bits} with a key the coordinator does not have"
+
+
+def _list(name: str, terms: SecondaryTerms) -> str:
+    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)} by pseudonymous row numbers"
+    return f"for every record of the primary {rows}, and their similarities, {noise_words(terms)}"
+
+
+def _stays(columns: OwnColumns) -> Paragraph:
+    own = dict.fromkeys(column for named in columns.identifiers.values() for column in named.values())
+    label = f"; the label {columns.label}" if columns.label else ""
+    return Paragraph(
+        "stays here",
+        (f"the identifiers {_listed(own)} in the clear; the features {_features(columns)}{label}; the key",),
+    )
+
+
+def _features(columns: OwnColumns) -> str:
+    return "all other columns of the table" if columns.features is None else _listed(columns.features)
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

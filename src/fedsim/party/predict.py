@@ -1,0 +1,197 @@
+"""Predictions with the parties online: new records are encoded here, linked by the coordinator, and the secondaries
+send the cut layer of their partners.
+
+A record is predicted by the whole model or, where a partner is away and the primary's owner chose so, by the solo
+network that was trained beside it; every prediction says which.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.typing import NDArray
+
+from fedsim.data.features import Preparation
+from fedsim.errors import InputError, PeerError
+from fedsim.linkage.encoding import Key
+from fedsim.party.keeping import Keep
+from fedsim.party.own_columns import identifiers_for
+from fedsim.party.own_table import encode_table
+from fedsim.party.post import Post
+from fedsim.party.primary import PART, SOLO, config_of, features_of
+from fedsim.party.reach import Reach
+from fedsim.protocol.handshake import Reception
+from fedsim.protocol.messages import Phase
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.roles.primary import RemoteSecondary, new_partners
+from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.protocol.tensors import form_named
+from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates.order import Neighbours
+from fedsim.training import HeldList, Model
+from fedsim.training.restore import restored
+from fedsim.training.target_state import target_from
+from fedsim.types import Floats
+
+log = logging.getLogger("fedsim.parties")
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Numbers (n,), or classes with their probabilities (n, classes); ``by`` is the model that was asked."""
+
+    values: list[Any]
+    probabilities: Floats | None
+    classes: tuple[Any, ...]
+    by: str
+    away: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Trained:
+    """A trained network of the primary with what it takes to use it."""
+
+    weights: dict[str, torch.Tensor]
+    preparation: Preparation
+    facts: dict[str, Any]
+
+    @classmethod
+    def load(cls, keep: Keep, what: str) -> _Trained:
+        weights, facts = keep.load_part(what)
+        return cls(weights, Preparation.from_json(facts["preparation"]), facts)
+
+    def columns(self) -> Features:
+        """The columns of the primary without a record in them."""
+        found = self.preparation
+        return Features(
+            np.zeros((0, len(found.names)), np.float32),
+            np.zeros((0, len(found.cardinalities)), np.int64),
+            found.cardinalities,
+            found.spread,
+        )
+
+
+class Predictor:
+    """Stays connected with everybody; one batch at a time."""
+
+    def __init__(self, post: Post, *, wait_seconds: float) -> None:
+        torch.set_num_threads(post.job.training.threads)
+        post.station.wait_seconds = wait_seconds
+        self.post, self._keep = post, Keep(post.folder, post.job)
+        self._trained = _Trained.load(self._keep, PART)
+        self._solo = _Trained.load(self._keep, SOLO) if self._keep.has_part(SOLO) else None
+        reception = post.receive(post.secondaries)
+        self._coordinator = Reach(self._dialled)
+        self._secondaries = {party: _met(reception, party) for party in post.secondaries}
+        self._built: tuple[list[Session], Model] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a record to predict must have: features, and the identifiers that link it."""
+        job, own = self.post.job, self.post.own
+        named = [column for name in job.secondaries for column in identifiers_for(job, own, name).values()]
+        return tuple(dict.fromkeys([*named, *self._trained.preparation.columns]))
+
+    def online(self) -> dict[str, bool]:
+        """Which secondaries are connected just now."""
+        return {party.name: reach.is_open for party, reach in self._secondaries.items()}
+
+    def predict(self, records: pl.DataFrame) -> Predictions:
+        """Predict new records, whose columns are those of training without the label."""
+        self._check(records)
+        with self._lock:
+            try:
+                return self._together(records)
+            except PeerError as away:
+                if self.post.own.serving.when_partner_is_away != "solo" or self._solo is None:
+                    raise
+                log.warning("predicting with our own features alone: %s", away)
+                return self._alone(records, str(away))
+
+    def _check(self, records: pl.DataFrame) -> None:
+        if not len(records):
+            raise InputError("there is no record to predict; give at least one")
+        missing = [column for column in self.columns if column not in records.columns]
+        if missing:
+            raise InputError(f"the records have no column '{missing[0]}', which training had; add it")
+
+    def _together(self, records: pl.DataFrame) -> Predictions:
+        while True:
+            try:
+                model = self._model()
+                lists = [self._neighbours(records, name) for name in self.post.job.secondaries]
+                values = model.predict(self._features(self._trained, records), lists)
+                return self._told(values, self._trained, self.post.job.training.method)
+            except PeerRestarted as restarted:
+                log.info("%s; asking again", restarted)
+
+    def _alone(self, records: pl.DataFrame, away: str) -> Predictions:
+        if self._solo is None:
+            raise PeerError(away)
+        target = target_from(self._solo.facts["target"])
+        model = restored(
+            config_of(self.post.job, "solo"), target, self._solo.columns(), [], self._solo.weights, self.post.own.name
+        )
+        values = model.predict(self._features(self._solo, records), [])
+        offline = tuple(name for name, there in self.online().items() if not there)
+        return self._told(values, self._solo, "solo", offline)
+
+    def _neighbours(self, records: pl.DataFrame, name: str) -> Neighbours:
+        job, own = self.post.job, self.post.own
+        named = identifiers_for(job, own, name)
+        frame = records.select(**{agreed: pl.col(column) for agreed, column in named.items()})
+        if own.linkage is None:
+            raise InputError(f"the file of {own.party} names no linkage key; add [linkage] key")
+        encoded = encode_table(job.secondaries[name].encoding, frame, Key.read(own.linkage.key), "new records")
+        found = self._coordinator.ask(lambda session: new_partners(session, name, encoded))
+        return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
+
+    def _features(self, trained: _Trained, records: pl.DataFrame) -> Features:
+        return features_of(trained.preparation, records.select(trained.preparation.columns))
+
+    def _model(self) -> Model:
+        """The model over the conversations of now; it is built again only when one of them is new."""
+        sessions = [reach.session() for reach in self._secondaries.values()]
+        if self._built is None or self._built[0] != sessions:
+            form = form_named(self.post.job.training.wire)
+            holders = [RemoteSecondary(session, form, predicting=True) for session in sessions]
+            self._built = sessions, self._restored(holders)
+        return self._built[1]
+
+    def _restored(self, holders: Sequence[RemoteSecondary]) -> Model:
+        job, trained = self.post.job, self._trained
+        held = [
+            HeldList(Neighbours.without_records(terms.k), (holder,))
+            for terms, holder in zip(job.secondaries.values(), holders, strict=True)
+        ]
+        target = target_from(trained.facts["target"])
+        return restored(config_of(job), target, trained.columns(), held, trained.weights, self.post.own.name)
+
+    def _told(self, values: Floats, trained: _Trained, by: str, away: tuple[str, ...] = ()) -> Predictions:
+        classes = tuple(trained.facts["classes"])
+        if not classes:
+            return Predictions(values.tolist(), None, (), by, away)
+        likeliest: NDArray[Any] = values.argmax(axis=1)
+        return Predictions([classes[place] for place in likeliest], values, classes, by, away)
+
+    def _dialled(self) -> Session:
+        session = self.post.dial(Role.COORDINATOR)
+        session.phase = Phase.PREDICT
+        return session
+
+
+def _met(reception: Reception, party: Party) -> Reach:
+    def opened() -> Session:
+        session = reception.session_with(party)
+        session.phase = Phase.PREDICT
+        return session
+
+    return Reach(opened)

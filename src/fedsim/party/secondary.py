@@ -1,0 +1,133 @@
+"""The secondary's process: encodes, learns which rows its pseudonyms stand for, and answers the primary."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedsim.data.features import Preparation, Rules, fit_preparation
+from fedsim.errors import PeerError
+from fedsim.party.job import Job
+from fedsim.party.keeping import Keep
+from fedsim.party.own_table import OwnTable, read_own_table
+from fedsim.party.post import Post
+from fedsim.party.reach import Reach
+from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.protocol.parties import Role
+from fedsim.protocol.roles.secondary import BelowTheCut, fetch_order
+from fedsim.protocol.session import PeerRestarted
+from fedsim.protocol.tensors import form_named
+from fedsim.splitnn.below import Below, below_named, restored_secondary, start_secondary
+from fedsim.splitnn.features import Features
+from fedsim.splitnn.secondary import LocalSecondary
+
+log = logging.getLogger("fedsim.parties")
+
+PART = "model"
+GRACE_SECONDS = 15.0  # once our part is saved, how long we wait for a primary that has gone
+
+
+def run_secondary(post: Post, *, stay: bool = False) -> None:
+    """Take part until the primary says farewell; ``stay`` goes on for predictions."""
+    torch.set_num_threads(post.job.training.threads)
+    table, keep = read_own_table(post.job, post.own), Keep(post.folder, post.job)
+    order = _order(post, table, keep)
+    answers = _Answers(post, keep, _features(table, keep, order))
+    if stay:
+        post.station.wait_seconds = float("inf")
+    below = answers.below_the_cut()
+    while True:
+        wait = GRACE_SECONDS if keep.has_part(PART) and not stay else None
+        try:
+            if below.talk(post.dial(Role.PRIMARY, wait)) and not stay:
+                return
+        except PeerRestarted as restarted:
+            log.info("%s; it goes on from the last common checkpoint", restarted)
+        except PeerError:
+            if stay or wait is None or post.station.alarm.rung:
+                raise
+            log.info("the primary has gone; our part was saved before")
+            return
+
+
+def _order(post: Post, table: OwnTable, keep: Keep) -> NDArray[np.int32]:
+    """Which row each pseudonym stands for, from the coordinator or from what it said before."""
+    encoded = keep.encoded(table, post.own.name)
+    path, kept = post.folder / "order.npy", None
+    if path.is_file():
+        kept = _read_order(path)
+    have = "" if kept is None else arrays_digest(kept)
+    coordinator = Reach(lambda: post.dial(Role.COORDINATOR))
+    order = coordinator.ask(lambda session: fetch_order(session, encoded, table_digest(encoded), have))
+    if order is None and kept is not None:
+        return kept
+    if order is None:
+        raise PeerError("the coordinator says that nothing has changed, but nothing was there before")
+    with path.with_suffix(".part").open("wb") as file:
+        np.save(file, order, allow_pickle=False)
+    path.with_suffix(".part").replace(path)
+    return order
+
+
+def _read_order(path: Path) -> NDArray[np.int32] | None:
+    try:
+        found: NDArray[np.int32] = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return found
+
+
+def _features(table: OwnTable, keep: Keep, order: NDArray[np.int32]) -> tuple[Preparation, Features]:
+    """Features in the order of the pseudonyms, and how they were prepared."""
+    frame = table.features()
+    if keep.has_part(PART):
+        preparation = Preparation.from_json(keep.load_part(PART)[1]["preparation"])
+    else:
+        rules = Rules(kinds=table.own.features.kinds)
+        preparation = fit_preparation(frame, party=str(table.own.party), rules=rules)
+    found = preparation.apply(frame)
+    return preparation, Features(found.numbers, found.codes, found.cardinalities, found.spread).take(order)
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What the messages of the primary set going."""
+
+    post: Post
+    keep: Keep
+    prepared: tuple[Preparation, Features]
+
+    def below_the_cut(self) -> BelowTheCut:
+        below = below_of(self.post.job)
+        return BelowTheCut(
+            width=below.local.build(self.prepared[1]).width,
+            n_records=len(self.prepared[1]),
+            start=partial(self._start, below),
+            trained=partial(self._trained, below),
+            finish=self._finish,
+            form=form_named(self.post.job.training.wire),
+        )
+
+    def _start(self, below: Below, total_steps: int) -> LocalSecondary:
+        folder = self.post.folder / "checkpoints"
+        return start_secondary(self.post.own.name, self.prepared[1], below, total_steps=total_steps, folder=folder)
+
+    def _trained(self, below: Below) -> LocalSecondary:
+        return restored_secondary(self.post.own.name, self.prepared[1], below, self.keep.load_part(PART)[0])
+
+    def _finish(self, party: LocalSecondary) -> None:
+        self.keep.save_part(PART, party.part.network.state_dict(), {"preparation": self.prepared[0].to_json()})
+        self.post.station.note("saved", {"what": "our part of the model"})
+        self.post.station.wait_seconds = min(self.post.station.wait_seconds, GRACE_SECONDS)
+
+
+def below_of(job: Job) -> Below:
+    """What the job says to all secondaries."""
+    training = job.training
+    return below_named(training.preset, seed=job.seed, learning_rate=training.learning_rate)

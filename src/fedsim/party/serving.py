@@ -1,0 +1,113 @@
+"""Predictions over HTTP at the primary: ``/predict``, ``/health`` and a page that shows how to ask."""
+
+from __future__ import annotations
+
+import hmac
+from importlib.resources import files
+from typing import Annotated, Any
+
+import polars as pl
+from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi.responses import HTMLResponse, JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from fedsim.errors import FedSimError, InputError, PeerError
+from fedsim.party.predict import Predictor
+from fedsim.version import VERSION
+
+MOST_RECORDS = 1000
+Cell = str | float | int | bool | None
+
+
+class Records(BaseModel):
+    """Records to predict: features and identifiers by column, as in training."""
+
+    model_config = ConfigDict(extra="forbid")
+    records: Annotated[list[dict[str, Cell]], Field(min_length=1, max_length=MOST_RECORDS)]
+
+
+class Answer(BaseModel):
+    """Predictions in the order of the records.
+
+    ``by`` is the method that predicted; ``solo`` says that a partner was away and only own features were used.
+    """
+
+    predictions: list[Any]
+    probabilities: list[dict[str, float]] | None = None
+    by: str
+    away: list[str] = []
+
+
+class Health(BaseModel):
+    """Whether everybody is there."""
+
+    status: str
+    secondaries: dict[str, bool]
+
+
+def service(predictor: Predictor, token: str | None = None) -> FastAPI:
+    """The application; with a token every question must carry it as ``Authorization: Bearer``."""
+    title = f"FedSim: {predictor.post.job.name}"
+    app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # their pages load scripts from afar
+    guard = [Depends(_guard(token))] if token else []
+
+    @app.post("/predict", dependencies=guard)
+    def predict(asked: Records) -> Answer:
+        """Predict up to 1,000 records."""
+        return answer(predictor, asked)
+
+    @app.get("/health")
+    def health() -> Health:
+        """Which secondaries are connected; without all of them the status is ``partial``."""
+        there = predictor.online()
+        return Health(status="ok" if all(there.values()) else "partial", secondaries=there)
+
+    @app.get("/", include_in_schema=False)
+    @app.get("/docs", include_in_schema=False)
+    def page() -> HTMLResponse:
+        text = files("fedsim.party").joinpath("serving.html").read_text(encoding="utf-8")
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+    app.add_exception_handler(FedSimError, _refused)
+    app.openapi = lambda: {**FastAPI.openapi(app), "x-example": dict.fromkeys(predictor.columns)}  # type: ignore[method-assign]
+    return app
+
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+
+
+def answer(predictor: Predictor, asked: Records) -> Answer:
+    """Predictions for records as they come in JSON."""
+    columns = predictor.columns
+    for record in asked.records:
+        missing = [column for column in columns if column not in record]
+        if missing:
+            raise InputError(f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}")
+    frame = pl.DataFrame({column: _cells([record[column] for record in asked.records]) for column in columns})
+    found = predictor.predict(frame)
+    shares = None
+    if found.probabilities is not None:
+        names = [str(name) for name in found.classes]
+        shares = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
+    return Answer(predictions=found.values, probabilities=shares, by=found.by, away=list(found.away))
+
+
+def _cells(values: list[Cell]) -> pl.Series:
+    """A column of JSON values: numbers where all are numbers, else text."""
+    plain = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+    if plain:
+        return pl.Series(values, dtype=pl.Float64)
+    return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+
+
+def _guard(token: str) -> Any:
+    def check(authorization: Annotated[str, Header()] = "") -> None:
+        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(401, "give the token as 'Authorization: Bearer ...'")
+
+    return check
+
+
+async def _refused(request: Request, fault: Exception) -> JSONResponse:
+    status = 503 if isinstance(fault, PeerError) else 422 if isinstance(fault, InputError) else 500
+    return JSONResponse({"detail": str(fault)}, status_code=status)

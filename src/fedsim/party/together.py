@@ -1,0 +1,73 @@
+"""All parties of a job in this process: the same roles, the same messages, through queues instead of a network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fedsim.errors import PeerError, SettingError
+from fedsim.party.coordinator import run_coordinator
+from fedsim.party.job import Job
+from fedsim.party.party_file import PartyFile
+from fedsim.party.post import Post, at_post
+from fedsim.party.primary import Outcome, run_primary
+from fedsim.party.secondary import run_secondary
+from fedsim.party.versions import versions_here
+from fedsim.protocol.ledger import Entry, Ledger, merged
+from fedsim.protocol.parties import Role
+from fedsim.protocol.transport.base import Transport
+from fedsim.protocol.transport.inproc import InProcess
+from fedsim.training import Hook
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """How a job ended in one process."""
+
+    outcome: Outcome
+    ledger: list[Entry]
+
+
+def run_together(
+    job: Job, files: Sequence[PartyFile], hooks: Sequence[Hook] = (), transport: Transport | None = None
+) -> Together:
+    """Run every party of a job in a thread of its own."""
+    by_party = {own.party: own for own in files}
+    missing = [str(party) for party in job.parties if party not in by_party]
+    if missing:
+        raise SettingError(f"job '{job.name}' needs a party file for {', '.join(missing)} as well")
+    way = transport or InProcess()
+    threads = [_PartyThread(job, by_party[party], way, hooks) for party in job.parties]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    faults = [thread.fault for thread in threads if thread.fault]
+    first = next((fault for fault in faults if not isinstance(fault, PeerError)), faults[0] if faults else None)
+    if first:
+        raise first
+    outcome = next(thread.outcome for thread in threads if thread.outcome)
+    return Together(outcome, merged(thread.ledger for thread in threads))
+
+
+class _PartyThread(threading.Thread):
+    def __init__(self, job: Job, own: PartyFile, transport: Transport, hooks: Sequence[Hook]) -> None:
+        super().__init__(name=str(own.party), daemon=True)
+        self.job, self.own, self.transport, self.hooks = job, own, transport, hooks
+        self.ledger = Ledger()
+        self.outcome: Outcome | None = None
+        self.fault: BaseException | None = None
+
+    def run(self) -> None:
+        roles: Mapping[Role, Callable[[Post], Outcome | None]] = {
+            Role.COORDINATOR: run_coordinator,
+            Role.PRIMARY: lambda post: run_primary(post, self.hooks),
+            Role.SECONDARY: run_secondary,
+        }
+        try:
+            with at_post(self.job, self.own, self.transport, versions_here()) as post:
+                self.ledger = post.station.ledger
+                self.outcome = roles[self.own.role](post)
+        except BaseException as fault:  # told to whoever waits for all threads
+            self.fault = fault

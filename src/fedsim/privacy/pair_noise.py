@@ -1,0 +1,81 @@
+"""Gaussian noise that belongs to a pair of encoded records and never changes.
+
+Noise drawn anew for every answer is averaged away by whoever may ask again. Here a pair's noise is a function of the
+two filters, a secret and a purpose: after a restart, in another batch or for a second record with equal identifiers it
+is the same. Every filter gets an eight-byte name by a keyed hash, and AES of the two names is the pair's randomness.
+
+Among ten million filters some two share a name, and so their noise, with probability 3e-6.
+
+Letters: n left records, m right records, K partners.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+from scipy.special import ndtri
+
+from fedsim.privacy.keyed import BLOCK_KEY_BYTES, WORD, Words, random_words, subkey
+from fedsim.types import Bits, Floats, Integers
+
+PAIRS_AT_ONCE = 1 << 16  # their blocks fill a megabyte, which the cache holds
+NAME_BYTES = 8
+
+
+def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Integers, *, purpose: str) -> Floats:
+    """Standard normal noise (n, K) of every left row and its partners, rows of ``right_bits``.
+
+    Never give the same noise out twice under different scales: two answers ``a + 2z`` and ``a + 3z`` reveal ``a``. So
+    whatever the noise is multiplied with, and added to, belongs into the purpose.
+
+    >>> left, right = np.array([[7], [9]], np.uint8), np.array([[1], [7], [8]], np.uint8)
+    >>> drawn = pair_noise(bytes(32), left, right, np.array([[0, 2], [2, 0]]), purpose="example")
+    >>> again = pair_noise(bytes(32), left[1:], right[2:], np.array([[0]]), purpose="example")
+    >>> bool(again[0, 0] == drawn[1, 0]), len(np.unique(drawn))
+    (True, 4)
+    """
+    naming = subkey(secret, f"pair noise, names: {purpose}", 32)
+    drawing = subkey(secret, f"pair noise, draws: {purpose}", BLOCK_KEY_BYTES)
+    left, right = _names(left_bits, naming), _names(right_bits, naming)  # (n,), (m,)
+    noise = np.empty(partner.shape)
+    step = max(1, PAIRS_AT_ONCE // max(1, partner.shape[1]))
+    for first in range(0, len(partner), step):
+        tile = slice(first, first + step)
+        noise[tile] = normal(random_words(drawing, _blocks(left[tile], right[partner[tile]])))
+    return noise
+
+
+def normal(words: Words) -> Floats:
+    """Standard normal values of random words: 52 bits choose the place in a tail, one more the side.
+
+    Each tail is cut into 2**52 slices of equal probability and the middle of one is taken, so that both tails are alike
+    and nothing is infinite: values end at 8.2924 = -ndtri(2**-54). A noisy similarity rounded to float32 may come from
+    many slices, whatever the noise was added to, so its last bits tell nothing; but for about one in 10**8: noise
+    beyond 6, where slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
+
+    >>> normal(np.array([0, 2**64 - 1], np.uint64)).round(4).tolist()
+    [8.2924, -0.0]
+    """
+    place = ((words >> np.uint64(12)) + 0.5) * 2.0**-53  # exact, above 0 and below 1/2
+    tail: Floats = ndtri(place)
+    return np.where(words >> np.uint64(11) & np.uint64(1), tail, -tail)
+
+
+def _names(bits: Bits, key: bytes) -> Words:
+    """A keyed hash of every row; hashing equal rows again is cheaper than finding them."""
+    keyed = blake2b(key=key, digest_size=NAME_BYTES)
+    names = bytearray()
+    for row in np.ascontiguousarray(bits):
+        hashed = keyed.copy()
+        hashed.update(row)
+        names += hashed.digest()
+    return np.frombuffer(names, dtype=WORD)
+
+
+def _blocks(left: Words, right: Words) -> Words:
+    """The names of each pair side by side: (n,) and (n, K) make (n, K, 2)."""
+    blocks = np.empty((*right.shape, 2), WORD)
+    blocks[..., 0] = left[:, None]
+    blocks[..., 1] = right
+    return blocks

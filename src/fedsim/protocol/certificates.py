@@ -1,0 +1,397 @@
+"""Certificates: whom they name, how they are read, and how an authority makes them.
+
+A certificate is bound to one role and one name. A client demands the name that :func:`server_name` gives, whatever host
+the peer runs on: a secondary's certificate cannot speak for the coordinator, nor one secondary's for another.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fedsim.errors import FileError, SettingError
+from fedsim.linkage.whole_file import whole_file
+from fedsim.protocol.parties import Party, Role
+
+PARTY_DAYS = 365
+AUTHORITY_DAYS = 5 * 365 + 1
+STRANGE = (  # what the library raises at bytes that are no certificate, or none that it knows
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+_SKEW = timedelta(minutes=5)  # clocks differ a little: what was made a moment ago is valid everywhere
+_MOST_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a table or a device
+_MOST_DAYS = 20 * 365
+_URI = re.compile(r"fedsim://([a-z]+)/(.+)")
+_USES = (
+    "digital_signature",
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+    "encipher_only",
+    "decipher_only",
+)
+NEW_AUTHORITY = "make a new one with `fedsim certs` in another folder, or set the clock if it is wrong"
+
+
+def server_name(party: Party) -> str:
+    """The name that a client demands of a peer's certificate.
+
+    >>> server_name(Party(Role.SECONDARY, "rentals"))
+    'rentals.secondary.fedsim'
+    """
+    return f"{party.name}.{party.role}.fedsim"
+
+
+def party_uri(party: Party) -> str:
+    """The party as it stands in its certificate.
+
+    >>> party_uri(Party(Role.SECONDARY, "rentals"))
+    'fedsim://secondary/rentals'
+    """
+    return f"fedsim://{party.role}/{party.name}"
+
+
+def party_of(pem: bytes) -> Party:
+    """Whom a certificate is for; whether it can be trusted is for the handshake to say."""
+    try:
+        certificate = x509.load_pem_x509_certificate(pem)
+    except STRANGE:
+        raise FileError("no certificate in PEM form; make one with `fedsim certs`") from None
+    return _party(certificate)
+
+
+def read_certificates(path: Path) -> list[x509.Certificate]:
+    """Every certificate of a PEM file, at least one; an authority's file may hold the old and the new one."""
+    content = _read(path)
+    try:
+        return [decoded(each) for each in x509.load_pem_x509_certificates(content)]
+    except STRANGE:
+        hint = "it holds a private key: are two paths swapped?" if b"PRIVATE KEY" in content else "copy it again"
+        raise FileError(f"{path} is no certificate in PEM form; {hint}") from None
+
+
+def decoded(certificate: x509.Certificate) -> x509.Certificate:
+    """The same, each part read once: the library reads on demand, and a fault shall show where it can be named."""
+    _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
+    _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return certificate
+
+
+def read_key(path: Path) -> PrivateKeyTypes:
+    """The private key of a PEM file."""
+    content = _read(path)
+    try:
+        return load_pem_private_key(content, password=None)
+    except TypeError:
+        raise FileError(f"{path} is locked with a password; store the key without one, for its owner alone") from None
+    except (ValueError, UnsupportedAlgorithm):
+        hint = "it holds a certificate: are two paths swapped?" if b"CERTIFICATE" in content else "copy it again"
+        # The cause is cut off: what it quotes could be the secret.
+        raise FileError(f"{path} is no private key in PEM form; {hint}") from None
+
+
+def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
+    """Whether a private key is that of a certificate."""
+    return _public(key.public_key()) == _public(certificate.public_key())
+
+
+def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Whether ``issuer`` is an authority and signed this certificate."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+        return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (*STRANGE, InvalidSignature, x509.ExtensionNotFound):
+        return False
+
+
+def check_party(certificate: x509.Certificate, path: Path, party: Party) -> None:
+    """Refuse the certificate of somebody else."""
+    try:
+        found = _party(certificate)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from None
+    if found != party:
+        raise FileError(f"{path} is the certificate of {found}, and this is {party}; give the files of {party}")
+
+
+def date_fault(certificate: x509.Certificate, now: datetime) -> str:
+    """What the calendar says against a certificate, if anything; it names the clock, which may be the one at fault."""
+    clock = f"and the clock here says {shown_time(now)}"
+    if now > certificate.not_valid_after_utc:
+        return f"expired on {shown_time(certificate.not_valid_after_utc)}, {clock}"
+    if now < certificate.not_valid_before_utc:
+        return f"is not valid before {shown_time(certificate.not_valid_before_utc)}, {clock}"
+    return ""
+
+
+def pem_of(certificate: x509.Certificate) -> bytes:
+    """A certificate as it is written to a file."""
+    return certificate.public_bytes(Encoding.PEM)
+
+
+def pem_of_key(key: PrivateKeyTypes) -> bytes:
+    """A private key as it is written to a file: a secret."""
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def shown_time(moment: datetime) -> str:
+    """A time that people in two countries read alike.
+
+    >>> shown_time(datetime(2027, 1, 31, 9, 30, tzinfo=UTC))
+    '2027-01-31 09:30 UTC'
+    """
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+@dataclass(frozen=True, repr=False)
+class Pair:
+    """A certificate and its private key as PEM; no ``repr`` or message ever shows the key.
+
+    >>> Pair(certificate=b"", key=b"")
+    Pair(secret)
+    """
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Pair(secret)"
+
+
+@dataclass(frozen=True, repr=False)
+class Authority:
+    """Whoever holds its key can make anyone a party; it stays offline, with the one who runs it."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def create(cls, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
+        """A new authority, which signs the certificates of parties and no further authority."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        name = _named(f"FedSim authority {own.digest.hex()[:8]}")  # two authorities never look alike in a message
+        builder = (
+            _builder(name, name, key.public_key())
+            .not_valid_before(now.replace(microsecond=0) - _SKEW)
+            .not_valid_after(_end(now, days))
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+        )
+        return cls(builder.sign(key, SHA256()), key)
+
+    @classmethod
+    def read(cls, folder: Path) -> Authority:
+        """The authority whose ``ca.pem`` and ``ca.key`` are in a folder."""
+        for path in authority_files(folder):
+            if not os.path.lexists(path):
+                raise FileError(f"{path} is missing; put it back from where it is kept, or choose another folder")
+        certificate_path, key_path = authority_files(folder)
+        certificate, key = read_certificates(certificate_path)[0], read_key(key_path)
+        if not issued_by(certificate, certificate):
+            raise FileError(f"{certificate_path} is no authority; put back the one that `fedsim certs` made")
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or not belongs(key, certificate):
+            raise FileError(f"{key_path} is not the key of {certificate_path}; put back the two made together")
+        return cls(certificate, key)
+
+    @property
+    def pair(self) -> Pair:
+        """Its own certificate and key."""
+        return Pair(pem_of(self.certificate), pem_of_key(self.key))
+
+    def issue(self, party: Party, now: datetime, days: int = PARTY_DAYS) -> Pair:
+        """A new key for a party and the certificate that binds it to role and name."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        return Pair(self.sign(party, key.public_key(), now, days), pem_of_key(key))
+
+    def sign(self, party: Party, key: ec.EllipticCurvePublicKey, now: datetime, days: int = PARTY_DAYS) -> bytes:
+        """A certificate for the key of a party; the private half need not be here."""
+        above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
+        names = [x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(party_uri(party))]
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        builder = (
+            _builder(_named(f"{party.role} {party.name}"), self.certificate.subject, key)
+            .not_valid_before(now.replace(microsecond=0) - _SKEW)
+            .not_valid_after(self._end(now, days))
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+            .add_extension(above, critical=False)
+        )
+        return pem_of(builder.sign(self.key, SHA256()))
+
+    def _end(self, now: datetime, days: int) -> datetime:
+        """When a certificate made now expires: never after its authority."""
+        if fault := date_fault(self.certificate, now):
+            raise FileError(f"the authority {fault}; {NEW_AUTHORITY}")
+        end, last = _end(now, days), self.certificate.not_valid_after_utc
+        if end > last:
+            raise SettingError(
+                f"days={days}, but the authority itself expires on {shown_time(last)}; "
+                f"choose at most {(last - now).days} days, or make a new authority in another folder"
+            )
+        return end
+
+
+def authority_files(folder: Path) -> tuple[Path, Path]:
+    """Certificate and key of the authority of a folder."""
+    return folder / "ca.pem", folder / "ca.key"
+
+
+def party_files(folder: Path, party: Party) -> tuple[Path, Path]:
+    """Certificate and key of a party.
+
+    >>> [path.name for path in party_files(Path("certs"), Party(Role.SECONDARY, "rentals"))]
+    ['secondary-rentals.pem', 'secondary-rentals.key']
+    """
+    stem = f"{party.role}-{party.name}"
+    return folder / f"{stem}.pem", folder / f"{stem}.key"
+
+
+def certify(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
+    """Make certificate and key of each party, and with the first of them the authority; returns what was written.
+
+    Where a file is there already, nothing is written at all.
+    """
+    for path in (path for party in parties for path in party_files(folder, party)):
+        if os.path.lexists(path):
+            raise FileError(
+                f"{path} exists and is never overwritten; choose another folder, "
+                "take --renew for a later certificate of the same key, or remove the party's two files deliberately"
+            )
+    pairs = {}
+    if any(map(os.path.lexists, authority_files(folder))):
+        authority = Authority.read(folder)
+    else:
+        authority = Authority.create(now)
+        pairs[authority_files(folder)] = authority.pair
+    pairs |= {party_files(folder, party): authority.issue(party, now, days) for party in parties}
+    _make_folder(folder)
+    for (certificate, key), pair in pairs.items():
+        _write_pair(certificate, key, pair)
+    return [path for files in pairs for path in files]
+
+
+def renew(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
+    """Replace the certificates of parties by later ones for the same keys; returns what was written."""
+    authority = Authority.read(folder)
+    renewed = {}
+    for party in parties:
+        path, _ = party_files(folder, party)
+        if not os.path.lexists(path):
+            raise FileError(f"{path} is not there to be renewed; leave --renew away to make the first certificate")
+        certificate = read_certificates(path)[0]
+        key = certificate.public_key()
+        check_party(certificate, path, party)
+        if not isinstance(key, ec.EllipticCurvePublicKey) or not issued_by(certificate, authority.certificate):
+            raise FileError(f"{path} is of another authority; renew it there, or remove it to make a new one here")
+        renewed[path] = authority.sign(party, key, now, days)
+    for path, pem in renewed.items():
+        with whole_file(path) as part:
+            part.write_bytes(pem)
+    return list(renewed)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MOST_BYTES)
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}; check path and permissions") from error
+
+
+def _public(key: PublicKeyTypes) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _party(certificate: x509.Certificate) -> Party:
+    """The one party that the alternative names give; a name beside it is refused: somebody might go by that one."""
+    names = _alternative_names(certificate)
+    uris = [_URI.fullmatch(each.value) for each in names if isinstance(each, x509.UniformResourceIdentifier)]
+    if len(uris) != 1 or uris[0] is None:
+        raise FileError("the certificate names no party, or several; use one made by `fedsim certs`")
+    role, name = uris[0].groups()
+    if role not in tuple(Role):
+        raise FileError(f"the certificate is for the role '{role[:20]}'; known are {', '.join(Role)}")
+    try:
+        party = Party(Role(role), name)
+    except SettingError:
+        raise FileError(f"the certificate is for a {role} whose name no party can have; make a new one") from None
+    if len(names) != 2 or x509.DNSName(server_name(party)) not in names:
+        raise FileError(f"the certificate of {party} bears other names too; use one made by `fedsim certs`")
+    return party
+
+
+def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
+    try:
+        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (*STRANGE, x509.ExtensionNotFound):
+        return []
+
+
+def _write_pair(certificate: Path, key: Path, pair: Pair) -> None:
+    """Both files or neither: both are on the disk before one gets its name, and the key gets it last."""
+    try:
+        with whole_file(key, mode=0o600) as secret_part:
+            secret_part.write_bytes(pair.key)
+            with whole_file(certificate) as part:
+                part.write_bytes(pair.certificate)
+    finally:
+        if not key.exists():
+            certificate.unlink(missing_ok=True)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
+
+
+def _named(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key)
+        .serial_number(x509.random_serial_number())
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _end(now: datetime, days: int) -> datetime:
+    if not 1 <= days <= _MOST_DAYS:
+        raise SettingError(f"days={days}; choose between 1 and {_MOST_DAYS}")
+    return now.replace(microsecond=0) + timedelta(days=days)
+
+
+def _usage(*uses: str) -> x509.KeyUsage:
+    return x509.KeyUsage(**{use: use in uses for use in _USES})

@@ -1,0 +1,190 @@
+"""Messages as frames and back. A frame is a prefix, a protobuf header and the raw bytes of its arrays.
+
+::
+
+    magic 4 | header bytes 4 | total bytes 8 | checksum of the header 8 | header | padding | arrays, each padded to 8
+
+Whatever a frame says of itself is checked before anything is allocated; a faulty frame is a WireError, never anything
+else. Arrays are views of the frame, and carry a checksum each (xxh3: it finds accidents; TLS keeps out malice).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+import numpy as np
+import xxhash
+from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
+
+from fedsim.errors import WireError
+from fedsim.protocol.frame_pb2 import Array, Fact, Header
+from fedsim.protocol.messages import KINDS, PROTOCOL, Message, Shape
+
+PREFIX = struct.Struct("<4sIQQ")
+MAGIC = b"FSIM"
+MOST_HEADER = 1 << 20
+SLOTS: dict[Any, str] = {int: "whole", float: "number", str: "text", bool: "flag"}
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """A message with its place in a conversation."""
+
+    message: Message
+    session: bytes = b""
+    sequence: int = 0
+    acknowledged: int = 0
+    reply_to: int = 0
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a message is made of: the slot of every fact, the shape of every array."""
+
+    facts: dict[str, str]
+    arrays: dict[str, Shape]
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The frame of a message."""
+    message, layout = envelope.message, LAYOUTS[envelope.message.kind]
+    arrays = {name: np.ascontiguousarray(getattr(message, name)) for name in layout.arrays}
+    header = Header(
+        protocol=PROTOCOL,
+        session=envelope.session,
+        sequence=envelope.sequence,
+        acknowledged=envelope.acknowledged,
+        reply_to=envelope.reply_to,
+        kind=message.kind,
+        facts={name: _fact(message, name, slot) for name, slot in layout.facts.items()},
+        arrays=[_described(name, array) for name, array in arrays.items()],
+    ).SerializeToString()
+    total = _padded(PREFIX.size + len(header)) + sum(_padded(array.nbytes) for array in arrays.values())
+    pieces: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
+    pieces.append(bytes(_padded(PREFIX.size + len(header)) - PREFIX.size - len(header)))
+    for array in arrays.values():
+        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_padded(array.nbytes) - array.nbytes)]
+    return b"".join(pieces)
+
+
+def declared_size(first: bytes) -> int:
+    """How long the frame that begins like this says it is."""
+    if len(first) < PREFIX.size:
+        raise WireError(f"a frame begins with {PREFIX.size} bytes of prefix; {len(first)} came")
+    magic, header, total, _ = PREFIX.unpack_from(first)
+    if magic != MAGIC:
+        raise WireError("these bytes are no FedSim frame")
+    if header > MOST_HEADER or total < PREFIX.size + header:
+        raise WireError(f"a frame declares {total} bytes with a header of {header}; that cannot be")
+    return int(total)
+
+
+def decode(frame: bytes) -> Envelope:
+    """The message of a frame; raises WireError for anything that is not exactly one."""
+    if declared_size(frame) != len(frame):
+        raise WireError(f"a frame of {len(frame)} bytes declares {declared_size(frame)}")
+    header, start = _header(frame)
+    kind = KINDS.get(header.kind)
+    if kind is None:
+        raise WireError(f"there is no message '{header.kind[:40]}'")
+    given = {**_given_facts(kind, header), **_given_arrays(kind, header, frame, start)}
+    return Envelope(kind(**given), header.session, header.sequence, header.acknowledged, header.reply_to)
+
+
+def _header(frame: bytes) -> tuple[Header, int]:
+    _, length, _, checksum = PREFIX.unpack_from(frame)
+    packed = frame[PREFIX.size : PREFIX.size + length]
+    if xxhash.xxh3_64_intdigest(packed) != checksum:
+        raise WireError("the header of a frame does not match its checksum")
+    header = Header()
+    try:
+        header.ParseFromString(packed)
+    except DecodeError:
+        raise WireError("the header of a frame is no protobuf header") from None
+    if header.protocol != PROTOCOL:
+        raise WireError(
+            f"the peer speaks protocol {header.protocol}, this release {PROTOCOL}; use the same release everywhere"
+        )
+    return header, _padded(PREFIX.size + length)
+
+
+def _given_facts(kind: type[Message], header: Header) -> dict[str, Any]:
+    wanted = LAYOUTS[kind.kind].facts
+    if set(header.facts) != set(wanted):
+        raise WireError(f"a message '{kind.kind}' has other facts than {', '.join(wanted) or 'none'}")
+    found = {name: header.facts[name].WhichOneof("value") for name in wanted}
+    for name, slot in wanted.items():
+        if found[name] != slot:
+            raise WireError(f"fact '{name}' of a message '{kind.kind}' is of the wrong type")
+    return {name: getattr(header.facts[name], slot) for name, slot in wanted.items()}
+
+
+def _given_arrays(kind: type[Message], header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
+    wanted = LAYOUTS[kind.kind].arrays
+    if [array.name for array in header.arrays] != list(wanted):
+        raise WireError(f"a message '{kind.kind}' has other arrays than {', '.join(wanted) or 'none'}")
+    sizes: dict[str, int] = {}
+    found = {}
+    for (name, shape), array in zip(wanted.items(), header.arrays, strict=True):
+        _check_shape(kind, array, shape, sizes)
+        found[name], start = _view(kind, array, frame, start)
+    if start != len(frame):
+        raise WireError(f"a message '{kind.kind}' has {len(frame) - start} bytes more than its arrays")
+    return found
+
+
+def _check_shape(kind: type[Message], array: Array, shape: Shape, sizes: dict[str, int]) -> None:
+    where = f"array '{array.name}' of a message '{kind.kind}'"
+    if array.dtype not in shape.dtypes:
+        raise WireError(f"{where} is of another type than {' or '.join(shape.dtypes)}")
+    if len(array.shape) != len(shape.letters):
+        raise WireError(f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}")
+    for letter, size in zip(shape.letters, array.shape, strict=True):
+        if sizes.setdefault(letter, size) != size:
+            raise WireError(f"{where} does not fit the other arrays: {size} against {sizes[letter]}")
+
+
+def _view(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[NDArray[Any], int]:
+    dtype, count = np.dtype(array.dtype), 1
+    for size in array.shape:
+        count *= size  # whole numbers of any size: nothing overflows
+    if count * dtype.itemsize > len(frame) - start:
+        raise WireError(f"array '{array.name}' of a message '{kind.kind}' declares more than the frame holds")
+    values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
+    if _checksum(values) != array.checksum:
+        raise WireError(f"array '{array.name}' of a message '{kind.kind}' does not match its checksum")
+    return values, start + _padded(values.nbytes)
+
+
+def _described(name: str, array: NDArray[Any]) -> Array:
+    return Array(name=name, dtype=array.dtype.name, shape=array.shape, checksum=_checksum(array))
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    return xxhash.xxh3_64_intdigest(array.reshape(-1).view(np.uint8).data)
+
+
+def _fact(message: Message, name: str, slot: str) -> Fact:
+    value = getattr(message, name)
+    if slot == "whole":
+        return Fact(whole=int(value))
+    return Fact(**{slot: value})
+
+
+def _padded(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+def _layout(kind: type[Message]) -> Layout:
+    hints = get_type_hints(kind, include_extras=True)
+    named = {entry.name: hints[entry.name] for entry in fields(kind)}  # type: ignore[arg-type]
+    return Layout(
+        facts={name: SLOTS[hint] for name, hint in named.items() if hint in SLOTS},
+        arrays={name: hint.__metadata__[0] for name, hint in named.items() if hint not in SLOTS},
+    )
+
+
+LAYOUTS = {name: _layout(kind) for name, kind in KINDS.items()}

@@ -1,0 +1,62 @@
+"""What crossed the border: messages and bytes by phase, kind, sender and receiver."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from fedsim.protocol.messages import Message, Phase
+from fedsim.protocol.parties import Party
+
+
+@dataclass(frozen=True, order=True)
+class Entry:
+    """One line of the ledger."""
+
+    phase: str
+    kind: str
+    sender: str
+    receiver: str
+    messages: int
+    bytes: int
+
+
+class Ledger:
+    """Counts at one party; bytes are those of whole frames, sent again or not."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str], list[int]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, message: Message, sender: Party, receiver: Party, size: int, phase: Phase | None = None) -> None:
+        """Count one frame; a phase is given where the message's own does not say it."""
+        key = (phase or message.phase).value, message.kind, str(sender), str(receiver)
+        with self._lock:
+            counts = self._counts.setdefault(key, [0, 0])
+            counts[0] += 1
+            counts[1] += size
+
+    def entries(self) -> list[Entry]:
+        """All lines, in the order of the phases."""
+        with self._lock:
+            found = [Entry(*key, *counts) for key, counts in self._counts.items()]
+        order = [phase.value for phase in Phase]
+        return sorted(found, key=lambda entry: (order.index(entry.phase), entry))
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all frames, sent and received."""
+        return sum(entry.bytes for entry in self.entries())
+
+    def to_json(self) -> str:
+        """The lines as JSON."""
+        return json.dumps([asdict(entry) for entry in self.entries()], indent=1)
+
+
+def merged(ledgers: Iterable[Ledger]) -> list[Entry]:
+    """The ledgers of all parties of one process, every frame counted once (each was noted by both its ends)."""
+    found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
+    order = [phase.value for phase in Phase]
+    return sorted(found.values(), key=lambda entry: (order.index(entry.phase), entry))

@@ -1,0 +1,170 @@
+"""The primary's side of the conversations: its links from the coordinator, and secondaries that live elsewhere.
+
+Letters: n primary records, K partners, U distinct rows, C width of the cut layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedsim.errors import PeerError
+from fedsim.protocol.messages import (
+    Activations,
+    Ask,
+    Begin,
+    Done,
+    Finish,
+    ForgetBefore,
+    Gradients,
+    Infer,
+    KeepBest,
+    Meet,
+    Message,
+    NewQueries,
+    Offer,
+    Partners,
+    Queries,
+    Ready,
+    Restore,
+    Save,
+    Unchanged,
+    UseBest,
+    Want,
+)
+from fedsim.protocol.session import Session
+from fedsim.protocol.tensors import Form, packed, unpacked
+from fedsim.splitnn.shelf import DamagedCheckpoint
+from fedsim.types import EncodedTable
+
+OUTSIDE_TRAINING = -1
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Encoded identifiers of the primary for one list; ``counted`` marks its training records."""
+
+    partner_list: str
+    encoded: EncodedTable
+    counted: NDArray[np.bool_]
+    digest: str
+
+
+def fetch_partners(session: Session, table: Table, have: str) -> Partners | None:
+    """The partners of every record; nothing where those in hand (``have`` is their digest) still hold."""
+    request = session.post(Offer(table.partner_list, table.digest, have))
+    if session.fetch(request, Want).wanted:
+        encoded = table.encoded
+        request = session.post(
+            Queries(
+                table.partner_list,
+                encoded.fingerprint,
+                encoded.n_bits,
+                bits=encoded.bits,
+                counted=table.counted.astype(np.uint8),
+            )
+        )
+    answer = session.fetch(request, Message)
+    if isinstance(answer, Unchanged):
+        return None
+    return _checked(session, answer, table.partner_list, len(table.encoded))
+
+
+def new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> Partners:
+    """The partners of records that took no part in training."""
+    request = NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
+    return _checked(session, session.call(request, Partners), partner_list, len(encoded))
+
+
+def _checked(session: Session, answer: Message, partner_list: str, n_records: int) -> Partners:
+    fits = (
+        isinstance(answer, Partners)
+        and answer.partner_list == partner_list
+        and len(answer.partner) == n_records
+        and answer.partner.size > 0
+        and answer.partner.min() >= 0
+        and answer.partner.max() < answer.n_candidates
+        and bool(np.isfinite(answer.similarity).all())
+    )
+    if not fits or not isinstance(answer, Partners):
+        raise PeerError(f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records")
+    return answer
+
+
+class RemoteSecondary:
+    """A secondary in another process; implements :class:`fedsim.splitnn.cut.Secondary` by messages.
+
+    Gradients, and what needs no answer, are sent without waiting: the next answer shows that they arrived.
+    """
+
+    def __init__(self, session: Session, form: Form, *, predicting: bool = False, device: torch.device = CPU) -> None:
+        self.session, self.form, self.device = session, form, device
+        self.name = session.peer.name
+        ready = session.call(Meet(predicting), Ready)
+        if ready.width < 1 or ready.n_records < 1:
+            raise PeerError(f"{session.peer} has a cut layer of {ready.width} for {ready.n_records} records")
+        self.width, self.n_records = ready.width, ready.n_records
+        self._asked: tuple[int, int, int] | None = None  # step, rows, sequence
+
+    def begin(self, total_steps: int) -> None:
+        self._asked = None
+        self.session.call(Begin(total_steps), Done)
+
+    def ask(self, rows: Tensor, step: int | None) -> None:
+        message: Message = Infer(rows=_numbers(rows)) if step is None else Ask(step, rows=_numbers(rows))
+        self._asked = OUTSIDE_TRAINING if step is None else step, len(rows), self.session.post(message)
+
+    def activations(self, rows: Tensor, step: int) -> Tensor:
+        return self._fetched(rows, step)
+
+    def infer(self, rows: Tensor) -> Tensor:
+        return self._fetched(rows, None)
+
+    def descend(self, gradients: Tensor, step: int) -> None:
+        self.session.post(Gradients(step, values=packed(gradients, self.form)))
+
+    def keep_best(self) -> None:
+        self.session.post(KeepBest())
+
+    def use_best(self) -> None:
+        self.session.post(UseBest())
+
+    def save(self, step: int) -> None:
+        self.session.call(Save(step), Done)
+
+    def restore(self, step: int) -> None:
+        fault = self.session.call(Restore(step), Done).fault
+        if fault:
+            raise DamagedCheckpoint(f"{self.session.peer}: {fault}")
+
+    def forget_before(self, step: int) -> None:
+        self.session.post(ForgetBefore(step))
+
+    def finish(self) -> None:
+        """Have the secondary save its part of the model."""
+        self.session.call(Finish(), Done)
+
+    def _fetched(self, rows: Tensor, step: int | None) -> Tensor:
+        wanted = OUTSIDE_TRAINING if step is None else step
+        if self._asked is None or self._asked[:2] != (wanted, len(rows)):
+            self.ask(rows, step)
+        asked, self._asked = self._asked, None
+        reply = self.session.fetch(asked[2] if asked else 0, Activations)
+        values = unpacked(reply.values, self.form)
+        if reply.step != wanted or values is None or values.shape != (len(rows), self.width):
+            when = "outside training" if step is None else f"of step {step}"
+            raise PeerError(
+                f"{self.session.peer} sent activations {when} that are not {len(rows)} rows of {self.width} finite "
+                "numbers; nothing was learnt from them"
+            )
+        return values.to(self.device)
+
+
+def _numbers(rows: Tensor) -> NDArray[Any]:
+    return rows.to(torch.int32).cpu().numpy()

@@ -1,0 +1,71 @@
+"""What all conversations of one process share: who speaks, what was counted, and whether anybody gave up."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedsim.errors import PeerError
+from fedsim.protocol.ledger import Ledger
+from fedsim.protocol.parties import Party
+
+Note = Callable[[str, Mapping[str, Any]], object]
+
+
+def _unheard(what: str, facts: Mapping[str, Any]) -> None:
+    """Notes go nowhere unless a party keeps a log."""
+
+
+class Alarm:
+    """Rung once, by whoever fails first; everybody who waits hears it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rung: tuple[str, str] | None = None
+
+    def ring(self, origin: str, reason: str) -> None:
+        """Tell all who wait in this process; the first reason stays."""
+        with self._lock:
+            self._rung = self._rung or (origin, reason)
+
+    @property
+    def rung(self) -> tuple[str, str] | None:
+        """Who failed, and why."""
+        return self._rung
+
+    def check(self) -> None:
+        """Raise what was rung."""
+        if self._rung:
+            origin, reason = self._rung
+            raise PeerError(f"{origin} stopped: {reason}")
+
+
+@dataclass(eq=False)
+class Station:
+    """A party's place in a job. ``instance`` is drawn anew by every process, so a restart can be told from a cut.
+
+    ``wait_seconds`` is how long to wait for a peer that is away; it may change as the job goes on.
+    """
+
+    party: Party
+    job: Mapping[str, Any]
+    versions: Mapping[str, str]
+    wait_seconds: float = 600.0
+    note: Note = _unheard
+    instance: str = field(default_factory=lambda: secrets.token_hex(16))
+    ledger: Ledger = field(default_factory=Ledger)
+    alarm: Alarm = field(default_factory=Alarm)
+
+    @property
+    def job_text(self) -> str:
+        """The job as it is compared."""
+        return json.dumps(self.job, sort_keys=True)
+
+    @property
+    def version_text(self) -> str:
+        """The versions as they are compared."""
+        return json.dumps(self.versions, sort_keys=True)

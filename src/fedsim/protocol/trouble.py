@@ -1,0 +1,47 @@
+"""What the others are told when a party fails: the kind of failure, nothing of its data, paths or columns."""
+
+from __future__ import annotations
+
+from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, SettingError
+from fedsim.protocol.messages import Trouble
+from fedsim.protocol.session import Session
+from fedsim.protocol.station import Station
+
+TOLD_WHOLE = (PolicyError, FingerprintError, PeerError)  # written to be told
+KINDS: tuple[tuple[type[BaseException], str], ...] = (
+    (FileError, "a file or folder of its own cannot be read or written"),
+    (InputError, "its own table breaks a rule"),
+    (SettingError, "one of its own settings cannot be kept"),
+    (KeyboardInterrupt, "its owner stopped it"),
+)
+
+
+def public_reason(fault: BaseException) -> str:
+    """The words for the other parties; details stay in the local log.
+
+    >>> public_reason(FileError("cannot write /home/ada/secret: disk full"))
+    'a file or folder of its own cannot be read or written; its log has the details'
+    """
+    if isinstance(fault, TOLD_WHOLE):
+        return str(fault)
+    words = next((words for kind, words in KINDS if isinstance(fault, kind)), "")
+    if isinstance(fault, KeyboardInterrupt):
+        return words
+    words = words or ("it cannot go on" if isinstance(fault, FedSimError) else "a defect stopped it")
+    return f"{words}; its log has the details"
+
+
+def trouble_of(station: Station, fault: BaseException) -> Trouble:
+    """What to tell: our own failure, or that of the party that made us stop."""
+    if station.alarm.rung:
+        return Trouble(*station.alarm.rung)
+    return Trouble(str(station.party), public_reason(fault))
+
+
+def tell(sessions: list[Session], trouble: Trouble) -> None:
+    """Tell all who still listen."""
+    for session in sessions:
+        if not session.is_over:
+            session.post(trouble)
+    for session in sessions:
+        session.close()
