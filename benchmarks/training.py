@@ -21,10 +21,10 @@ from fedsim.splitnn.gates.convolution import ConvolutionMerge
 from fedsim.splitnn.lamb import Lamb
 from fedsim.training import Goal, PrimaryData, SecondaryData
 from fedsim.training.data import as_features
-from fedsim.training.loop import Job, _batches
+from fedsim.training.local import held_here
+from fedsim.training.loop import batches
 from fedsim.training.paper_sizes import PAPER_DATA, PaperData
-from fedsim.training.prepare import setting_of, taking_part
-from fedsim.training.run import _prepared
+from fedsim.training.prepare import prepared, setting_of
 from fedsim.types import Split
 from pair_table import PairNetwork, PairTable, PlainLamb, Sizes
 
@@ -70,11 +70,11 @@ def made_up(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
 def our_epoch(data: PaperData) -> Callable[[], None]:
     primary, secondary, split = made_up(data)
     config = replace(data.config, batch=BATCH, device="cpu")
-    used = taking_part(primary, [secondary], split, config)
-    job: Job = _prepared(primary, used, split, setting_of(config, split, None), ())[1]
+    setting = setting_of(config, split, None)
+    job = prepared(primary, held_here([secondary], setting), split, setting)
 
     def epoch() -> None:
-        for step, asked in enumerate(_batches(job, 0)):
+        for step, asked in enumerate(batches(job, 0)):
             job.primary.descend(job.records, job.scaled, asked, step)
 
     return epoch

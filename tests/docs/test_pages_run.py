@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +41,9 @@ def test_snippets_print_what_the_page_says(page: Path, capsys: pytest.CaptureFix
 def folder_of_a_newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     town = city(np.random.default_rng(0))
     town.flats.head(300).write_csv(tmp_path / "flats.csv")
-    town.rentals.head(200).write_csv(tmp_path / "rentals.csv")
+    town.rentals.head(1000).write_csv(tmp_path / "rentals.csv")
+    for file in (ROOT / "examples" / "three_processes").glob("*.toml"):
+        shutil.copy(file, tmp_path)
     names = [f"{first} {last}" for first in ("Ann", "Bob", "Cyd", "Dan") for last in ("Poe", "Roe", "Coe", "Doe")]
     for table in ("clients", "patients"):
         pl.DataFrame({"name": names * 4}).write_csv(tmp_path / f"{table}.csv")

@@ -15,7 +15,7 @@ import oracles
 from fedsim.errors import FileError, FingerprintError, InputError, SettingError
 from fedsim.linkage.blind import Delivery, Linking, link_again, link_blind
 from fedsim.linkage.blind_file import digest, load_delivery, load_linked, save_delivery, save_linked
-from fedsim.linkage.secret_file import coordinator_secret
+from fedsim.linkage.secret_file import own_secret
 from fedsim.privacy.bounds import noise_for, success_bound
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.types import EncodedTable
@@ -303,9 +303,9 @@ def test_a_digest_tells_contents_apart():
 
 def test_the_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path):
     path = tmp_path / "secret"
-    made = coordinator_secret(path)
+    made = own_secret(path)
     assert len(made) == 32
-    assert coordinator_secret(str(path)) == made != coordinator_secret(tmp_path / "other")
+    assert own_secret(str(path)) == made != own_secret(tmp_path / "other")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "secret"]
 
@@ -316,17 +316,17 @@ def test_the_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path):
 def test_a_short_or_garbled_secret_is_refused_and_kept(tmp_path: Path, content):
     path = tmp_path / "secret"
     path.write_bytes(content)
-    with pytest.raises(FileError, match="holds no coordinator's secret") as refusal:
-        coordinator_secret(path)
+    with pytest.raises(FileError, match="holds no secret of 64") as refusal:
+        own_secret(path)
     assert path.read_bytes() == content
     assert "ca11ab1e" not in str(refusal.value)
 
 
 def test_a_secret_that_cannot_be_read_or_written_is_a_file_error(tmp_path: Path):
     with pytest.raises(FileError, match="cannot read"):
-        coordinator_secret(tmp_path)
+        own_secret(tmp_path)
     with pytest.raises(FileError, match="cannot write"):
-        coordinator_secret(tmp_path / "absent" / "secret")
+        own_secret(tmp_path / "absent" / "secret")
 
 
 FORBIDDEN = ("torch", "grpc", "fedsim.data", "fedsim.splitnn", "fedsim.linkage.encoding")

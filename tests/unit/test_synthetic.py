@@ -35,3 +35,11 @@ def test_the_truth_points_at_the_same_firm() -> None:
     assert len(known) == 150
     assert 0.1 < np.mean(alike) < 0.6
     assert len(set(registers.truth[known])) == 150
+
+
+def test_the_default_city_and_firms_stay_as_they_are() -> None:
+    town = city(np.random.default_rng(7), flats=3, rentals=2)
+    registers = firms(np.random.default_rng(7), ours=2, theirs=3)
+    assert town.flats.row(0) == (1.228287, 103.812285, 89.1, 22, 19, 430500.0)
+    assert town.rentals.row(1) == (1.328652, 103.746842, 3, 3.67, 1756.0)
+    assert registers.theirs.row(0) == ("National Falfal Energy", 542000.0)

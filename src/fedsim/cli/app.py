@@ -8,11 +8,16 @@ import typer
 
 from fedsim import __version__
 from fedsim.cli.approve import approve
+from fedsim.cli.audit import audit
 from fedsim.cli.bench import bench
 from fedsim.cli.certs import certs
+from fedsim.cli.check import check
+from fedsim.cli.datasets import datasets
 from fedsim.cli.demo import demo
 from fedsim.cli.encode import encode
 from fedsim.cli.experiment import experiment
+from fedsim.cli.explain import explain
+from fedsim.cli.init import init
 from fedsim.cli.key import key
 from fedsim.cli.link import link
 from fedsim.cli.log import log
@@ -22,11 +27,15 @@ from fedsim.cli.privacy import app as privacy
 
 # Tracebacks with local variables would show records.
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app.command()(init)
 app.command()(link)
 app.command()(encode)
 app.command()(key)
 app.command()(certs)
 app.command()(approve)
+app.command()(check)
+app.command()(audit)
+app.command()(explain)
 app.command()(coordinator)
 app.command()(primary)
 app.command()(secondary)
@@ -37,6 +46,7 @@ app.command()(log)
 app.command()(demo)
 app.command()(bench)
 app.command()(experiment)
+app.command()(datasets)
 app.add_typer(privacy, name="privacy")
 
 

@@ -47,7 +47,7 @@ def _table(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
     """Header and number of records of the party's table; a coordinator has none."""
     if party_file.data is None:
         return None, None
-    table = read_table(party_file.data.file, separator=party_file.data.separator, option="data.separator =")
+    table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
     return table.columns, len(table)
 
 

@@ -21,4 +21,7 @@ def bench(name: Name = "linkage", cases: Cases = None) -> None:
     if not script.is_file():
         raise FileError(f"there is no {script} here; run this in the project's folder, where the benchmarks are")
     sys.path.insert(0, str(script.parent.resolve()))
-    runpy.run_path(str(script.resolve()))["main"](cases)
+    run = runpy.run_path(str(script.resolve())).get("main")
+    if run is None:
+        raise FileError(f"{script} is a part of a benchmark; run the whole, such as `fedsim bench linkage`")
+    run(cases)

@@ -11,7 +11,10 @@ from fedsim.cli.options import Quiet, Separator
 
 
 def encode(
-    table: Annotated[Path, typer.Option(help="Your table: .csv, .csv.gz, .tsv or .parquet.")],
+    table: Annotated[
+        str,
+        typer.Option(metavar="TABLE", help="Your table: .csv, .csv.gz, .tsv, .parquet, or sqlite:///flats.db#table."),
+    ],
     schema: Annotated[Path, typer.Option(help="Which columns become filters, and how: JSON, the same at all parties.")],
     key: Annotated[Path, typer.Option(help="The key file made by `fedsim key`, the same at all parties.")],
     out: Annotated[Path, typer.Option(help="File to write, such as filters.safetensors.")],
@@ -23,8 +26,9 @@ def encode(
     The coordinator links filters by `fedsim link --metric hamming` or `dice` and sees neither names nor numbers.
     """
     from fedsim.cli.encoding import run_encode
+    from fedsim.data.sql_source import source_of
 
-    encoded = run_encode(table, schema, key, out, separator)
+    encoded = run_encode(source_of(table), schema, key, out, separator)
     if not quiet:
         typer.echo(f"{len(encoded):,} records as filters of {encoded.n_bits:,} bits in {out}")
         typer.echo(f"fingerprint {encoded.fingerprint[:12]}: filters link only where the other party shows the same")

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from fedsim.data.files import check_outputs, check_readable, read_bytes
-from fedsim.data.readers import read_table
+from fedsim.data.readers import files_among, read_table
+from fedsim.data.sql_source import Source
 from fedsim.errors import FileError
 from fedsim.linkage.encoded_file import save_encoded
 from fedsim.linkage.encoding import Key, Schema
@@ -14,9 +15,9 @@ from fedsim.party.own_table import encode_table
 from fedsim.types import EncodedTable
 
 
-def run_encode(table: Path, schema: Path, key: Path, out: Path, separator: str | None) -> EncodedTable:
+def run_encode(table: Source, schema: Path, key: Path, out: Path, separator: str | None) -> EncodedTable:
     """Write the filters of a table and hand them back."""
-    check_outputs([out], [table, schema, key])
+    check_outputs([out], [*files_among([table]), schema, key])
     agreed = read_schema(schema)
     frame = read_table(table, list(agreed.columns), separator=separator)
     encoded = encode_table(agreed, frame, Key.read(key), str(table))

@@ -11,6 +11,7 @@ import polars as pl
 
 from fedsim.data.columns import date, number, text
 from fedsim.data.readers import read_table
+from fedsim.data.sql_source import Source
 from fedsim.errors import SettingError
 from fedsim.linkage.choices import metric_named
 from fedsim.linkage.encoded_file import load_encoded
@@ -31,32 +32,38 @@ CELLS: dict[type, Callable[..., pl.Series]] = {
 
 
 @dataclass(frozen=True)
-class Source:
-    """One party's file, its columns to compare, what stands between its cells and the option that says so."""
+class Side:
+    """One party's table, its columns to compare, what stands between its cells and the option that says so."""
 
-    path: Path
+    table: Source
     columns: list[str]
     separator: str | None
     separator_option: str
 
 
-def identifiers(source: Source, metric: Metric, names: Sequence[str]) -> Any:
-    """The encoded table, or the source's columns under the common ``names``, in the type the metric wants."""
+def identifiers(side: Side, metric: Metric, names: Sequence[str]) -> Any:
+    """The encoded table, or the side's columns under the common ``names``, in the type the metric wants."""
     if isinstance(metric, FILTERS):
-        if source.columns:
+        if side.columns:
             raise SettingError(f"--metric {metric.name} compares filters, which have no columns; leave out --on")
-        return load_encoded(source.path)
-    if not source.columns:
+        return load_encoded(_file(side.table))
+    if not side.columns:
         raise SettingError("no columns to compare; name them with --on, for example --on lat,lon")
-    wanted = list(dict.fromkeys(source.columns))
-    frame = read_table(source.path, wanted, separator=source.separator, option=source.separator_option)
+    wanted = list(dict.fromkeys(side.columns))
+    frame = read_table(side.table, wanted, separator=side.separator, option=side.separator_option)
     readers = [CELLS[type(part)] for part in _metric_by_column(metric, len(names))]
     return pl.DataFrame(
         [
-            read(frame[column], table=str(source.path)).alias(name)
-            for column, name, read in zip(source.columns, names, readers, strict=True)
+            read(frame[column], table=str(side.table)).alias(name)
+            for column, name, read in zip(side.columns, names, readers, strict=True)
         ]
     )
+
+
+def _file(table: Source) -> Path:
+    if isinstance(table, Path):
+        return table
+    raise SettingError(f"{table} is a database; filters are in files that `fedsim encode` wrote")
 
 
 def _metric_by_column(metric: Metric, columns: int) -> list[Metric]:

@@ -9,8 +9,14 @@ import typer
 
 from fedsim.cli.options import Json, Quiet, Separator, checked_seed, names
 
-Primary = Annotated[Path, typer.Option(help="Table whose records look for partners: .csv, .csv.gz, .tsv, .parquet.")]
-Secondary = Annotated[Path, typer.Option(help="Table in which the partners are found.")]
+Primary = Annotated[
+    str,
+    typer.Option(
+        metavar="TABLE",
+        help="Table whose records look for partners: .csv, .csv.gz, .tsv, .parquet, or sqlite:///flats.db#table.",
+    ),
+]
+Secondary = Annotated[str, typer.Option(metavar="TABLE", help="Table in which the partners are found.")]
 Out = Annotated[Path, typer.Option(help="Parquet file to write the links to; an old one is replaced at the end.")]
 On = Annotated[str, typer.Option(metavar="COLUMNS", help="Columns to compare, between commas: lat,lon.")]
 OnSecondary = Annotated[
@@ -74,10 +80,11 @@ def link(
     from fedsim.cli.linking import Output, Request, Search, run_link
     from fedsim.cli.progress import no_progress, progress_bar
     from fedsim.cli.telling import tell_nobody, tell_people, tell_programs
+    from fedsim.data.sql_source import source_of
 
     request = Request(
-        primary=primary,
-        secondary=secondary,
+        primary=source_of(primary),
+        secondary=source_of(secondary),
         columns=names(on),
         secondary_columns=names(on_secondary),
         fields=field or [],

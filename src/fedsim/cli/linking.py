@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.cli.inputs import Source, distinct_fields, identifiers, parse_field
+from fedsim.cli.inputs import Side, distinct_fields, identifiers, parse_field
 from fedsim.cli.progress import Progressed
 from fedsim.cli.telling import Teller
 from fedsim.data.files import check_outputs, check_readable
+from fedsim.data.readers import files_among
+from fedsim.data.sql_source import Source
 from fedsim.errors import SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.choices import metric_named
@@ -32,8 +34,8 @@ DEFAULT_METRIC = "euclidean"
 class Request:
     """Which records to compare, as the user said it."""
 
-    primary: Path
-    secondary: Path
+    primary: Source
+    secondary: Source
     columns: list[str]
     secondary_columns: list[str]
     fields: list[str]
@@ -121,7 +123,7 @@ def _search(tables: Tables, search: Search, request: Request, progress: Progress
 
 def _check(request: Request, output: Output) -> None:
     """Everything that can be known to fail before the first table is read."""
-    inputs = [request.primary, request.secondary]
+    inputs = files_among([request.primary, request.secondary])
     for path in inputs:
         check_readable(path)
     check_outputs([output.links] + ([output.page] if output.page else []), inputs)
@@ -148,6 +150,6 @@ def _read(request: Request) -> Tables:
         )
     names = [name for field in fields for name in field.columns] or ours
     their_separator = request.secondary_separator or request.separator
-    primary = Source(request.primary, ours, request.separator, "--separator")
-    secondary = Source(request.secondary, theirs, their_separator, "--separator-secondary")
+    primary = Side(request.primary, ours, request.separator, "--separator")
+    secondary = Side(request.secondary, theirs, their_separator, "--separator-secondary")
     return Tables(identifiers(primary, metric, names), identifiers(secondary, metric, names), metric)

@@ -15,6 +15,7 @@ import typer
 
 from fedsim.cli.party_telling import ledger_lines, outcome_lines
 from fedsim.errors import SettingError
+from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.post import Post, at_post
@@ -114,7 +115,8 @@ def _work(post: Post, stay: bool, quiet: bool):  # type: ignore[no-untyped-def]
 
 
 def _keep_ledger(post: Post, entries: Sequence[Entry]) -> None:
-    (post.folder / "ledger.json").write_text(json.dumps([asdict(entry) for entry in entries], indent=1))
+    with whole_file(post.folder / "ledger.json") as part:
+        part.write_text(json.dumps([asdict(entry) for entry in entries], indent=1))
 
 
 def _tell(lines: Sequence[str]) -> None:

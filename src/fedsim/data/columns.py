@@ -51,12 +51,18 @@ def date(cells: pl.Series, *, table: str) -> pl.Series:
     return days
 
 
+def stripped(cells: pl.Series) -> pl.Series:
+    """Text without blanks around it, null where only blanks stand; other columns as they are."""
+    if cells.dtype not in TEXT:
+        return cells
+    bare = cells.cast(pl.String).str.strip_chars()
+    return bare.set(bare == "", None)
+
+
 def _filled(cells: pl.Series, where: str) -> pl.Series:
     """The cells without blanks around text, none of them missing."""
-    plain = cells.cast(pl.String) if cells.dtype in TEXT else cells
-    written = plain.str.strip_chars() if plain.dtype == pl.String else plain
-    missing = written.is_null() | (written == "") if written.dtype == pl.String else written.is_null()
-    refuse(missing, where, "is missing; fill it or drop the row")
+    written = stripped(cells)
+    refuse(written.is_null(), where, "is missing; fill it or drop the row")
     return written
 
 

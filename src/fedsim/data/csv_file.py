@@ -45,6 +45,12 @@ def read_csv(path: Path, columns: list[str] | None, *, separator: str, option: s
     return frame[:, places]
 
 
+def header_widths(path: Path) -> dict[str, int]:
+    """Into how many columns each common separator splits the header."""
+    content = _content(path)
+    return {separator: len(_header(path, content, separator)) for separator in NAMES}
+
+
 def _content(path: Path) -> bytes:
     content = read_bytes(path)
     if content[:2] == b"\x1f\x8b":
@@ -57,6 +63,8 @@ def _content(path: Path) -> bytes:
     for magic, kind in FOREIGN.items():
         if content.startswith(magic):
             raise FileError(f"{path} is not a UTF-8 text table; it looks like {kind}")
+    if b"\0" in content[:HEADER_BYTES]:  # UTF-16 without its mark has one beside every plain letter
+        raise FileError(f"{path} holds zero bytes, which no text has; it may be UTF-16: save it as UTF-8")
     return content
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from fedsim.data.columns import DECIMAL_COMMA
 from fedsim.errors import InputError
 from fedsim.types import Floats, Integers
 
@@ -86,17 +87,20 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
     """
     filled = cells.drop_nulls()
     counts = filled.value_counts(name="rows")
-    _refuse_free_text(counts["rows"], cells.name, party=party, most_one_hot=most_one_hot)
+    _refuse_free_text(counts, cells.name, party=party, most_one_hot=most_one_hot)
     known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
     levels = Levels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)
 
 
-def _refuse_free_text(rows: pl.Series, column: str, *, party: str, most_one_hot: int) -> None:
+def _refuse_free_text(counts: pl.DataFrame, column: str, *, party: str, most_one_hot: int) -> None:
     """A text that stands in one row alone teaches nothing about another row."""
+    rows = counts["rows"]
     alone, total = int((rows == 1).sum()), int(rows.sum())
     if len(rows) > most_one_hot and 2 * alone > total:
+        commas = counts[column].str.contains(DECIMAL_COMMA).all()
+        way_out = "leave the column out, or declare it a number or a date if it is one"
         raise InputError(
             f"{party} table, column '{column}': in {alone:,} of {total:,} training rows it holds a text that no other "
-            "row has, so it is no category; leave the column out, or declare it a number or a date if it is one"
+            f"row has, so it is no category; {'write decimals with a point, not a comma' if commas else way_out}"
         )

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fedsim.errors import InputError, nearest_word
 
 
-def choose(path: Path, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Places of the wanted columns in the header, each present exactly once.
+def choose(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+    """Places of the wanted columns in the header, each present exactly once; ``source`` is named in errors.
 
-    >>> choose(Path("flats.csv"), ["id", "lat", "lon"], ["lon", "lat"])
+    >>> choose("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
     [2, 1]
     """
     wanted = list(header) if columns is None else list(columns)
     for name in wanted:
         if name not in header:
-            raise InputError(f"{path}: {absent(name, header)}")
+            raise InputError(f"{source}: {absent(name, header)}")
         if header.count(name) > 1:
             times = header.count(name)
-            raise InputError(f"{path}: the column {name!r} stands {times} times in the header; rename all but one")
+            raise InputError(f"{source}: the column {name!r} stands {times} times in the header; rename all but one")
     return [list(header).index(name) for name in wanted]
 
 

@@ -10,10 +10,9 @@ from enum import StrEnum
 
 import polars as pl
 
-from fedsim.data.columns import advice, refuse
+from fedsim.data.columns import advice, refuse, stripped
+from fedsim.dates import iso_moment
 from fedsim.errors import InputError, SettingError
-
-DATES = ("%Y-%m-%d", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S")
 
 
 class Kind(StrEnum):
@@ -59,7 +58,7 @@ def read(cells: pl.Series, kind: Kind, *, party: str) -> pl.Series:
 def numbers(cells: pl.Series, *, party: str) -> pl.Series:
     """Finite Float64, null where nothing stands (NaN, an empty text)."""
     where = f"{party} table, column '{cells.name}'"
-    written = _stripped(cells)
+    written = stripped(cells)
     if not (written.dtype.is_numeric() or written.dtype in (pl.Boolean, pl.String, pl.Null)):
         raise InputError(f"{where} holds {cells.dtype}, but it is a column of numbers; convert it")
     values = written.cast(pl.Float64, strict=False)
@@ -79,7 +78,7 @@ def texts(cells: pl.Series, *, party: str) -> pl.Series:
         return plain.zip_with(whole.fill_null(value=False), values.cast(pl.String))
     if cells.dtype.is_nested() or cells.dtype in (pl.Binary, pl.Object):
         raise InputError(f"{party} table, column '{cells.name}' holds {cells.dtype}, but it is a category; convert it")
-    return _stripped(cells.cast(pl.String))
+    return stripped(cells.cast(pl.String))
 
 
 def dates(cells: pl.Series, *, party: str) -> pl.Series:
@@ -89,22 +88,9 @@ def dates(cells: pl.Series, *, party: str) -> pl.Series:
         return cells.dt.replace_time_zone(None).cast(pl.Datetime("us"))
     if cells.dtype in (pl.Date, pl.Null):
         return cells.cast(pl.Datetime("us"))
-    written = _stripped(cells)
+    written = stripped(cells)
     if written.dtype != pl.String:
         raise InputError(f"{where} holds {cells.dtype}, but it is a column of dates; write them as 1984-07-31")
-    moments = pl.Series(cells.name, [None] * len(cells), dtype=pl.Datetime("us"))
-    for form in DATES:
-        parsed = written.str.to_datetime(form, time_unit="us", strict=False)
-        moments = moments.zip_with(moments.is_not_null(), parsed)
+    moments = pl.Series(cells.name, [cell and iso_moment(cell) for cell in written], dtype=pl.Datetime("us"))
     refuse(moments.is_null() & written.is_not_null(), where, "is not a date like 1984-07-31; write year-month-day")
     return moments
-
-
-def _stripped(cells: pl.Series) -> pl.Series:
-    """Text without blanks around it, null where only blanks stand; other columns as they are."""
-    if cells.dtype in (pl.Categorical, pl.Enum):
-        cells = cells.cast(pl.String)
-    if cells.dtype != pl.String:
-        return cells
-    bare = cells.str.strip_chars()
-    return bare.set(bare == "", None)

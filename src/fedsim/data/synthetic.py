@@ -85,7 +85,7 @@ def _flats(rng: np.random.Generator, districts: Neighbourhoods, places: Floats) 
     value = 4_500.0 + 900.0 * districts.value(places) + 35.0 * storey - 22.0 * age
     price = area * value * np.exp(rng.normal(0.0, 0.06, len(places)))
     features = {"area": area.round(1), "storey": storey, "age": age, "price": price.round(-2)}
-    return pl.DataFrame(_coordinates(places) | features)
+    return pl.DataFrame(coordinates(places) | features)
 
 
 def _rentals(rng: np.random.Generator, districts: Neighbourhoods, places: Floats) -> pl.DataFrame:
@@ -94,10 +94,10 @@ def _rentals(rng: np.random.Generator, districts: Neighbourhoods, places: Floats
     rating = np.clip(3.9 + 0.3 * value + rng.normal(0.0, 0.4, len(places)), 1.0, 5.0)
     rent = (600.0 + 420.0 * rooms) * np.exp(0.18 * value + rng.normal(0.0, 0.08, len(places)))
     features = {"rooms": rooms, "rating": rating.round(2), "rent": rent.round(0)}
-    return pl.DataFrame(_coordinates(places) | features)
+    return pl.DataFrame(coordinates(places) | features)
 
 
-def _coordinates(places: Floats) -> dict[str, Floats]:
+def coordinates(places: Floats) -> dict[str, Floats]:
     """Kilometres to degrees; near the equator one degree is as long both ways."""
     degrees = CENTRE + places / DEGREE_KM
     return {"lat": degrees[:, 0].round(6), "lon": degrees[:, 1].round(6)}

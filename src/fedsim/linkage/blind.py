@@ -19,16 +19,20 @@ from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.choices import metric_named
-from fedsim.linkage.encoded_file import _digest as table_digest
+from fedsim.linkage.encoded_file import table_digest
 from fedsim.linkage.metrics.filters import Dice, Hamming
 from fedsim.linkage.nearest import Options, topk
 from fedsim.linkage.search.run import Progress
 from fedsim.linkage.soft import fit_scale, similarities
 from fedsim.privacy.bounds import check_sigma, noise_for, success_bound
-from fedsim.privacy.keyed import secret_order
+from fedsim.privacy.checks import check_share
+from fedsim.privacy.keyed import secret_order, subkey
+from fedsim.privacy.mechanisms.links import DummyLinks, MinimumDegree
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.types import EncodedTable, Floats, Integers, Scale
+from fedsim.whole import whole_number
 
+SPARE = 4  # times k partners are looked at before rare ones are passed over
 MOST_SIGMA = 1e30  # similarities travel as float32
 
 
@@ -37,14 +41,22 @@ class Linking:
     """What a job says about one list: how to compare, how many partners, how much noise.
 
     The noise comes from ``tau``, the bound on the greedy attack, or from ``sigma``; without either there is none.
+    Candidates that fewer than ``min_degree`` training records would name are named by none, and ``dummies`` is the
+    share of links that point to a random candidate instead. ``hide_rows`` says that the primary may not see which
+    partners repeat.
     """
 
     metric: str
     k: int
     tau: float | None = None
     sigma: float | None = None
+    min_degree: int = 1
+    dummies: float = 0.0
+    hide_rows: bool = False
 
     def __post_init__(self) -> None:
+        whole_number(self.min_degree, "min_degree", least=1)
+        check_share(dummies=self.dummies)
         metric = metric_named(self.metric)
         if not isinstance(metric, Hamming | Dice):
             raise SettingError(f"metric '{metric.name}' does not compare filters; choose hamming or dice")
@@ -64,13 +76,14 @@ class Linking:
 class Linked:
     """What the coordinator keeps of a list, to answer again and about later records.
 
-    ``candidates`` stand in the secondary's order and ``order[pseudonym]`` is the secondary's row. ``tau`` is the bound
-    that the noise reaches; None where no bound holds: without noise, for a metric that does not count, or where all
-    training distances are equal.
+    ``candidates`` stand in the secondary's order and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
+    pseudonyms that may be named. ``tau`` is the bound that the noise reaches; None where no bound holds: without noise,
+    for a metric that does not count, or where all training distances are equal.
     """
 
     candidates: EncodedTable
     order: NDArray[np.int32]  # (m,)
+    allowed: NDArray[np.int32]  # ascending
     scale: Scale
     sigma: float
     tau: float | None
@@ -116,10 +129,12 @@ def link_blind(  # noqa: PLR0913
     for table, side in ((queries, "primary"), (candidates, "secondary")):
         _check_filters(table, side)
     order = secret_order(secret, json.dumps([list_name, table_digest(candidates)]), len(candidates))
-    pairs = _nearest(queries, _in_order(candidates, order), linking, Options(threads=threads, progress=progress))
+    shuffled, options = _in_order(candidates, order), Options(threads=threads, progress=progress)
+    allowed = _allowed(_in_order(queries, np.flatnonzero(counted)), shuffled, linking, options)
+    pairs = _nearest(queries, shuffled, allowed, linking, options)
     scale, sigma, tau = _noise_rule(linking, pairs.distance[counted])
-    linked = Linked(candidates, order.astype(np.int32), scale, sigma, tau, linking.metric)
-    return linked, _delivery(pairs, linked, secret, list_name)
+    linked = Linked(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric)
+    return linked, _delivery(pairs, linked, linking, secret, list_name)
 
 
 def link_again(
@@ -134,8 +149,9 @@ def link_again(
     _check_filters(queries, "primary")
     if linking.metric != linked.metric:
         raise SettingError(f"metric '{linking.metric}', but the list was linked by '{linked.metric}'; use that again")
-    pairs = _nearest(queries, _in_order(linked.candidates, linked.order), linking, Options(threads=threads))
-    return _delivery(pairs, linked, secret, list_name)
+    shuffled = _in_order(linked.candidates, linked.order)
+    pairs = _nearest(queries, shuffled, linked.allowed, linking, Options(threads=threads))
+    return _delivery(pairs, linked, linking, secret, list_name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,11 +164,30 @@ class _Pairs:
     distance: NDArray[Any]  # (n, K)
 
 
-def _nearest(queries: EncodedTable, shuffled: EncodedTable, linking: Linking, options: Options) -> _Pairs:
-    found = topk(
-        queries, shuffled, metric=linking.metric, k=linking.k, threads=options.threads, progress=options.progress
+def _allowed(training: EncodedTable, shuffled: EncodedTable, linking: Linking, options: Options) -> NDArray[np.int32]:
+    """Pseudonyms that enough training records name, once the others have made room."""
+    everyone = np.arange(len(shuffled), dtype=np.int32)
+    if linking.min_degree == 1:
+        return everyone
+    spare = min(len(shuffled), SPARE * linking.k)
+    lists = topk(training, shuffled, metric=linking.metric, k=spare, threads=options.threads)[0]
+    kept = MinimumDegree(linking.min_degree, linking.k).apply(lists, np.random.default_rng(0))  # draws nothing
+    named = np.unique(kept[kept >= 0]).astype(np.int32)
+    if len(named) < linking.k:
+        raise SettingError(
+            f"min_degree={linking.min_degree} leaves {len(named)} candidates for k={linking.k}; lower one of them"
+        )
+    return named
+
+
+def _nearest(
+    queries: EncodedTable, shuffled: EncodedTable, allowed: NDArray[np.int32], linking: Linking, options: Options
+) -> _Pairs:
+    among = shuffled if len(allowed) == len(shuffled) else _in_order(shuffled, allowed)
+    partner, distance = topk(
+        queries, among, metric=linking.metric, k=linking.k, threads=options.threads, progress=options.progress
     )
-    return _Pairs(queries, shuffled, *found)
+    return _Pairs(queries, shuffled, allowed[partner].astype(np.int64), distance)
 
 
 def _check_counted(counted: NDArray[np.bool_], n: int) -> None:
@@ -190,14 +225,25 @@ def _noise_rule(linking: Linking, distance: NDArray[Any]) -> tuple[Scale, float,
     return scale, sigma, success_bound(sigma, scale.deviation) if bounded else None
 
 
-def _delivery(pairs: _Pairs, linked: Linked, secret: bytes, list_name: str) -> Delivery:
+def _delivery(pairs: _Pairs, linked: Linked, linking: Linking, secret: bytes, list_name: str) -> Delivery:
     """Partners by descending similarity as the primary will see it, ties by pseudonym."""
     similarity = similarities(pairs.distance, linked.scale)
     if linked.sigma > 0:
         similarity += _noise(pairs, linked, secret, list_name)
-    shown, pseudonym = similarity.astype(np.float32), pairs.partner.astype(np.int32)
+    shown, pseudonym = similarity.astype(np.float32), _with_dummies(pairs, linked, linking, secret).astype(np.int32)
     order = np.lexsort((pseudonym, -shown), axis=1)
     return Delivery(np.take_along_axis(pseudonym, order, axis=1), np.take_along_axis(shown, order, axis=1))
+
+
+def _with_dummies(pairs: _Pairs, linked: Linked, linking: Linking, secret: bytes) -> Integers:
+    """Some links point elsewhere; the same records get the same dummies again."""
+    if linking.dummies == 0:
+        return pairs.partner
+    purpose = f"dummies of {table_digest(pairs.queries)}"
+    rng = np.random.default_rng(int.from_bytes(subkey(secret, purpose, 32), "big"))
+    places = np.searchsorted(linked.allowed, pairs.partner)
+    drawn = DummyLinks(linking.dummies, len(linked.allowed)).apply(places, rng)
+    return np.asarray(linked.allowed[drawn], dtype=np.int64)
 
 
 def _noise(pairs: _Pairs, linked: Linked, secret: bytes, list_name: str) -> Floats:

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 
 from fedsim.errors import FileError
 from fedsim.linkage.blind import Delivery, Linked
-from fedsim.linkage.encoded_file import _digest as table_digest
+from fedsim.linkage.encoded_file import table_digest
 from fedsim.linkage.whole_file import whole_file
 from fedsim.types import EncodedTable, Scale
 
@@ -40,7 +40,7 @@ def save_linked(linked: Linked, path: Path | str) -> None:
         "tau": "" if linked.tau is None else linked.tau.hex(),
         "metric": linked.metric,
     }
-    _save(path, LINKED, facts, {"filters": linked.candidates.bits, "order": linked.order})
+    _save(path, LINKED, facts, {"filters": linked.candidates.bits, "order": linked.order, "allowed": linked.allowed})
 
 
 def load_linked(path: Path | str) -> Linked:
@@ -75,6 +75,7 @@ def _linked(facts: Facts, tensors: Tensors) -> Linked:
     return Linked(
         candidates=EncodedTable(tensors["filters"], int(facts["n_bits"]), facts["fingerprint"]),
         order=tensors["order"],
+        allowed=tensors["allowed"],
         scale=Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"])),
         sigma=float.fromhex(facts["sigma"]),
         tau=float.fromhex(facts["tau"]) if facts["tau"] else None,

@@ -56,7 +56,7 @@ def _header(table: EncodedTable) -> dict[str, Any]:
         "format": FORMAT,
         "n_bits": str(table.n_bits),
         "fingerprint": table.fingerprint,
-        "sha256": _digest(table),
+        "sha256": table_digest(table),
     }
     shape = [len(table), table.bits.shape[1]]
     tensor = {"dtype": "U8", "shape": shape, "data_offsets": [0, shape[0] * shape[1]]}
@@ -96,7 +96,8 @@ def _table(bits: Bits, header: dict[str, Any]) -> EncodedTable | None:
     return table if whole else None
 
 
-def _digest(table: EncodedTable) -> str:
+def table_digest(table: EncodedTable) -> str:
+    """SHA-256 over all that an encoded table is."""
     digest = hashlib.sha256(f"{FORMAT}|{table.n_bits}|{table.fingerprint}|{len(table)}|".encode())
     digest.update(np.ascontiguousarray(table.bits).data)
     return digest.hexdigest()

@@ -6,8 +6,6 @@ Every fault is one sentence with table, column and row number (data rows count f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import date
-from decimal import Decimal
 from typing import Any
 
 import narwhals as nw
@@ -16,13 +14,12 @@ import polars as pl
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
-from fedsim.dates import iso_date
+from fedsim.cells import day_of, is_missing, is_number
 from fedsim.errors import InputError
 from fedsim.types import Bits, EncodedTable, Floats
 
 IDENTIFIER = "identifier"  # what a column is called when it came without a name
 TOO_LARGE = 2**53  # from here on float64 loses whole numbers
-NUMBERS = (int, float, np.integer, np.floating, Decimal)
 
 
 def columns_of(records: Any, table: str) -> dict[str, Any]:
@@ -138,9 +135,9 @@ def _objects_or_numbers(column: Any) -> NDArray[Any]:
 def _floats_from_objects(values: NDArray[Any], name: str, table: str) -> Floats:
     floats = np.empty(len(values))
     for row, value in enumerate(values):
-        if value is None:
+        if is_missing(value):
             floats[row] = np.nan
-        elif isinstance(value, NUMBERS) and not isinstance(value, bool):
+        elif is_number(value):
             floats[row] = _exact_float(value, name, row, table)
         else:
             raise InputError(
@@ -196,8 +193,9 @@ def strings(records: Any, table: str) -> list[str]:
     values = column.to_list() if isinstance(column, nw.Series) else column.tolist()
     for row, value in enumerate(values):
         if not isinstance(value, str):
-            missing = value is None or (isinstance(value, float) and np.isnan(value))
-            fault = "the identifier is missing" if missing else f"this is no text but a {type(value).__name__}"
+            fault = (
+                "the identifier is missing" if is_missing(value) else f"this is no text but a {type(value).__name__}"
+            )
             raise InputError(
                 f"{table} table, column '{name}', row {row + 1}: {fault}; an edit distance needs text in every row"
             )
@@ -220,15 +218,12 @@ def _python_values(values: NDArray[Any]) -> list[Any]:
 
 
 def _day(value: Any, name: str, row: int, table: str) -> float:
-    found = iso_date(value) if isinstance(value, str) else value
-    try:
-        if isinstance(found, date):
-            return float(found.toordinal())
-    except ValueError:  # pandas' missing timestamp calls itself a date
-        pass
-    raise InputError(
-        f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
-    )
+    day = day_of(value)
+    if day is None:
+        raise InputError(
+            f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
+        )
+    return float(day.toordinal())
 
 
 def filters(records: Any, table: str) -> Bits:

@@ -1,4 +1,4 @@
-"""The coordinator's own secret, from which its noise and its pseudonyms come."""
+"""A party's own secret, from which its noise comes and, at a coordinator, its pseudonyms."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fedsim.linkage.whole_file import whole_file
 from fedsim.privacy.keyed import SECRET_BYTES
 
 
-def coordinator_secret(path: Path | str) -> bytes:
+def own_secret(path: Path | str) -> bytes:
     """The secret in a file, which is made on first use and which only its owner may read.
 
-    No party may know it: with it, noise and pseudonyms can be undone. A coordinator that loses it draws new noise.
+    No other party may know it: with it, noise and pseudonyms can be undone. Who loses it draws new noise.
     """
     path = Path(path)
     try:
@@ -23,7 +23,7 @@ def coordinator_secret(path: Path | str) -> bytes:
             part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
         return _read(path)
     except OSError as error:
-        raise FileError(f"cannot read the coordinator's secret {path}: {error.strerror}") from error
+        raise FileError(f"cannot read the secret {path}: {error.strerror}") from error
 
 
 def _read(path: Path) -> bytes:
@@ -33,7 +33,7 @@ def _read(path: Path) -> bytes:
         secret = b""
     if len(secret) != SECRET_BYTES:
         raise FileError(
-            f"{path} holds no coordinator's secret of {2 * SECRET_BYTES} hexadecimal digits; restore it from a copy, "
+            f"{path} holds no secret of {2 * SECRET_BYTES} hexadecimal digits; restore it from a copy, "
             "or move it away to begin anew with other noise and other pseudonyms"
         )
     return secret

@@ -68,8 +68,8 @@ def _without_dates(value: Any) -> Any:
 
 
 NAME_WORDS = "up to 40 small letters, digits and '-', as in a host name"
-PartyName = Annotated[str, Field(pattern=f"^{NAME.pattern}$", description=NAME_WORDS)]
-Address = Annotated[str, AfterValidator(_address), Field(description="host and port such as 127.0.0.1:50051")]
+PartyName = Annotated[str, Field(pattern=f"^{NAME.pattern}$", title=NAME_WORDS)]
+Address = Annotated[str, AfterValidator(_address), Field(title="host and port such as 127.0.0.1:50051")]
 MethodName = Annotated[MethodWord, BeforeValidator(_usable)]
 AgreedSchema = Annotated[Schema, PlainValidator(_schema), PlainSerializer(Schema.to_dict)]
 
@@ -77,45 +77,167 @@ AgreedSchema = Annotated[Schema, PlainValidator(_schema), PlainSerializer(Schema
 class Reachable(Section):
     """A party that others dial."""
 
-    name: PartyName
-    address: Address
+    name: PartyName = Field(
+        description="The party's name; its own file and its certificate bear the same.", examples=["notary"]
+    )
+    address: Address = Field(
+        description="Where the other parties reach it. Where it listens at another address, behind a router for "
+        "instance, its own file says so under network.listen.",
+        examples=["127.0.0.1:50051"],
+    )
 
 
 class Task(Section):
     """What is learnt, and how records are split; ``group`` keeps equal identifiers on one side."""
 
-    kind: Literal["regression", "classification"]
-    split: Literal["random", "group"] = "random"
+    kind: Literal["regression", "classification"] = Field(
+        description="Whether the label is a quantity, such as a price, or one of several classes.",
+        examples=["regression"],
+    )
+    split: Literal["random", "group"] = Field(
+        default="random",
+        description="How the primary's records are drawn 7:1:2 for training, validation and test. `group` keeps "
+        "records with equal identifiers on one side: the honest test where many share a place, and the harder one.",
+    )
 
 
 class Training(Section):
     """How the network is trained; what is left out is as the preset has it."""
 
-    preset: Literal["modern", "paper"] = "modern"
-    method: MethodName = "fedsim"
-    epochs: Annotated[int | None, whole(1, 100_000)] = None
-    batch_size: Annotated[int | None, whole(1, 1_000_000)] = None
-    learning_rate: Annotated[float | None, real(0, 100)] = None
-    patience: Annotated[int | None, whole(1, 100_000)] = None
-    threads: Annotated[int, whole(1, 1024)] = 1
-    checkpoint_steps: Annotated[int, whole(1, 1_000_000_000)] = 200
-    wire: WireWord = "float32"
+    preset: Literal["modern", "paper"] = Field(
+        default="modern",
+        description="Networks, optimiser and sizes: `modern` did best in our experiments, `paper` repeats the paper.",
+    )
+    method: MethodName = Field(
+        default="fedsim",
+        description="How the partners of a record are used: `fedsim` learns what each similarity is worth, `avgsim` "
+        "takes the mean over all partners, `featuresim` takes the similarity as one more feature, `top1sim` takes the "
+        "most similar partner alone.",
+    )
+    epochs: Annotated[int | None, whole(1, 100_000)] = Field(
+        default=None,
+        description="How often training goes through all records; left out, 60 by `modern` and 100 by `paper`.",
+        examples=[60],
+    )
+    batch_size: Annotated[int | None, whole(1, 1_000_000)] = Field(
+        default=None,
+        description="Records per step; left out, 512 by `modern` and 128 by `paper`. Larger ones need fewer messages.",
+        examples=[512],
+    )
+    learning_rate: Annotated[float | None, real(0, 100)] = Field(
+        default=None, description="Size of a step; left out, that of the preset's optimiser.", examples=[0.002]
+    )
+    patience: Annotated[int | None, whole(1, 100_000)] = Field(
+        default=None,
+        description="Epochs without a better one, by the validation records, after which training ends; left out, all "
+        "epochs run. The best epoch is kept in any case.",
+        examples=[10],
+    )
+    threads: Annotated[int, whole(1, 1024)] = Field(
+        default=1,
+        description="Processor threads for each party's networks; the last digits of the weights depend on it.",
+    )
+    checkpoint_steps: Annotated[int, whole(1, 1_000_000_000)] = Field(
+        default=200,
+        description="Steps between two checkpoints, from which killed parties go on; each costs disk and a moment.",
+    )
+    wire: WireWord = Field(
+        default="float32",
+        description="How activations and gradients are written on the wire: float16 and bfloat16 halve the bytes and "
+        "round the numbers.",
+    )
 
 
 class Network(Section):
     """How long a party waits for a missing peer."""
 
-    wait_seconds: Annotated[int, whole(1, 604_800)] = 600
+    wait_seconds: Annotated[int, whole(1, 604_800)] = Field(
+        default=600, description="Seconds after which a party gives up a peer that is missing."
+    )
+
+
+class Blur(Section):
+    """Places moved at random before they are encoded (geo-indistinguishability)."""
+
+    latitude: str = Field(description="The agreed identifier that is the latitude, in degrees.", examples=["lat"])
+    longitude: str = Field(description="The agreed identifier that is the longitude, in degrees.", examples=["lon"])
+    epsilon_per_km: Annotated[float, real(0, 1e6)] = Field(
+        description="Odds between two places one kilometre apart grow at most by e to this, whatever is computed from "
+        "the blurred place and however often; places move by 2000 / epsilon_per_km metres on average.",
+        examples=[10],
+    )
+
+
+class CutTerms(Section):
+    """Bounded length and noise for rows that cross the cut."""
+
+    clip: Annotated[float, real(0, 1e6)] = Field(
+        description="Rows longer than this are scaled down to it, so that noise can promise something.", examples=[1.0]
+    )
+    noise: Annotated[float, real(0, 1e6)] = Field(
+        description="Standard deviation of the noise on every number, as a multiple of the clip.", examples=[0.5]
+    )
+
+
+class Protection(Section):
+    """What is laid on activations and gradients beside the noise on similarities."""
+
+    activations: CutTerms | None = Field(
+        default=None,
+        description="Clip and noise on what secondaries send: protects their features from the primary.",
+    )
+    gradients: CutTerms | None = Field(
+        default=None, description="Clip and noise on what the primary sends back: protects its labels."
+    )
 
 
 class SecondaryTerms(Section):
     """How one secondary is linked with the primary; neither ``tau`` nor ``sigma``: no noise."""
 
-    k: Annotated[int, whole(1, 10_000)]
-    metric: Literal["hamming", "dice"] = "hamming"
-    tau: Annotated[float | None, real(0, 1)] = None
-    sigma: Annotated[float | None, real(0, 1e6)] = None
-    encoding: AgreedSchema = Field(alias="schema", description="a schema with version and fields")
+    k: Annotated[int, whole(1, 10_000)] = Field(
+        description="Partners per record of the primary; at most as many as the secondary has records. More partners "
+        "tell more and cost more bytes.",
+        examples=[20],
+    )
+    metric: Literal["hamming", "dice"] = Field(
+        default="hamming",
+        description="How filters are compared: `hamming` counts the bits that differ, `dice` the share of ones that "
+        "two filters have in common.",
+    )
+    tau: Annotated[float | None, real(0, 1)] = Field(
+        default=None,
+        description="Noise on the similarities, as much as keeps the chance of the paper's greedy attack to guess a "
+        "partner's filter from one similarity below this; smaller means more noise. Only with the metric hamming; left "
+        "out, as sigma is, there is no noise.",
+        examples=[0.05],
+    )
+    sigma: Annotated[float | None, real(0, 1e6)] = Field(
+        default=None,
+        description="Noise on the similarities by its standard deviation, where similarities have the deviation 1; "
+        "instead of tau, for any metric.",
+        examples=[0.4],
+    )
+    blur: Blur | None = Field(
+        default=None,
+        description="Moves places at random before they are encoded, at both parties: a guarantee that does not wear "
+        "out with the number of links.",
+    )
+    min_degree: Annotated[int, whole(1, 1_000_000)] = Field(
+        default=1, description="Candidates that fewer training records would name are named by none."
+    )
+    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = Field(
+        default=0.0, description="Share of links that point to a random candidate instead."
+    )
+    hide_rows: bool = Field(
+        default=False,
+        description="The primary asks by its own records and cannot tell which partners repeat; needs noise on "
+        "activations, and sends every partner of every record: K times the bytes.",
+    )
+    encoding: AgreedSchema = Field(
+        alias="schema",
+        title="a schema with version and fields",
+        description="Which columns link, and how they become filters; both parties encode by it, with the same key.",
+    )
 
     @model_validator(mode="after")
     def _one_noise(self) -> Self:
@@ -126,6 +248,9 @@ class SecondaryTerms(Section):
                 f"tau bounds attacks on hamming distances only, the metric is {self.metric}; use sigma or hamming",
                 "tau",
             )
+        for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
+            if column not in self.encoding.columns:
+                raise RuleError(f"'{column}' is no identifier of the schema; blur what links", "blur")
         return self
 
 
@@ -140,16 +265,31 @@ def _in_order(secondaries: dict[str, SecondaryTerms]) -> dict[str, SecondaryTerm
 class Job(Document):
     """A job as its file says it, defaults spelt out; the secondaries stand in the order of their names."""
 
-    name: PartyName
-    seed: Annotated[int, whole(0, 2**63 - 1)] = 0
-    coordinator: Reachable
-    primary: Reachable
-    task: Task
-    training: Training = Training()
-    network: Network = Network()
+    name: PartyName = Field(description="The job's name, for logs and for the folders of its runs.", examples=["flats"])
+    seed: Annotated[int, whole(0, 2**63 - 1)] = Field(
+        default=0,
+        description="Where chance starts that splits records and begins networks: equal seeds give equal weights. The "
+        "noise that protects does not come from it.",
+    )
+    coordinator: Reachable = Field(
+        description="The party that compares encoded identifiers and finds the partners; it has neither table nor key."
+    )
+    primary: Reachable = Field(description="The party with the label; it leads the training and keeps the model.")
+    task: Task = Field(description="What is learnt, and how records are split.")
+    training: Training = Field(
+        default=Training(), description="How the networks are trained; what is left out is as the preset has it."
+    )
+    network: Network = Field(default=Network(), description="How long a party waits for a missing peer.")
+    protection: Protection = Field(
+        default=Protection(), description="Clip and noise on what crosses the cut; left out, there is none."
+    )
     secondaries: Annotated[
         dict[str, SecondaryTerms],
-        Field(min_length=1, description="a section [secondaries.NAME] for each"),
+        Field(
+            min_length=1,
+            title="a section [secondaries.NAME] for each",
+            description="The parties whose records are the partners, each under its name, and how each is linked.",
+        ),
         AfterValidator(_in_order),
     ]
 
@@ -159,6 +299,15 @@ class Job(Document):
         for name in names:
             if names.count(name) > 1:
                 raise RuleError(f"two parties are called '{name}'; give every party a name of its own", "secondaries")
+        hiding = [name for name, terms in self.secondaries.items() if terms.hide_rows]
+        if hiding and self.protection.activations is None:
+            raise RuleError(
+                "rows cannot be hidden without noise on activations, for equal rows would look equal; add "
+                "protection.activations",
+                "secondaries",
+                hiding[0],
+                "hide_rows",
+            )
         if self.coordinator.address == self.primary.address:
             raise RuleError("coordinator and primary have the same address; give each its own port", "primary")
         return self

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
 from torch import Tensor
 
 from fedsim.errors import FileError
@@ -17,7 +15,7 @@ from fedsim.linkage.encoded_file import load_encoded, save_encoded
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job
 from fedsim.party.own_table import OwnTable
-from fedsim.protocol.digests import arrays_digest
+from fedsim.party.protecting import frame_digest
 from fedsim.splitnn.shelf import Shelf
 from fedsim.types import EncodedTable
 
@@ -49,10 +47,10 @@ class Keep:
         """The table's filters; those kept are used again, for filters with noise must not be drawn twice."""
         folder = self.folder / "encoded"
         path, note = folder / f"{secondary}.safetensors", folder / f"{secondary}.json"
-        digest = _frame_digest(table.identifiers(secondary))
+        digest = frame_digest(table.identifiers(secondary))
         if path.is_file() and note.is_file() and _said(note) == digest:
             return load_encoded(path)
-        encoded = table.encoded(self.job, secondary)
+        encoded = table.encoded(self.job, secondary, self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         save_encoded(encoded, path)
@@ -62,12 +60,6 @@ class Keep:
 
     def _shelf(self, what: str) -> Shelf:
         return Shelf(self.folder / what, {"job": self.job.hash})
-
-
-def _frame_digest(frame: pl.DataFrame) -> str:
-    """Stays in the party's own folder."""
-    text = frame.select(pl.all().cast(pl.String)).write_csv()
-    return arrays_digest(np.frombuffer(text.encode(), np.uint8))
 
 
 def _said(note: Path) -> str:

@@ -58,6 +58,7 @@ def _of_secondary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Itera
         (
             f"what this party's network makes of its features ({_features(columns)}), as numbers (activations), "
             "for the rows that are asked for",
+            "how many records this party has",
         ),
     )
     yield Paragraph(
@@ -76,7 +77,9 @@ def _of_primary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterato
         f"for {Party(Role.SECONDARY, name)}: {_encoded(terms, columns.identifiers[name])}"
         for name, terms in job.secondaries.items()
     )
-    yield Paragraph(f"to {coordinator}", (*encoded, "how many records this party has"))
+    yield Paragraph(
+        f"to {coordinator}", (*encoded, "how many records this party has, and which of them train: one bit for each")
+    )
     for name in job.secondaries:
         yield Paragraph(
             f"to {Party(Role.SECONDARY, name)}",

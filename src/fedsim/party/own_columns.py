@@ -125,7 +125,7 @@ def _check_known(name: str, known: Iterable[str], where: str) -> None:
 
 
 def _check_present(party_file: PartyFile, columns: Iterable[str], header: Sequence[str]) -> None:
-    file = party_file.data.file if party_file.data else "the table"
+    source = party_file.data.source if party_file.data else "the table"
     for column in columns:
         if column not in header:
-            raise InputError(f"{file}: {absent(column, header)}")
+            raise InputError(f"{source}: {absent(column, header)}")

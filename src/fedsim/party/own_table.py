@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedsim.party.job import Job
 from fedsim.party.own_columns import OwnColumns, own_columns
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import record_refusals
+from fedsim.party.protecting import blurred
 from fedsim.types import EncodedTable
 
 
@@ -46,12 +48,9 @@ class OwnTable:
         named = self.columns.identifiers[secondary]
         return self.frame.select(**{agreed: pl.col(column) for agreed, column in named.items()})
 
-    def encoded(self, job: Job, secondary: str) -> EncodedTable:
-        """The identifiers as the coordinator may see them."""
-        if self.own.linkage is None:
-            raise SettingError(f"the file of {self.own.party} names no linkage key; add [linkage] key")
-        schema = job.secondaries[secondary].encoding
-        return encode_table(schema, self.identifiers(secondary), Key.read(self.own.linkage.key), str(self.own.party))
+    def encoded(self, job: Job, secondary: str, folder: Path) -> EncodedTable:
+        """The identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise."""
+        return encode_own(job, self.own, secondary, self.identifiers(secondary), folder)
 
     def label(self) -> pl.Series:
         """What is predicted."""
@@ -64,14 +63,23 @@ def read_own_table(job: Job, own: PartyFile) -> OwnTable:
     """Read the party's table; its columns must be those that were approved, its size one its policy allows."""
     if own.data is None:
         raise SettingError(f"the file of {own.party} names no data; add [data] file")
-    frame = read_table(own.data.file, separator=own.data.separator, option="separator in the party file")
+    frame = read_table(own.data.source, separator=own.data.separator, option="separator in the party file")
     approved(job, own, frame.columns)
     broken = record_refusals(own, len(frame))
     if broken:
         raise PolicyError("; ".join(broken))
     if not len(frame):
-        raise InputError(f"{own.data.file} has no records; a party needs at least one")
+        raise InputError(f"{own.data.source} has no records; a party needs at least one")
     return OwnTable(frame, own_columns(job, own, frame.columns), own)
+
+
+def encode_own(job: Job, own: PartyFile, secondary: str, identifiers: pl.DataFrame, folder: Path) -> EncodedTable:
+    """A party's identifiers for the linkage with one secondary, under the agreed names, protected as the job says."""
+    if own.linkage is None:
+        raise SettingError(f"the file of {own.party} names no linkage key; add [linkage] key")
+    terms, table = job.secondaries[secondary], str(own.party)
+    moved = blurred(identifiers, terms.blur, folder, table)
+    return encode_table(terms.encoding, moved, Key.read(own.linkage.key), table)
 
 
 def encode_table(schema: Schema, frame: pl.DataFrame, key: Key, table: str) -> EncodedTable:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, Strict, ValidationInfo, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
 
+from fedsim.data.sql_source import Source, SqlTable, is_url
 from fedsim.errors import SettingError
 from fedsim.party.job import MethodWord, PartyName, WireWord, bindable
 from fedsim.party.toml_file import Document, RuleError, Section, read_document, real, whole
@@ -24,6 +25,8 @@ def _beside(written: Any, info: ValidationInfo) -> Any:
     """A path as the party file means it: relative to the folder where that file lies."""
     if not isinstance(written, str) or not written or "\0" in written:
         raise SettingError("this is no path; give the name of a file, relative to this one")
+    if is_url(written):
+        raise SettingError("this is a URL; a database is named under data.url, with table or query beside it")
     if _SECRET.fullmatch(written):
         raise SettingError("this looks like a key itself; write it to a file readable by you alone and name that file")
     return Path((info.context or {}).get("folder", ""), written)
@@ -46,41 +49,124 @@ def _columns_by_name(written: dict[str, Any]) -> dict[str, Any]:
     return written
 
 
-FileName = Annotated[Path, BeforeValidator(_beside)]
-ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, description="the name of a column")]
-Columns = Annotated[
-    tuple[ColumnName, ...], Strict(False), AfterValidator(_each_once), Field(description="a list of column names")
-]
-Names = Annotated[tuple[PartyName, ...], Strict(False), Field(description="a list of names of parties")]
+COLUMN_NAMES = "a list of column names"
+PARTY_NAMES = "a list of names of parties"
+FileName = Annotated[Path, BeforeValidator(_beside), Field(title="a path, relative to this file")]
+ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, title="the name of a column")]
+Columns = Annotated[tuple[ColumnName, ...], Strict(False), AfterValidator(_each_once), Field(title=COLUMN_NAMES)]
+Names = Annotated[tuple[PartyName, ...], Strict(False), Field(title=PARTY_NAMES)]
 Hashes = Annotated[
     tuple[Annotated[str, Field(pattern="^[0-9a-f]{12,64}$")], ...],
     Strict(False),
-    Field(description="a list of job hashes, each of 12 to 64 digits from 0 to 9 and a to f"),
+    Field(title="a list of job hashes, each of 12 to 64 digits from 0 to 9 and a to f"),
 ]
 
 
 class Tls(Section):
     """Files of `fedsim certs`."""
 
-    authority: FileName
-    certificate: FileName
-    key: FileName
+    authority: FileName = Field(
+        description="Certificate of the authority that signed all parties' certificates.", examples=["certs/ca.pem"]
+    )
+    certificate: FileName = Field(
+        description="This party's certificate, good for its role and name alone.",
+        examples=["certs/secondary-rentals.pem"],
+    )
+    key: FileName = Field(
+        description="The certificate's private key, readable by its owner alone.",
+        examples=["certs/secondary-rentals.key"],
+    )
 
 
 class Data(Section):
-    """The party's table."""
+    """The party's table: a ``file``, or a ``table`` or ``query`` of the database at ``url``."""
 
-    file: FileName
-    separator: Annotated[str | None, Field(min_length=1, description="one character, or the word tab")] = None
-    missing: Annotated[tuple[str, ...], Strict(False), Field(description='a list of words such as ["NA"]')] = ()
+    file: FileName | None = Field(
+        default=None,
+        title="a path, relative to this file",
+        description="The table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
+        examples=["rentals.csv"],
+    )
+    url: str | None = Field(
+        default=None,
+        repr=False,
+        title="a URL such as sqlite:///flats.db or postgresql://user@host/database",
+        description="A database instead of a file; it is only read from. For PostgreSQL the password comes from the "
+        "URL, from password_file, from PGPASSWORD or from ~/.pgpass.",
+        examples=["postgresql://reader@db.example.org/city"],
+    )
+    table: ColumnName | None = Field(
+        default=None,
+        title="the name of a table",
+        description="The table of the database, with its schema and a dot before where it needs one.",
+        examples=["flats"],
+    )
+    query: str | None = Field(
+        default=None,
+        repr=False,
+        title="one SQL statement that returns a table",
+        description="Instead of `table`: what to read, in SQL. It should order its rows, so that every run sees them "
+        "alike.",
+        examples=["select lat, lon, price from flats order by id"],
+    )
+    password_file: FileName | None = Field(
+        default=None,
+        title="a path, relative to this file",
+        description="File whose first line is the password of the database, readable by its owner alone.",
+        examples=["password"],
+    )
+    separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = Field(
+        default=None,
+        description="What stands between the cells of a text table; left out, a comma in .csv and a tab in .tsv.",
+        examples=[";"],
+    )
+    missing: Annotated[tuple[str, ...], Strict(False), Field(title='a list of words such as ["NA"]')] = Field(
+        default=(),
+        description="Words that stand in feature cells where nothing is known; empty cells need no word.",
+        examples=[["NA"]],
+    )
+    _folder: Path = PrivateAttr(default=Path())
+
+    @model_validator(mode="after")
+    def _one_source(self, info: ValidationInfo) -> Self:
+        self._folder = Path((info.context or {}).get("folder", ""))
+        if (self.file is None) == (self.url is None):
+            raise RuleError("give the name of a file, or the url of a database, and not both", "file")
+        of_database = ("table", "query", "password_file") if self.file else ("separator",)
+        for name in of_database:
+            if getattr(self, name) is not None:
+                raise RuleError(f"{name} belongs to a {'database' if self.file else 'file'}; remove it", name)
+        _ = self.source
+        return self
+
+    @property
+    def source(self) -> Source:
+        """Where the table is."""
+        if self.file is not None:
+            return self.file
+        return SqlTable(self.url or "", self.table, self.query, self.password_file, self._folder)
 
 
 class Features(Section):
     """What is learnt from; neither ``columns`` nor ``drop``: whatever is no identifier and no label."""
 
-    columns: Columns | None = Field(default=None, description="a list of column names")
-    drop: Columns = ()
-    kinds: dict[str, KindWord] = Field(default_factory=dict, description="a table of columns and kinds")
+    columns: Columns | None = Field(
+        default=None,
+        title=COLUMN_NAMES,
+        description="The columns that are learnt from; left out, all but identifiers, label and `drop`. A column that "
+        "links may be named here, too, and is then learnt from as well.",
+        examples=[["rooms", "rent"]],
+    )
+    drop: Columns = Field(
+        default=(), description="Columns to leave out, such as row numbers; not beside `columns`.", examples=[["id"]]
+    )
+    kinds: dict[str, KindWord] = Field(
+        default_factory=dict,
+        title="a table of columns and kinds",
+        description="What a column means where its type does not say it: number, category or date. Text is a category "
+        "otherwise, or a number where all of it is.",
+        examples=[{"sold": "date"}],
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -92,25 +178,38 @@ class Features(Section):
 class Label(Section):
     """What is predicted."""
 
-    column: ColumnName
+    column: ColumnName = Field(
+        description="The column that is predicted; it never leaves the party and is no feature.", examples=["price"]
+    )
 
 
 class Linkage(Section):
     """The secret that makes filters comparable."""
 
-    key: FileName
+    key: FileName = Field(
+        description="File with the key of `fedsim key`, the same at primary and secondary; never at the coordinator.",
+        examples=["linkage.key"],
+    )
 
 
 class Serving(Section):
     """What `fedsim serve` does while a secondary is away: refuse, or answer by the primary's own features alone."""
 
-    when_partner_is_away: Literal["error", "solo"] = "error"
+    when_partner_is_away: Literal["error", "solo"] = Field(
+        default="error",
+        description="Whether a prediction fails while a secondary is away, or comes from a second network that knows "
+        "the primary's own features alone and is trained after the first.",
+    )
 
 
 class OwnNetwork(Section):
     """Where the party listens, if that is not the job's address."""
 
-    listen: Annotated[str | None, Field(description="host and port such as 0.0.0.0:50052")] = None
+    listen: Annotated[str | None, Field(title="host and port such as 0.0.0.0:50052")] = Field(
+        default=None,
+        description="Where this party listens, if that is not the address the job has for it.",
+        examples=["0.0.0.0:50052"],
+    )
 
     @model_validator(mode="after")
     def _address(self) -> Self:
@@ -120,21 +219,69 @@ class OwnNetwork(Section):
 
 
 class Policy(Section):
-    """What the party demands of every job; what is left out it does not mind."""
+    """What the party demands of every job; what is left out it does not mind.
 
-    max_tau: Annotated[float | None, real(0, 1)] = None
-    min_candidates: Annotated[int | None, whole(1, 1_000_000_000)] = None
-    columns: Columns | None = Field(default=None, description="a list of column names")
-    min_k: Annotated[int | None, whole(1, 10_000)] = None
-    max_k: Annotated[int | None, whole(1, 10_000)] = None
-    hardening: Annotated[tuple[HardeningWord, ...], Strict(False)] = ()
-    methods: Annotated[tuple[MethodWord, ...] | None, Strict(False)] = None
-    wire: Annotated[tuple[WireWord, ...] | None, Strict(False)] = None
-    max_epochs: Annotated[int | None, whole(1, 100_000)] = None
-    primary: Names | None = Field(default=None, description="a list of names of parties")
-    coordinator: Names | None = Field(default=None, description="a list of names of parties")
-    secondaries: Names | None = Field(default=None, description="a list of names of parties")
-    approve: Hashes = ()
+    ``max_new_records`` is the coordinator's: how many records it links per list after training, over all predictions.
+    Noise does not protect against endless questions: near-copies of one record, each with noise of its own, average
+    it away.
+    """
+
+    max_tau: Annotated[float | None, real(0, 1)] = Field(
+        default=None, description="The largest tau this party takes; jobs without tau are refused.", examples=[0.05]
+    )
+    min_candidates: Annotated[int | None, whole(1, 1_000_000_000)] = Field(
+        default=None,
+        description="The fewest records of its own with which the party takes part; among few, each is easier to find.",
+        examples=[1000],
+    )
+    columns: Columns | None = Field(
+        default=None,
+        title=COLUMN_NAMES,
+        description="The only columns of the table that any job may use, for linking or learning.",
+        examples=[["lat", "lon", "rent"]],
+    )
+    min_k: Annotated[int | None, whole(1, 10_000)] = Field(
+        default=None, description="The smallest k this party takes: long lists tell less of each record.", examples=[10]
+    )
+    max_k: Annotated[int | None, whole(1, 10_000)] = Field(
+        default=None, description="The largest k this party takes: long lists show more records.", examples=[50]
+    )
+    hardening: Annotated[tuple[HardeningWord, ...], Strict(False)] = Field(
+        default=(), description="Steps of hardening that the filters must go through.", examples=[["balance"]]
+    )
+    methods: Annotated[tuple[MethodWord, ...] | None, Strict(False)] = Field(
+        default=None, description="The methods this party takes part in.", examples=[["fedsim"]]
+    )
+    wire: Annotated[tuple[WireWord, ...] | None, Strict(False)] = Field(
+        default=None, description="The forms of numbers on the wire this party takes.", examples=[["float32"]]
+    )
+    max_epochs: Annotated[int | None, whole(1, 100_000)] = Field(
+        default=None,
+        description="The most epochs this party trains; a job that leaves their number to the preset is refused.",
+        examples=[100],
+    )
+    max_new_records: Annotated[int, whole(0, 1_000_000_000)] = Field(
+        default=100_000,
+        description="The coordinator's alone: records it links per list after training, over all predictions. Endless "
+        "near-copies of one record would average the noise away.",
+    )
+    primary: Names | None = Field(
+        default=None, title=PARTY_NAMES, description="The primaries this party works with.", examples=[["city"]]
+    )
+    coordinator: Names | None = Field(
+        default=None, title=PARTY_NAMES, description="The coordinators this party works with.", examples=[["notary"]]
+    )
+    secondaries: Names | None = Field(
+        default=None,
+        title=PARTY_NAMES,
+        description="The other secondaries this party works with.",
+        examples=[["schools"]],
+    )
+    approve: Hashes = Field(
+        default=(),
+        description="Jobs that need no `fedsim approve` any more, by the first 12 or more digits of their hash.",
+        examples=[["0b1c2d3e4f5a"]],
+    )
 
     @model_validator(mode="after")
     def _some_k(self) -> Self:
@@ -157,11 +304,15 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator itself; remove it",
     },
-    Role.PRIMARY: {("policy", "primary"): "this party is the primary itself; remove it"},
+    Role.PRIMARY: {
+        ("policy", "primary"): "this party is the primary itself; remove it",
+        ("policy", "max_new_records"): "only a coordinator links new records; remove it",
+    },
     Role.SECONDARY: {
         ("label",): "only the primary has labels; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("network", "listen"): "a secondary only dials out; remove it",
+        ("policy", "max_new_records"): "only a coordinator links new records; remove it",
     },
 }
 _REQUIRED: dict[Role, tuple[str, ...]] = {
@@ -174,20 +325,35 @@ _REQUIRED: dict[Role, tuple[str, ...]] = {
 class PartyFile(Document):
     """One party's own settings; all its paths are relative to the folder of its file."""
 
-    name: PartyName
-    role: Annotated[Role, Strict(False)]
-    folder: FileName
-    tls: Tls | None = None
-    data: Data | None = None
-    identifiers: Annotated[dict[str, Any], AfterValidator(_columns_by_name)] = Field(
-        default_factory=dict, description="a table of agreed names and own columns"
+    name: PartyName = Field(description="This party's name, as the job has it.", examples=["rentals"])
+    role: Annotated[Role, Strict(False)] = Field(
+        description="What the party does: the primary has the label, a secondary lets others learn from its records, "
+        "the coordinator finds partners and sees no table.",
+        examples=["secondary"],
     )
-    features: Features = Features()
-    label: Label | None = None
-    linkage: Linkage | None = None
-    serving: Serving = Serving()
-    network: OwnNetwork = OwnNetwork()
-    policy: Policy = Policy()
+    folder: FileName = Field(
+        description="Folder of runs, approvals, audit log and models of this party; made if it is not there.",
+        examples=["rentals-run"],
+    )
+    tls: Tls | None = Field(
+        default=None, description="Certificates from `fedsim certs`; without them parties meet on one machine only."
+    )
+    data: Data | None = Field(default=None, description="The party's table; a coordinator has none.")
+    identifiers: Annotated[dict[str, Any], AfterValidator(_columns_by_name)] = Field(
+        default_factory=dict,
+        title="a table of agreed names and own columns",
+        description="What own columns are called where that is not the agreed name. A primary may have a table of such "
+        "names for one secondary, [identifiers.NAME].",
+        examples=[{"lat": "latitude"}],
+    )
+    features: Features = Field(default=Features(), description="Which columns are learnt from, and what they mean.")
+    label: Label | None = Field(default=None, description="What is predicted; the primary's alone.")
+    linkage: Linkage | None = Field(default=None, description="The secret that makes filters comparable.")
+    serving: Serving = Field(default=Serving(), description="How predictions are served; the primary's alone.")
+    network: OwnNetwork = Field(default=OwnNetwork(), description="Where this party listens.")
+    policy: Policy = Field(
+        default=Policy(), description="What the party demands of every job; what is left out it does not mind."
+    )
 
     @model_validator(mode="after")
     def _fits_the_role(self) -> Self:

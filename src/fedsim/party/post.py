@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from fedsim.errors import FedSimError, PeerError, PolicyError
+from fedsim.errors import FileError, PeerError, PolicyError, SettingError
 from fedsim.party.approval import ApprovalError, approved
-from fedsim.party.audit_log import AuditLog
+from fedsim.party.audit_log import AuditLog, Fact
 from fedsim.party.job import Job
 from fedsim.party.own_columns import check_in_job
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import refusals
-from fedsim.party.run_folder import run_folder
+from fedsim.party.run_folder import RunningError, run_folder, run_path
 from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.messages import Trouble
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.session import Session
 from fedsim.protocol.station import Station
@@ -26,6 +28,7 @@ from fedsim.protocol.trouble import public_reason, tell, trouble_of
 log = logging.getLogger("fedsim.parties")
 
 LAST_WORD_SECONDS = 10.0  # to reach a peer that is only to be told of a failure
+LATE_SECONDS = 20.0  # from its start a failed coordinator waits for those that start more slowly
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,12 +41,18 @@ class Post:
     station: Station
     transport: Transport
     opened: list[Session] = field(default_factory=list)
+    diallers: dict[Role, Dialler] = field(default_factory=dict)
     receptions: list[Reception] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
 
     def peer(self, role: Role) -> Party:
         """The coordinator or the primary."""
         return next(party for party in self.job.parties if party.role is role)
+
+    @property
+    def others(self) -> list[Party]:
+        """All parties of the job but this one."""
+        return [party for party in self.job.parties if party != self.station.party]
 
     @property
     def secondaries(self) -> list[Party]:
@@ -53,7 +62,9 @@ class Post:
     def dial(self, role: Role, wait_seconds: float | None = None) -> Session:
         """A conversation with the coordinator or the primary."""
         peer = self.peer(role)
-        session = Dialler(self.station, self.transport, self.job.address_of(peer), peer).open(wait_seconds)
+        if role not in self.diallers:
+            self.diallers[role] = Dialler(self.station, self.transport, self.job.address_of(peer), peer)
+        session = self.diallers[role].open(wait_seconds)
         self.opened.append(session)
         return session
 
@@ -61,32 +72,35 @@ class Post:
         """Listen for these parties."""
         reception = Reception(self.station, expected)
         address = self.own.network.listen or self.job.address_of(self.station.party)
-        self.receptions.append(reception)
         self.listeners.append(self.transport.listen(address, reception.answer))
+        self.receptions.append(reception)
         return reception
 
     def sessions(self) -> list[Session]:
         """All conversations that are going on."""
-        return [*self.opened, *(session for reception in self.receptions for session in reception.sessions())]
+        ahead = (session for dialler in self.diallers.values() for session in dialler.ahead())
+        received = (session for reception in self.receptions for session in reception.sessions())
+        return [session for session in (*self.opened, *ahead, *received) if not session.is_over]
 
 
 @contextmanager
 def at_post(job: Job, own: PartyFile, transport: Transport, versions: Mapping[str, str]) -> Iterator[Post]:
     """The party's post from its owner's approval to its last word; faults are told to the other parties."""
     check_in_job(job, own)
-    with run_folder(job, own) as folder:
-        audit = AuditLog(own.folder / "audit.jsonl", own.party)
-        station = Station(own.party, job.described(), versions, float(job.network.wait_seconds), audit.append)
-        post = Post(job, own, folder, station, transport)
-        audit.append(
-            "started", {"job": job.hash, "versions": [f"{name} {version}" for name, version in versions.items()]}
-        )
+    audit = AuditLog(own.folder / "audit.jsonl", own.party)
+    station = Station(own.party, job.described(), versions, float(job.network.wait_seconds), audit.append)
+    post = Post(job, own, run_path(job, own), station, transport)
+    with ExitStack() as alone:
         try:
-            _check_will(job, own, audit)
+            alone.enter_context(run_folder(job, own))
+            _check_will(post, audit)
             yield post
+        except RunningError:  # the others speak with that process, and all is well with them
+            raise
         except BaseException as fault:
+            station.note = partial(_note_if_possible, audit)
             _last_words(post, fault)
-            audit.append("stopped", {"job": job.short_hash, "reason": public_reason(fault)})
+            station.note("stopped", {"job": job.short_hash, "reason": public_reason(fault)})
             raise
         else:
             audit.append("finished", {"job": job.short_hash, "bytes": station.ledger.total_bytes})
@@ -97,21 +111,41 @@ def at_post(job: Job, own: PartyFile, transport: Transport, versions: Mapping[st
                 listener.close()
 
 
-def _check_will(job: Job, own: PartyFile, audit: AuditLog) -> None:
+def _check_will(post: Post, audit: AuditLog) -> None:
+    job, own, versions = post.job, post.own, post.station.versions
+    audit.append("started", {"job": job.hash, "versions": [f"{name} {version}" for name, version in versions.items()]})
     broken = refusals(job, own)
     if broken:
         raise PolicyError("; ".join(broken))
     audit.append("approved", {"job": job.hash, "how": approved(job, own)})
 
 
+def _note_if_possible(audit: AuditLog, what: str, facts: Mapping[str, Fact]) -> None:
+    """A party does nothing it cannot log, but tell the others that it stops."""
+    try:
+        audit.append(what, facts)
+    except FileError as silence:
+        log.warning("%s", silence)
+
+
 def _last_words(post: Post, fault: BaseException) -> None:
-    """Tell those who listen; one who has not joined yet tells the coordinator, which tells the others."""
+    """Tell those who listen, and those who have not come yet."""
     trouble = trouble_of(post.station, fault)
     if isinstance(fault, ApprovalError):
-        trouble = type(trouble)(trouble.origin, "its owner has not approved this job")
-    if isinstance(fault, FedSimError) and not post.sessions() and post.station.party.role is not Role.COORDINATOR:
-        try:
-            post.dial(Role.COORDINATOR, LAST_WORD_SECONDS)
-        except PeerError as silence:
-            log.info("nobody could be told: %s", silence)
+        trouble = Trouble(trouble.origin, "its owner has not approved this job")
     tell(post.sessions(), trouble)
+    if isinstance(fault, Exception):  # whoever was stopped by hand does not stay for it
+        try:
+            _tell_absent(post, trouble, fault)
+        except (PeerError, SettingError) as silence:
+            log.info("not everybody could be told: %s", silence)
+
+
+def _tell_absent(post: Post, trouble: Trouble, fault: Exception) -> None:
+    """The coordinator, which everybody comes to, stays a moment; anybody else who has not joined yet tells it."""
+    if post.station.party.role is Role.COORDINATOR:
+        reception = post.receptions[0] if post.receptions else post.receive(post.others)
+        reception.dismiss(trouble, min(LATE_SECONDS, post.job.network.wait_seconds))
+        tell(post.sessions(), trouble)
+    elif not post.opened and not isinstance(fault, PeerError):  # that would be the coordinator itself
+        tell([post.dial(Role.COORDINATOR, LAST_WORD_SECONDS)], trouble)

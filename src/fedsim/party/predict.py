@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 
 from fedsim.data.features import Preparation
 from fedsim.errors import InputError, PeerError
-from fedsim.linkage.encoding import Key
 from fedsim.party.keeping import Keep
 from fedsim.party.own_columns import identifiers_for
-from fedsim.party.own_table import encode_table
+from fedsim.party.own_table import encode_own
 from fedsim.party.post import Post
 from fedsim.party.primary import PART, SOLO, config_of, features_of
 from fedsim.party.reach import Reach
@@ -87,10 +86,11 @@ class Predictor:
         self.post, self._keep = post, Keep(post.folder, post.job)
         self._trained = _Trained.load(self._keep, PART)
         self._solo = _Trained.load(self._keep, SOLO) if self._keep.has_part(SOLO) else None
-        reception = post.receive(post.secondaries)
+        self._reception = post.receive(post.secondaries)
         self._coordinator = Reach(self._dialled)
-        self._secondaries = {party: _met(reception, party) for party in post.secondaries}
+        self._secondaries = {party: _met(self._reception, party) for party in post.secondaries}
         self._built: tuple[list[Session], Model] | None = None
+        self._holders: dict[str, RemoteSecondary] = {}
         self._lock = threading.Lock()
 
     @property
@@ -102,7 +102,8 @@ class Predictor:
 
     def online(self) -> dict[str, bool]:
         """Which secondaries are connected just now."""
-        return {party.name: reach.is_open for party, reach in self._secondaries.items()}
+        there = {session.peer for session in self._reception.sessions() if session.connected}
+        return {party.name: party in there for party in self.post.secondaries}
 
     def predict(self, records: pl.DataFrame) -> Predictions:
         """Predict new records, whose columns are those of training without the label."""
@@ -148,10 +149,9 @@ class Predictor:
         job, own = self.post.job, self.post.own
         named = identifiers_for(job, own, name)
         frame = records.select(**{agreed: pl.col(column) for agreed, column in named.items()})
-        if own.linkage is None:
-            raise InputError(f"the file of {own.party} names no linkage key; add [linkage] key")
-        encoded = encode_table(job.secondaries[name].encoding, frame, Key.read(own.linkage.key), "new records")
+        encoded = encode_own(job, own, name, frame, self.post.folder)
         found = self._coordinator.ask(lambda session: new_partners(session, name, encoded))
+        self._holders[name].expect(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
     def _features(self, trained: _Trained, records: pl.DataFrame) -> Features:
@@ -163,6 +163,7 @@ class Predictor:
         if self._built is None or self._built[0] != sessions:
             form = form_named(self.post.job.training.wire)
             holders = [RemoteSecondary(session, form, predicting=True) for session in sessions]
+            self._holders = {holder.name: holder for holder in holders}
             self._built = sessions, self._restored(holders)
         return self._built[1]
 

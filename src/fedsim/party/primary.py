@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
@@ -20,13 +21,16 @@ from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of, read_own_table
 from fedsim.party.post import Post
+from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
+from fedsim.party.versions import versions_here
 from fedsim.protocol.digests import arrays_digest, table_digest
 from fedsim.protocol.messages import Done, Farewell, Finish
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.tensors import form_named
+from fedsim.protocol.trouble import tell
 from fedsim.splitnn.chance import Chance
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
@@ -63,24 +67,24 @@ class Outcome:
 def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
     """Link, train, evaluate, save, and tell everybody that all is done."""
     torch.set_num_threads(post.job.training.threads)
+    post.station.note("computes with", versions_here())
     keep, coordinator = Keep(post.folder, post.job), Reach(lambda: post.dial(Role.COORDINATOR))
     if keep.has_part(PART):
         log.info("job '%s' was trained before", post.job.name)
         _tell_coordinator(coordinator, post)
         return _outcome_of(keep)
+    coordinator.session()  # it compares jobs and releases; no data is touched before
     reception = post.receive(post.secondaries)
     table = read_own_table(post.job, post.own)
     prepared = prepare(table, post)
     lists = {party: _links(post, keep, coordinator, table, party, prepared.split) for party in post.secondaries}
     reaches = {party: Reach(_opener(reception.session_with, party)) for party in post.secondaries}
     result = _trained(post, prepared, lists, reaches, hooks)
-    _save(keep, prepared, result)
     if post.own.serving.when_partner_is_away == "solo":
         save_solo(post.job, keep, prepared)
-    coordinator.ask(lambda session: session.call(Finish(), Done))
-    for session in post.sessions():
-        if not session.is_over:
-            session.post(Farewell())
+    _save(keep, prepared, result)  # the last of all parts: where it is, nothing else is missing
+    _tell_coordinator(coordinator, post)
+    tell(post.sessions(), Farewell())
     return _outcome_of(keep)
 
 
@@ -134,7 +138,7 @@ def _groups(table: OwnTable, post: Post) -> Any:
     """Records with the same identifiers for every secondary stay together."""
     frames = [table.identifiers(name) for name in post.job.secondaries]
     columns = {f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame}
-    return equal_records(columns, party=str(post.station.party))
+    return equal_records(pl.DataFrame(columns), party=str(post.station.party))
 
 
 def _opener(session_with: Callable[[Party], Session], party: Party) -> Callable[[], Session]:
@@ -171,9 +175,10 @@ def _trained(
 ) -> Result:
     """Train; whenever a secondary starts anew, all go back to the last common checkpoint."""
     config, form = config_of(post.job), form_named(post.job.training.wire)
+    noise = cut_noise(post.job.protection.gradients, post.folder)
     while True:
         try:
-            holders = {party: RemoteSecondary(reach.session(), form) for party, reach in reaches.items()}
+            holders = {party: RemoteSecondary(reach.session(), form, noise=noise) for party, reach in reaches.items()}
             held = [HeldList(neighbours_of(links), (holders[party],)) for party, links in lists.items()]
             result = train_with(
                 prepared.data, held, prepared.split, config, folder=post.folder / "checkpoints", hooks=hooks

@@ -20,11 +20,6 @@ class Reach:
         self._open = open_session
         self._session: Session | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """Whether there is a line to the peer just now."""
-        return self._session is not None and self._session.connected
-
     def session(self) -> Session:
         """The conversation of now, opened where there is none."""
         if self._session is None or self._session.is_over:

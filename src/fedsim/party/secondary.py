@@ -7,20 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
+import safetensors.numpy
 import torch
-from numpy.typing import NDArray
+from safetensors import SafetensorError
 
 from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.errors import PeerError
+from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
 from fedsim.party.own_table import OwnTable, read_own_table
 from fedsim.party.post import Post
+from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
-from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.party.versions import versions_here
+from fedsim.protocol.digests import table_digest
 from fedsim.protocol.parties import Role
-from fedsim.protocol.roles.secondary import BelowTheCut, fetch_order
+from fedsim.protocol.roles.secondary import BelowTheCut, Order, fetch_order
 from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.tensors import form_named
 from fedsim.splitnn.below import Below, below_named, restored_secondary, start_secondary
@@ -36,9 +39,13 @@ GRACE_SECONDS = 15.0  # once our part is saved, how long we wait for a primary t
 def run_secondary(post: Post, *, stay: bool = False) -> None:
     """Take part until the primary says farewell; ``stay`` goes on for predictions."""
     torch.set_num_threads(post.job.training.threads)
-    table, keep = read_own_table(post.job, post.own), Keep(post.folder, post.job)
-    order = _order(post, table, keep)
-    answers = _Answers(post, keep, _features(table, keep, order))
+    post.station.note("computes with", versions_here())
+    keep, coordinator = Keep(post.folder, post.job), Reach(lambda: post.dial(Role.COORDINATOR))
+    if not keep.has_part(PART):
+        coordinator.session()  # it compares jobs and releases; no data is touched before
+    table = read_own_table(post.job, post.own)
+    order = _order(post, table, keep, coordinator)
+    answers = _Answers(post, keep, order, _features(table, keep))
     if stay:
         post.station.wait_seconds = float("inf")
     below = answers.below_the_cut()
@@ -50,41 +57,41 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
         except PeerRestarted as restarted:
             log.info("%s; it goes on from the last common checkpoint", restarted)
         except PeerError:
-            if stay or wait is None or post.station.alarm.rung:
+            if stay or not keep.has_part(PART) or post.station.alarm.rung:
                 raise
             log.info("the primary has gone; our part was saved before")
             return
 
 
-def _order(post: Post, table: OwnTable, keep: Keep) -> NDArray[np.int32]:
+def _order(post: Post, table: OwnTable, keep: Keep, coordinator: Reach) -> Order:
     """Which row each pseudonym stands for, from the coordinator or from what it said before."""
     encoded = keep.encoded(table, post.own.name)
-    path, kept = post.folder / "order.npy", None
-    if path.is_file():
-        kept = _read_order(path)
-    have = "" if kept is None else arrays_digest(kept)
-    coordinator = Reach(lambda: post.dial(Role.COORDINATOR))
+    path = post.folder / "order.safetensors"
+    kept = _read_order(path)
+    if kept is not None and keep.has_part(PART):
+        return kept  # it goes with the weights; the coordinator may have gone by now
+    have = "" if kept is None else kept.digest
     order = coordinator.ask(lambda session: fetch_order(session, encoded, table_digest(encoded), have))
     if order is None and kept is not None:
         return kept
     if order is None:
         raise PeerError("the coordinator says that nothing has changed, but nothing was there before")
-    with path.with_suffix(".part").open("wb") as file:
-        np.save(file, order, allow_pickle=False)
-    path.with_suffix(".part").replace(path)
+    with whole_file(path, mode=0o600) as part:
+        part.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))
     return order
 
 
-def _read_order(path: Path) -> NDArray[np.int32] | None:
+def _read_order(path: Path) -> Order | None:
+    """What was kept; a damaged file is as good as none, for the coordinator sends it again."""
     try:
-        found: NDArray[np.int32] = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        found = safetensors.numpy.load(path.read_bytes())
+        return Order(found["rows"], found["key"])
+    except (OSError, KeyError, SafetensorError):
         return None
-    return found
 
 
-def _features(table: OwnTable, keep: Keep, order: NDArray[np.int32]) -> tuple[Preparation, Features]:
-    """Features in the order of the pseudonyms, and how they were prepared."""
+def _features(table: OwnTable, keep: Keep) -> tuple[Preparation, Features]:
+    """Features in our own order, and how they were prepared."""
     frame = table.features()
     if keep.has_part(PART):
         preparation = Preparation.from_json(keep.load_part(PART)[1]["preparation"])
@@ -92,7 +99,7 @@ def _features(table: OwnTable, keep: Keep, order: NDArray[np.int32]) -> tuple[Pr
         rules = Rules(kinds=table.own.features.kinds)
         preparation = fit_preparation(frame, party=str(table.own.party), rules=rules)
     found = preparation.apply(frame)
-    return preparation, Features(found.numbers, found.codes, found.cardinalities, found.spread).take(order)
+    return preparation, Features(found.numbers, found.codes, found.cardinalities, found.spread)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +108,19 @@ class _Answers:
 
     post: Post
     keep: Keep
+    order: Order
     prepared: tuple[Preparation, Features]
 
     def below_the_cut(self) -> BelowTheCut:
         below = below_of(self.post.job)
         return BelowTheCut(
             width=below.local.build(self.prepared[1]).width,
-            n_records=len(self.prepared[1]),
+            order=self.order,
             start=partial(self._start, below),
             trained=partial(self._trained, below),
             finish=self._finish,
             form=form_named(self.post.job.training.wire),
+            noise=cut_noise(self.post.job.protection.activations, self.post.folder),
         )
 
     def _start(self, below: Below, total_steps: int) -> LocalSecondary:
@@ -130,4 +139,6 @@ class _Answers:
 def below_of(job: Job) -> Below:
     """What the job says to all secondaries."""
     training = job.training
-    return below_named(training.preset, seed=job.seed, learning_rate=training.learning_rate)
+    activations = job.protection.activations
+    clip = None if activations is None else activations.clip
+    return below_named(training.preset, seed=job.seed, learning_rate=training.learning_rate, clip=clip)

@@ -53,12 +53,12 @@ def service(predictor: Predictor, token: str | None = None) -> FastAPI:
 
     @app.post("/predict", dependencies=guard)
     def predict(asked: Records) -> Answer:
-        """Predict up to 1,000 records."""
+        """Predictions of up to 1,000 records, and the method that made them."""
         return answer(predictor, asked)
 
     @app.get("/health")
     def health() -> Health:
-        """Which secondaries are connected; without all of them the status is ``partial``."""
+        """Which secondaries are connected: the status is 'ok' with all of them, else 'partial'."""
         there = predictor.online()
         return Health(status="ok" if all(there.values()) else "partial", secondaries=there)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from fedsim.protocol.parties import Role
 from fedsim.protocol.transport.base import Transport
 from fedsim.protocol.transport.inproc import InProcess
 from fedsim.training import Hook
+
+POLL = 0.1
+LAST_SECONDS = 5.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +45,22 @@ def run_together(
     threads = [_PartyThread(job, by_party[party], way, hooks) for party in job.parties]
     for thread in threads:
         thread.start()
-    for thread in threads:
-        thread.join()
+    _wait_for(threads)
     faults = [thread.fault for thread in threads if thread.fault]
     first = next((fault for fault in faults if not isinstance(fault, PeerError)), faults[0] if faults else None)
     if first:
         raise first
     outcome = next(thread.outcome for thread in threads if thread.outcome)
     return Together(outcome, merged(thread.ledger for thread in threads))
+
+
+def _wait_for(threads: Sequence[_PartyThread]) -> None:
+    """Until all have ended; after a fault the others have a moment to hear of it."""
+    while (alive := [thread for thread in threads if thread.is_alive()]) and not any(each.fault for each in threads):
+        alive[0].join(POLL)
+    deadline = time.monotonic() + LAST_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _PartyThread(threading.Thread):

@@ -16,14 +16,12 @@ Lines = Mapping[tuple[str, ...], int]
 _NAMES: dict[type, str] = {dict: "a table", list: "a list", type(None): "nothing"}
 
 
-def first_fault(error: ValidationError, kind: type[BaseModel], where: str, lines: Lines) -> str:
-    """The fault that stands first in the file; of the others only how many there are."""
+def all_faults(error: ValidationError, kind: type[BaseModel], where: str, lines: Lines) -> list[str]:
+    """Every fault as a sentence with its line, in the order of the file."""
     faults = error.errors(include_url=False)
-    fault = min(faults, key=lambda fault: _line(_location(fault), lines))
-    line, more = _line(_location(fault), lines), len(faults) - 1
-    at = "" if math.isinf(line) else f", line {line:.0f}"
-    others = f" ({more} more {'fault' if more == 1 else 'faults'} in this file)" if more else ""
-    return f"{where}{at}: {_sentence(fault, kind)}{others}"
+    placed = dict.fromkeys((_line(_location(fault), lines), _sentence(fault, kind)) for fault in faults)
+    ordered = sorted(placed, key=lambda entry: entry[0])
+    return [f"{where}{'' if math.isinf(line) else f', line {line:.0f}'}: {sentence}" for line, sentence in ordered]
 
 
 def _location(fault: Any) -> tuple[Any, ...]:
@@ -64,10 +62,10 @@ def _known(kind: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
 
 def _meaning(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, list[str]]:
     """What a setting may be: in words, and the list of words it is chosen from."""
-    annotation, description = _annotation(kind, location)
+    annotation, title = _annotation(kind, location)
     words = _words(annotation)
     section = f"a section [{'.'.join(map(str, location))}]" if _is_section(annotation) else ""
-    return description or section or " or ".join(words), words
+    return title or section or " or ".join(words), words
 
 
 def _words(annotation: Any) -> list[str]:
@@ -77,20 +75,20 @@ def _words(annotation: Any) -> list[str]:
 
 
 def _annotation(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[Any, str]:
-    """Type and description of the setting at a place, or of the last one known on the way there."""
+    """Type and title of the setting at a place, or of the last one known on the way there."""
     annotation: Any = kind
-    description = ""
+    title = ""
     for part in location:
         if _is_section(annotation):
             fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
             if part not in fields:
                 break
-            annotation, description = _bare(fields[part].annotation), fields[part].description or ""
+            annotation, title = _bare(fields[part].annotation), fields[part].title or ""
         elif get_origin(annotation) in (dict, tuple):
             annotation = _bare(get_args(annotation)[1 if get_origin(annotation) is dict else 0])
         else:
             break
-    return annotation, description
+    return annotation, title
 
 
 def _bare(annotation: Any) -> Any:

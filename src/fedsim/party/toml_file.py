@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fedsim.errors import FileError, SettingError
-from fedsim.party.toml_faults import cut, first_fault
+from fedsim.party.toml_faults import all_faults, cut
 
 LARGEST = 256 * 1024
 DEEPEST = 32
@@ -42,6 +42,16 @@ class Document(Section):
         return self._path
 
 
+class DocumentError(SettingError):
+    """A file with faults: the message tells the first and how many follow, ``faults`` has all of them."""
+
+    def __init__(self, faults: list[str]) -> None:
+        more = len(faults) - 1
+        others = f" ({more} more {'fault' if more == 1 else 'faults'} in this file)" if more else ""
+        super().__init__(f"{faults[0]}{others}")
+        self.faults = faults
+
+
 class RuleError(SettingError):
     """A rule between settings is broken; ``at`` is the place to mend, below the section that knows the rule."""
 
@@ -54,13 +64,13 @@ Read = TypeVar("Read", bound=Document)
 
 
 def whole(low: int, high: int) -> Any:
-    """A whole number in a range, for ``Annotated``."""
-    return Field(ge=low, le=high, description=f"a whole number from {low:,} to {high:,}")
+    """A whole number in a range, for ``Annotated``; a title says what may be given, a description what it means."""
+    return Field(ge=low, le=high, title=f"a whole number from {low:,} to {high:,}")
 
 
 def real(above: float, most: float) -> Any:
     """A number in a range, for ``Annotated``."""
-    return Field(gt=above, le=most, description=f"a number above {above:g} and up to {most:g}")
+    return Field(gt=above, le=most, title=f"a number above {above:g} and up to {most:g}")
 
 
 def read_document(kind: type[Read], path: Path) -> Read:
@@ -70,7 +80,7 @@ def read_document(kind: type[Read], path: Path) -> Read:
     try:
         document = kind.model_validate(words, context={"folder": path.parent})
     except ValidationError as error:
-        raise SettingError(first_fault(error, kind, str(path), _lines(text))) from None
+        raise DocumentError(all_faults(error, kind, str(path), _lines(text))) from None
     document._path = path
     return document
 
@@ -80,7 +90,7 @@ def document_from(kind: type[Read], words: Mapping[str, Any], where: str) -> Rea
     try:
         return kind.model_validate(words)
     except ValidationError as error:
-        raise SettingError(first_fault(error, kind, where, {})) from None
+        raise DocumentError(all_faults(error, kind, where, {})) from None
 
 
 def _text(path: Path) -> str:

@@ -13,19 +13,37 @@ import numpy as np
 from scipy.special import erfinv
 
 from fedsim.errors import SettingError
+from fedsim.whole import whole_number
 
 
-def success_bound(sigma: float, spread: float) -> float:
+def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
     """Upper bound tau on the attack's success; without noise it is one.
+
+    ``queries`` is |Q|, the links of one partner that the greedy attacker uses. All of their distances must be right,
+    so more links lower its bound; an attacker who weighs links instead of guessing distances gains by each.
 
     >>> f"{success_bound(sigma=4.0, spread=21178.86):.4e}"
     '1.9417e-05'
+    >>> f"{success_bound(sigma=4.0, spread=21178.86, queries=2):.4e}"
+    '3.7700e-10'
     """
     _check_spread(spread)
     check_sigma(sigma)
+    queries = whole_number(queries, "queries", least=1)
     if sigma == 0:
         return 1.0
-    return math.erf(math.hypot(1.0, 1.0 / sigma) / (2.0 * math.sqrt(2.0) * spread))
+    return math.erf(math.hypot(1.0, 1.0 / sigma) / (2.0 * math.sqrt(2.0) * spread)) ** queries
+
+
+def expected_disclosed(records: int, tau: float) -> float:
+    """How many of the partner's ``records`` filters the greedy attack is expected to disclose at most.
+
+    >>> round(expected_disclosed(records=19_479, tau=1.9417e-05), 3)
+    0.378
+    """
+    if not 0 <= tau <= 1:
+        raise SettingError(f"tau={tau}; a probability from 0 to 1 is needed")
+    return whole_number(records, "records", least=0) * tau
 
 
 def noise_for(tau: float, spread: float) -> float:

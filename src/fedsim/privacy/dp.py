@@ -13,6 +13,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fedsim.errors import SettingError
+from fedsim.privacy.checks import check_positive
 
 LOG_SIGMA_RANGE = (math.log(1e-9), math.log(1e12))  # noise for one unit of sensitivity, for any epsilon of use
 
@@ -23,8 +24,23 @@ def paper_sensitivity(*, records: int, mean: float, spread: float) -> float:
     >>> round(paper_sensitivity(records=141_050, mean=-46237.78, spread=21178.86))
     307948
     """
-    _check(records=records, spread=spread)
+    check_positive(records=records, spread=spread)
     return records * max(abs(1 + mean), abs(mean - 1)) / spread
+
+
+def link_sensitivity(*, links: int, changed_bits: int, spread: float) -> float:
+    """How far all similarities together move (L2) when one partner's filter changes by ``changed_bits`` bits.
+
+    This does follow from the definition. Each of the ``links`` similarities that name the partner is a distance over
+    the spread, and moves by at most ``changed_bits / spread``; the mean is subtracted on both sides and cancels;
+    independent changes add up by squares, hence the root where the paper has the number itself. It takes the links and
+    the scale as given: which partners a record has also depends on the filter, and no noise on similarities hides that.
+
+    >>> round(link_sensitivity(links=141_050, changed_bits=1, spread=21178.86), 5)
+    0.01773
+    """
+    check_positive(links=links, changed_bits=changed_bits, spread=spread)
+    return math.sqrt(links) * changed_bits / spread
 
 
 def least_epsilon(*, sigma: float, sensitivity: float) -> float:
@@ -33,13 +49,30 @@ def least_epsilon(*, sigma: float, sensitivity: float) -> float:
     >>> f"{least_epsilon(sigma=4.0, sensitivity=307948.0):.3e}"
     '2.963e+09'
     """
-    _check(sigma=sigma, sensitivity=sensitivity)
+    check_positive(sigma=sigma, sensitivity=sensitivity)
     return (sensitivity / sigma) ** 2 / 2
+
+
+def enough_sigma(*, epsilon: float, delta: float, sensitivity: float) -> float:
+    """Noise that is enough for (epsilon, delta)-privacy by the classic bound of the appendix; epsilon below 1 only.
+
+    :func:`gaussian_sigma` is the exact amount, always less and for any epsilon.
+
+    >>> round(enough_sigma(epsilon=0.5, delta=1e-5, sensitivity=1.0), 3)
+    9.69
+    """
+    check_positive(sensitivity=sensitivity)
+    _check_delta(delta)
+    if not 0 < epsilon < 1:
+        raise SettingError(
+            f"epsilon={epsilon}; the appendix's condition needs one between 0 and 1; use the exact noise"
+        )
+    return sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
 
 
 def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
     """The delta for which noise of this scale is (epsilon, delta)-private; exact."""
-    _check(sigma=sigma, sensitivity=sensitivity)
+    check_positive(sigma=sigma, sensitivity=sensitivity)
     half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
     return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
 
@@ -50,7 +83,7 @@ def gaussian_sigma(*, epsilon: float, delta: float, sensitivity: float) -> float
     >>> round(gaussian_sigma(epsilon=1.0, delta=1e-5, sensitivity=1.0), 5)
     3.73063
     """
-    _check(epsilon=epsilon, sensitivity=sensitivity)
+    check_positive(epsilon=epsilon, sensitivity=sensitivity)
     _check_delta(delta)
 
     def excess(log_sigma: float) -> float:
@@ -65,7 +98,7 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
     >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
     1.0
     """
-    _check(sigma=sigma, sensitivity=sensitivity)
+    check_positive(sigma=sigma, sensitivity=sensitivity)
     _check_delta(delta)
 
     def excess(epsilon: float) -> float:
@@ -76,12 +109,6 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
     ratio = sensitivity / sigma
     most = ratio**2 / 2 + ratio * math.sqrt(2 * math.log(1 / delta))  # enough by the classic tail bound
     return float(brentq(excess, 0.0, most, xtol=1e-12))
-
-
-def _check(**settings: float) -> None:
-    for name, value in settings.items():
-        if not (math.isfinite(value) and value > 0):
-            raise SettingError(f"{name}={value}; a number above 0 is needed")
 
 
 def _check_delta(delta: float) -> None:

@@ -10,7 +10,9 @@ else. Arrays are views of the frame, and carry a checksum each (xxh3: it finds a
 
 from __future__ import annotations
 
+import math
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
@@ -26,6 +28,8 @@ from fedsim.protocol.messages import KINDS, PROTOCOL, Message, Shape
 PREFIX = struct.Struct("<4sIQQ")
 MAGIC = b"FSIM"
 MOST_HEADER = 1 << 20
+MOST_BYTES = 1 << 30  # of one frame
+MOST_SIZE = 1 << 31  # of one dimension: rows are numbered in int32
 SLOTS: dict[Any, str] = {int: "whole", float: "number", str: "text", bool: "flag"}
 
 
@@ -49,10 +53,28 @@ class Layout:
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The frame of a message."""
+    """The frame of a message; raises WireError where no peer would take it, for it would be sent again for ever."""
     message, layout = envelope.message, LAYOUTS[envelope.message.kind]
     arrays = {name: np.ascontiguousarray(getattr(message, name)) for name in layout.arrays}
-    header = Header(
+    header = _packed_header(envelope, layout, arrays)
+    total = _padded(PREFIX.size + len(header)) + sum(_padded(array.nbytes) for array in arrays.values())
+    if len(header) > MOST_HEADER or total > MOST_BYTES:
+        raise WireError(
+            f"a message '{message.kind}' of {total} bytes with a header of {len(header)}; at most {MOST_BYTES} and "
+            f"{MOST_HEADER} are taken"
+        )
+    pieces: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
+    pieces.append(bytes(_padded(PREFIX.size + len(header)) - PREFIX.size - len(header)))
+    for array in arrays.values():
+        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_padded(array.nbytes) - array.nbytes)]
+    return b"".join(pieces)
+
+
+def _packed_header(envelope: Envelope, layout: Layout, arrays: dict[str, NDArray[Any]]) -> bytes:
+    message = envelope.message
+    described = [_described(name, array) for name, array in arrays.items()]
+    _check_shapes(type(message), described)
+    return Header(
         protocol=PROTOCOL,
         session=envelope.session,
         sequence=envelope.sequence,
@@ -60,14 +82,8 @@ def encode(envelope: Envelope) -> bytes:
         reply_to=envelope.reply_to,
         kind=message.kind,
         facts={name: _fact(message, name, slot) for name, slot in layout.facts.items()},
-        arrays=[_described(name, array) for name, array in arrays.items()],
-    ).SerializeToString()
-    total = _padded(PREFIX.size + len(header)) + sum(_padded(array.nbytes) for array in arrays.values())
-    pieces: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
-    pieces.append(bytes(_padded(PREFIX.size + len(header)) - PREFIX.size - len(header)))
-    for array in arrays.values():
-        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_padded(array.nbytes) - array.nbytes)]
-    return b"".join(pieces)
+        arrays=described,
+    ).SerializeToString(deterministic=True)
 
 
 def declared_size(first: bytes) -> int:
@@ -89,7 +105,7 @@ def decode(frame: bytes) -> Envelope:
     header, start = _header(frame)
     kind = KINDS.get(header.kind)
     if kind is None:
-        raise WireError(f"there is no message '{header.kind[:40]}'")
+        raise WireError(f"there is no message {header.kind[:40]!a}")
     given = {**_given_facts(kind, header), **_given_arrays(kind, header, frame, start)}
     return Envelope(kind(**given), header.session, header.sequence, header.acknowledged, header.reply_to)
 
@@ -108,7 +124,7 @@ def _header(frame: bytes) -> tuple[Header, int]:
         raise WireError(
             f"the peer speaks protocol {header.protocol}, this release {PROTOCOL}; use the same release everywhere"
         )
-    return header, _padded(PREFIX.size + length)
+    return header, _behind(frame, PREFIX.size + length)
 
 
 def _given_facts(kind: type[Message], header: Header) -> dict[str, Any]:
@@ -119,21 +135,29 @@ def _given_facts(kind: type[Message], header: Header) -> dict[str, Any]:
     for name, slot in wanted.items():
         if found[name] != slot:
             raise WireError(f"fact '{name}' of a message '{kind.kind}' is of the wrong type")
-    return {name: getattr(header.facts[name], slot) for name, slot in wanted.items()}
+    given = {name: getattr(header.facts[name], slot) for name, slot in wanted.items()}
+    if any(isinstance(value, float) and not math.isfinite(value) for value in given.values()):
+        raise WireError(f"a number of a message '{kind.kind}' is not finite")
+    return given
 
 
 def _given_arrays(kind: type[Message], header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
     wanted = LAYOUTS[kind.kind].arrays
     if [array.name for array in header.arrays] != list(wanted):
         raise WireError(f"a message '{kind.kind}' has other arrays than {', '.join(wanted) or 'none'}")
-    sizes: dict[str, int] = {}
+    _check_shapes(kind, header.arrays)
     found = {}
-    for (name, shape), array in zip(wanted.items(), header.arrays, strict=True):
-        _check_shape(kind, array, shape, sizes)
-        found[name], start = _view(kind, array, frame, start)
+    for array in header.arrays:
+        found[array.name], start = _view(kind, array, frame, start)
     if start != len(frame):
         raise WireError(f"a message '{kind.kind}' has {len(frame) - start} bytes more than its arrays")
     return found
+
+
+def _check_shapes(kind: type[Message], arrays: Iterable[Array]) -> None:
+    sizes: dict[str, int] = {}
+    for array, shape in zip(arrays, LAYOUTS[kind.kind].arrays.values(), strict=True):
+        _check_shape(kind, array, shape, sizes)
 
 
 def _check_shape(kind: type[Message], array: Array, shape: Shape, sizes: dict[str, int]) -> None:
@@ -143,6 +167,8 @@ def _check_shape(kind: type[Message], array: Array, shape: Shape, sizes: dict[st
     if len(array.shape) != len(shape.letters):
         raise WireError(f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}")
     for letter, size in zip(shape.letters, array.shape, strict=True):
+        if size > MOST_SIZE:
+            raise WireError(f"{where} declares a dimension of {size}; at most {MOST_SIZE} are taken")
         if sizes.setdefault(letter, size) != size:
             raise WireError(f"{where} does not fit the other arrays: {size} against {sizes[letter]}")
 
@@ -156,7 +182,14 @@ def _view(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[
     values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
     if _checksum(values) != array.checksum:
         raise WireError(f"array '{array.name}' of a message '{kind.kind}' does not match its checksum")
-    return values, start + _padded(values.nbytes)
+    return values, _behind(frame, start + values.nbytes)
+
+
+def _behind(frame: bytes, end: int) -> int:
+    """Where the next part begins; what fills the gap is zero, so that every bit of a frame is checked."""
+    if any(frame[end : _padded(end)]):
+        raise WireError("the padding of a frame is not zero")
+    return _padded(end)
 
 
 def _described(name: str, array: NDArray[Any]) -> Array:

@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import re
 import secrets
 import threading
 import time
+from collections import Counter, deque
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedsim.difference import difference
-from fedsim.errors import PeerError, SettingError, WireError
+from fedsim.errors import FedSimError, PeerError, SettingError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.messages import Hello, Message, Refusal, Welcome
+from fedsim.protocol.messages import Hello, Message, Refusal, Trouble, Welcome
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.station import Station
 from fedsim.protocol.transport.base import Line, LineBroken, Transport
+from fedsim.protocol.trouble import public_reason
+from fedsim.protocol.words import plain
 
 log = logging.getLogger("fedsim.parties")
 
@@ -31,15 +36,22 @@ First = TypeVar("First", bound=Message)
 HELLO_SECONDS = 10.0
 BACK_OFF, MOST_BACK_OFF = 0.05, 2.0  # seconds between two attempts to dial; doubles up to the most
 TAKEN_SECONDS = 45.0  # a line that was cut is found dead within this time
+IDENT = re.compile(r"[0-9a-f]{32}")  # of a session
+MOST_REFUSALS = 20  # of one caller that are noted: a stranger must not fill our disk
 SKEW = 300.0  # seconds between two clocks that are worth a word
+
+
+class SilenceError(LineBroken):
+    """A peer that was reached has not said a word in time."""
 
 
 @dataclass(frozen=True)
 class Objection:
-    """Why a caller is not let in."""
+    """Why a caller is not let in; one that is passing is worth so many seconds of further attempts."""
 
     reason: str
     passing: bool = False
+    seconds: float = math.inf
 
 
 class Reception:
@@ -49,19 +61,34 @@ class Reception:
         self.station, self.expected = station, frozenset(expected)
         self._sessions: dict[Party, Session] = {}
         self._fresh: dict[Party, Session] = {}
+        self._unfit: set[Party] = set()
+        self._refused: Counter[str] = Counter()
+        self._last_word: Trouble | None = None
+        self._opened = time.monotonic()
         self._changed = threading.Condition()
 
     def answer(self, caller: Party | None, line: Line) -> None:
         """Answer one line until it breaks."""
         try:
-            hello = _first(line, Hello)
-        except (LineBroken, WireError) as fault:
+            self._answer(caller, line)
+        except FedSimError as fault:  # a log that cannot be written: then nothing may happen here any more
+            self.station.alarm.ring(str(self.station.party), public_reason(fault))
+            line.close()
+
+    def _answer(self, caller: Party | None, line: Line) -> None:
+        try:
+            hello, size = _first(line, Hello)
+        except (SilenceError, WireError) as fault:
             self._turn_away(line, caller, Objection(str(fault)))
+            return
+        except LineBroken:
+            line.close()
             return
         found = self._admit(caller, hello, line)
         if isinstance(found, Objection):
             self._turn_away(line, caller, found)
         else:
+            self.station.ledger.note(hello, found.peer, self.station.party, size)
             _mind_the_clock(found.peer, hello.clock)
             found.read(line)
 
@@ -85,16 +112,31 @@ class Reception:
         with self._changed:
             return [session for session in self._sessions.values() if not session.is_over]
 
+    def dismiss(self, last_word: Trouble, seconds: float) -> None:
+        """Tell it to everybody who comes; wait for those who never came, but so long after we opened and no longer."""
+        with self._changed:
+            self._last_word = last_word
+            while self.expected - self._sessions.keys() - self._unfit:
+                left = self._opened + seconds - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
     def _admit(self, caller: Party | None, hello: Hello, line: Line) -> Session | Objection:
         objection = self._objection(caller, hello)
         if objection:
             return objection
         party = Party(Role(hello.role), hello.party)
+        objection = self._misfit(party, hello)
+        if objection:
+            self._give_up(party, objection)
+            return objection
         with self._changed:
             known = self._sessions.get(party)
-            if known and known.connected and known.peer_instance != hello.instance:
+            other = known is not None and known.peer_instance != hello.instance
+            if known and known.connected and other:
                 return Objection(f"another process speaks as {party} already", passing=True)
-            if known is None or known.is_over or hello.resume != known.ident.hex():
+            if known is None or other or known.is_over or hello.resume != known.ident.hex():
                 if known:
                     known.end(PeerRestarted(party))
                 known = self._sessions[party] = self._fresh[party] = Session(
@@ -104,10 +146,12 @@ class Reception:
                 self._changed.notify_all()
             welcome = Welcome(known.ident.hex(), known.received, self.station.version_text, time.time())
             try:
-                line.send(encode(Envelope(welcome)))
+                self.station.ledger.note(welcome, self.station.party, party, _say(line, welcome))
             except LineBroken as fault:
-                return Objection(str(fault))
+                return Objection(str(fault), passing=True)
             known.attach(line, hello.received)
+            if self._last_word:
+                known.post(self._last_word)
             return known
 
     def _objection(self, caller: Party | None, hello: Hello) -> Objection | None:
@@ -119,19 +163,35 @@ class Reception:
             return Objection(f"the certificate is that of {caller}, but its holder speaks as {claimed}")
         if claimed not in self.expected:
             return Objection(f"{claimed} takes no part in this job, or does not speak with {self.station.party}")
+        return None
+
+    def _misfit(self, party: Party, hello: Hello) -> Objection | None:
+        """Why a party of the job cannot work with us."""
         releases = self.station.versions.get("fedsim"), _release(hello.versions)
         if releases[0] != releases[1]:
-            return Objection(f"{self.station.party} runs fedsim {releases[0]}, {claimed} another release; use the same")
+            return Objection(f"{self.station.party} runs fedsim {releases[0]}, {party} another release; use the same")
         different = _difference(self.station.job_text, hello.job, "job")
-        return Objection(f"{different} ({self.station.party} against {claimed})") if different else None
+        return Objection(f"{different} ({self.station.party} against {party})") if different else None
+
+    def _give_up(self, party: Party, objection: Objection) -> None:
+        """A job that cannot begin ends for everybody; one that has begun waits for the party to come as it was."""
+        with self._changed:
+            if party not in self._sessions:
+                self._unfit.add(party)
+                self.station.alarm.ring(str(party), objection.reason)
+                self._changed.notify_all()
 
     def _turn_away(self, line: Line, caller: Party | None, objection: Objection) -> None:
         who = str(caller) if caller else "a caller"
-        if not objection.passing:
-            log.warning("%s was not let in: %s", who, objection.reason)
-            self.station.note("refused", {"peer": who, "reason": objection.reason})
+        with self._changed:
+            self._refused[who] += not objection.passing
+            count = self._refused[who]
+        if not objection.passing and count <= MOST_REFUSALS:
+            last = "; from now on this is no longer noted" if count == MOST_REFUSALS else ""
+            log.warning("%s was not let in: %s%s", who, objection.reason, last)
+            self.station.note("refused", {"peer": who, "reason": objection.reason + last})
         with suppress(LineBroken):
-            line.send(encode(Envelope(Refusal(objection.reason, objection.passing))))
+            _say(line, Refusal(objection.reason, objection.passing))
         line.close()
 
 
@@ -143,31 +203,52 @@ class Dialler:
     transport: Transport
     address: str
     peer: Party
+    _ahead: deque[Session] = field(default_factory=deque)
 
     def open(self, wait_seconds: float | None = None) -> Session:
-        """A new conversation; its line is mended in the background until it is ended."""
+        """A new conversation; its line is mended in the background until it is ended.
+
+        With a peer that started anew the next conversation has begun by itself: a peer that nobody asks anything for
+        hours must see that we are there.
+        """
+        while self._ahead:
+            found = self._ahead.popleft()
+            if not found.is_over:
+                return found
         line, welcome = self._connect(None, wait_seconds or self.station.wait_seconds)
-        session = Session(self.station, self.peer, bytes.fromhex(welcome.session))
-        session.attach(line, welcome.received)
-        self.station.note("joined", {"peer": str(self.peer), "versions": welcome.versions})
+        session = self._begin(line, welcome)
         threading.Thread(target=self._keep, args=(session, line), daemon=True).start()
         return session
 
+    def ahead(self) -> list[Session]:
+        """Conversations that nobody has asked for yet."""
+        return list(self._ahead)
+
+    def _begin(self, line: Line, welcome: Welcome) -> Session:
+        session = Session(self.station, self.peer, bytes.fromhex(welcome.session))
+        session.attach(line, welcome.received)
+        self.station.note("joined", {"peer": str(self.peer), "versions": welcome.versions})
+        return session
+
     def _keep(self, session: Session, line: Line) -> None:
-        while True:
-            session.read(line)
-            if session.is_over:
-                return
-            try:
+        """Dial again after every cut, until the conversation ends."""
+        try:
+            while True:
+                session.read(line)
+                if session.is_over or session.is_done:
+                    return
                 line, welcome = self._connect(session, self.station.wait_seconds)
-            except PeerError as fault:
-                session.end(fault)
-                return
-            if welcome.session != session.ident.hex():
-                line.close()
-                session.end(PeerRestarted(self.peer))
-                return
-            session.attach(line, welcome.received)
+                if welcome.session == session.ident.hex():
+                    session.attach(line, welcome.received)
+                else:
+                    session = self._replace(session, self._begin(line, welcome))
+        except FedSimError as fault:
+            session.end(fault)
+
+    def _replace(self, old: Session, new: Session) -> Session:
+        self._ahead.append(new)
+        old.end(PeerRestarted(self.peer))
+        return new
 
     def _connect(self, session: Session | None, wait_seconds: float) -> tuple[Line, Welcome]:
         began, pause, told = time.monotonic(), BACK_OFF, False
@@ -176,8 +257,7 @@ class Dialler:
             if not isinstance(reply, Objection):
                 return reply
             waited = time.monotonic() - began
-            limit = min(wait_seconds, TAKEN_SECONDS) if reply.passing and "already" in reply.reason else wait_seconds
-            if not reply.passing or waited > limit:
+            if not reply.passing or waited > min(wait_seconds, reply.seconds):
                 raise PeerError(f"{self.peer} at {self.address}: {reply.reason}")
             if session is not None and session.is_over:
                 raise PeerError(f"the conversation with {self.peer} has ended")
@@ -194,22 +274,24 @@ class Dialler:
             line = self.transport.dial(self.address, self.peer)
         except LineBroken as fault:
             return Objection(str(fault), passing=not fault.lasting)
+        hello = self._hello(session)
         try:
-            line.send(encode(Envelope(self._hello(session))))
-            answer = _first(line, Message)
+            self.station.ledger.note(hello, self.station.party, self.peer, _say(line, hello))
+            answer, received = _first(line, Message)
         except LineBroken as fault:
             line.close()
             return Objection(str(fault), passing=not fault.lasting)
         except WireError as fault:
             line.close()
             return Objection(str(fault))
-        if isinstance(answer, Welcome):
+        if isinstance(answer, Welcome) and IDENT.fullmatch(answer.session):
+            self.station.ledger.note(answer, self.peer, self.station.party, received)
             _mind_the_clock(self.peer, answer.clock)
             return line, answer
         line.close()
         if isinstance(answer, Refusal):
-            return Objection(f"not let in: {answer.reason}", answer.passing)
-        return Objection(f"it answered '{answer.kind}' to a hello")
+            return Objection(f"not let in: {plain(answer.reason)}", answer.passing, TAKEN_SECONDS)
+        return Objection(f"what it answered to a hello, '{answer.kind}', makes no sense")
 
     def _hello(self, session: Session | None) -> Hello:
         return Hello(
@@ -224,18 +306,36 @@ class Dialler:
         )
 
 
-def _first(line: Line, kind: type[First]) -> First:
-    """The first message of a line, in time."""
-    timer = threading.Timer(HELLO_SECONDS, line.close)
+def _say(line: Line, message: Message) -> int:
+    """Send a message that stands outside any session; returns its size."""
+    frame = encode(Envelope(message))
+    line.send(frame)
+    return len(frame)
+
+
+def _first(line: Line, kind: type[First]) -> tuple[First, int]:
+    """The first message of a line, in time, and its size."""
+    late = threading.Event()
+
+    def hang_up() -> None:
+        late.set()
+        line.close()
+
+    timer = threading.Timer(HELLO_SECONDS, hang_up)
     timer.daemon = True
     timer.start()
     try:
-        message = decode(line.receive()).message
+        frame = line.receive()
+    except LineBroken:
+        if late.is_set():
+            raise SilenceError(f"nothing was said for {HELLO_SECONDS:g} seconds") from None
+        raise
     finally:
         timer.cancel()
+    message = decode(frame).message
     if not isinstance(message, kind):
         raise WireError(f"a line begins with '{message.kind}' instead of a hello")
-    return message
+    return message, len(frame)
 
 
 def _release(versions: str) -> object:
@@ -255,9 +355,10 @@ def _difference(here: str, there: str, name: str) -> str:
     if here == there:
         return ""
     try:
-        return difference(_loaded(here), _loaded(there), name)[:300] or f"{name}: the same settings, written otherwise"
+        found = plain(difference(_loaded(here), _loaded(there), name))[:300]
     except RecursionError:
         return f"{name}: what the peer sent is no description"
+    return found or f"{name}: the same settings, written otherwise"
 
 
 def _mind_the_clock(peer: Party, clock: float) -> None:

@@ -2,7 +2,7 @@
 
 A message carries plain facts (whole numbers, numbers, text, flags) and arrays of a fixed type and number of dimensions;
 nothing else can be encoded. Letters: n primary records, m secondary records, K partners, U distinct rows, C width of
-the cut layer, b bytes of a filter; arrays of one message agree in the letters they share.
+the cut layer, b bytes of a filter, s sealed bytes; arrays of one message agree in the letters they share.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Shape:
 class Message:
     """Base of all messages; ``routes`` are the pairs of sender and receiver that may use it."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[str] = "message"  # of any kind
     phase: ClassVar[Phase]
     routes: ClassVar[tuple[Route, ...]]
 
@@ -165,15 +165,20 @@ class Partners(Message):
     n_candidates: int
     partner: Annotated[NDArray[Any], Shape(("int32",), "nK")]
     similarity: Annotated[NDArray[Any], Shape(("float32",), "nK")]
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, where rows are hidden
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowOrder(Message):
-    """Which of the secondary's rows each pseudonym stands for; the primary never sees it."""
+    """Which of the secondary's rows each pseudonym stands for; the primary never sees it.
+
+    Where rows are hidden, every link has a number of its own, and ``seal`` opens what the coordinator seals later.
+    """
 
     kind, phase, routes = "row-order", Phase.LINK, ((C, S),)
     partner_list: str
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
+    seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -241,6 +246,7 @@ class Infer(Message):
 
     kind, phase, routes = "infer", Phase.TRAIN, ((P, S),)
     rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # what the rows mean, where they are hidden
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -15,15 +15,17 @@ from typing import TypeVar
 
 from fedsim.errors import PeerError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.messages import Hello, Message, Notice, Phase, Refusal, Trouble, Welcome
+from fedsim.protocol.messages import Farewell, Hello, Message, Notice, Phase, Refusal, Trouble, Welcome
 from fedsim.protocol.parties import Party
 from fedsim.protocol.station import Station
 from fedsim.protocol.transport.base import Line, LineBroken
+from fedsim.protocol.words import plain
 
 log = logging.getLogger("fedsim.parties")
 
 POLL = 0.2  # seconds between looks at the alarm
 TELL_AFTER, TELL_EVERY = 3.0, 60.0  # seconds of absence before it is said, and said again
+MOST_GARBAGE = 100  # lines dropped in a row, for what the peer sent on them
 HANDSHAKE = (Hello, Welcome, Refusal)
 Kind = TypeVar("Kind", bound=Message)
 
@@ -48,9 +50,12 @@ class Session:
         self._outbox: deque[tuple[int, Message, bytes]] = deque()
         self._inbox: deque[Envelope] = deque()
         self._over: Exception | None = None
+        self._garbage = 0
         self._away_since: float | None = time.monotonic()
         self._touched = time.monotonic()
         self._told = 0.0
+        self._notice = ""
+        self._done = False
 
     @property
     def received(self) -> int:
@@ -63,6 +68,11 @@ class Session:
         return self._line is not None
 
     @property
+    def is_done(self) -> bool:
+        """Whether the peer has said farewell: it will not be there again."""
+        return self._done
+
+    @property
     def is_over(self) -> bool:
         """Whether it can never go on."""
         return self._over is not None
@@ -72,8 +82,8 @@ class Session:
         with self._changed:
             if self._over:
                 raise self._over
+            frame = encode(Envelope(message, self.ident, self._sent + 1, self._received, reply_to))
             self._sent += 1
-            frame = encode(Envelope(message, self.ident, self._sent, self._received, reply_to))
             self._outbox.append((self._sent, message, frame))
             self._send(message, frame)
             return self._sent
@@ -107,6 +117,9 @@ class Session:
     def attach(self, line: Line, received: int) -> None:
         """Go on with a new line, on which the peer says it has received this much."""
         with self._changed:
+            if self._over:
+                line.close()
+                return
             old, self._line, self._away_since, self._told = self._line, line, None, 0.0
             self._touched = time.monotonic()
             self._acknowledge(received)
@@ -122,12 +135,12 @@ class Session:
             while True:
                 self._take(line.receive())
         except WireError as fault:
+            self._drop(line)
             log.warning("%s sent what breaks the protocol, its line is dropped: %s", self.peer, fault)
             self.station.note("line dropped", {"peer": str(self.peer), "reason": str(fault)})
+            self._lose_patience(fault)
         except LineBroken:
-            pass
-        line.close()
-        self._lose(line)
+            self._drop(line)
 
     def end(self, reason: Exception) -> None:
         """Nothing comes after this; whoever waits is told the reason."""
@@ -168,11 +181,19 @@ class Session:
                     f"{self.peer} has been away for {away:.0f} seconds; start it again, then this party: both go on "
                     "from the last checkpoint"
                 )
-            if away > TELL_AFTER and (not self._told or now - self._told > TELL_EVERY):
-                self._told = now
-                log.warning("waiting for %s since %s", self.peer, _clock(away))
-        elif seconds is not None and now - self._touched > seconds:
-            raise PeerError(f"{self.peer} is connected but has not answered for {seconds:.0f} seconds; look at its log")
+            self._tell_wait(now, away, "")
+        elif seconds is not None:
+            silent = now - self._touched
+            if silent > seconds:
+                raise PeerError(
+                    f"{self.peer} is connected but has not answered for {seconds:.0f} seconds; look at its log"
+                )
+            self._tell_wait(now, silent, ", which is connected but silent")
+
+    def _tell_wait(self, now: float, seconds: float, how: str) -> None:
+        if seconds > TELL_AFTER and (not self._told or now - self._told > TELL_EVERY):
+            self._told = now
+            log.warning("waiting for %s since %s%s", self.peer, _clock(seconds), how)
 
     def _send(self, message: Message, frame: bytes) -> None:
         if self._line is None:
@@ -182,6 +203,12 @@ class Session:
             self.station.ledger.note(message, self.station.party, self.peer, len(frame), self.phase)
         except LineBroken:
             self._lose(self._line)
+
+    def _lose_patience(self, fault: WireError) -> None:
+        """A peer that sends nothing but garbage, on one line after the other, would keep us waiting for ever."""
+        self._garbage += 1
+        if self._garbage >= MOST_GARBAGE:
+            self.end(PeerError(f"{self.peer} broke the protocol {self._garbage} times in a row: {fault}"))
 
     def _take(self, frame: bytes) -> None:
         envelope = decode(frame)
@@ -196,7 +223,7 @@ class Session:
             self._acknowledge(envelope.acknowledged)
             self._touched = time.monotonic()
             if envelope.sequence > self._received:
-                self._received = envelope.sequence
+                self._received, self._garbage = envelope.sequence, 0
                 self.station.ledger.note(message, self.peer, self.station.party, len(frame), self.phase)
                 self._deliver(envelope)
             self._changed.notify_all()
@@ -204,15 +231,22 @@ class Session:
     def _deliver(self, envelope: Envelope) -> None:
         message = envelope.message
         if isinstance(message, Trouble):
-            self.station.alarm.ring(message.origin, message.reason)
+            self.station.alarm.ring(plain(message.origin), plain(message.reason))
         elif isinstance(message, Notice):
-            log.info("%s: %s", self.peer, message.text)
+            if message.text != self._notice:
+                self._notice = message.text
+                log.info("%s: %s", self.peer, plain(message.text))
         else:
+            self._done = self._done or isinstance(message, Farewell)
             self._inbox.append(envelope)
 
     def _acknowledge(self, received: int) -> None:
         while self._outbox and self._outbox[0][0] <= received:
             self._outbox.popleft()
+
+    def _drop(self, line: Line) -> None:
+        line.close()
+        self._lose(line)
 
     def _lose(self, line: Line) -> None:
         with self._changed:

@@ -36,8 +36,10 @@ from fedsim.protocol.parties import Party
 __all__ = [
     "SOON_DAYS",
     "Credentials",
+    "Finding",
     "check_plaintext",
     "diagnose",
+    "examine",
     "loopback_only",
     "party_of",
     "read_credentials",
@@ -125,7 +127,20 @@ def check_plaintext(address: str) -> None:
 
 
 def diagnose(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> str:
-    """One sentence on why ``peer`` cannot be spoken to at ``address``; empty where a handshake works.
+    """One sentence on why ``peer`` cannot be spoken to at ``address``; empty where a handshake works."""
+    return examine(address, credentials, peer, seconds).words
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Why a peer cannot be spoken to; ``lasting`` where it said so itself: silence may pass."""
+
+    words: str
+    lasting: bool = False
+
+
+def examine(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> Finding:
+    """What a handshake with a peer comes to; no words where it works.
 
     gRPC answers every fault with "failed to connect to all addresses"; a plain handshake knows which one it is. No
     message is sent. ``seconds`` is the patience with each step: a server that accepts us in silence takes as long.
@@ -134,14 +149,15 @@ def diagnose(address: str, credentials: Credentials, peer: Party, seconds: float
     try:
         plain = call.connect()
     except (OSError, UnicodeError) as error:
-        return _unreached(call, error)
+        return Finding(_unreached(call, error))
     try:
         with call.greet(plain, context) as channel:
             return _answer(call, credentials, channel)
     except ssl.SSLCertVerificationError as error:
-        return _distrusted(call, credentials, error)
+        return Finding(_distrusted(call, credentials, error), lasting=True)
     except OSError as error:
-        return _not_greeted(call, error)
+        reason = _reason(error)
+        return Finding(_not_greeted(call, error), lasting=reason in _GREETINGS or bool(_alert(reason)))
 
 
 @dataclass(frozen=True)
@@ -214,26 +230,31 @@ def _not_greeted(call: _Call, error: OSError) -> str:
     return f"{call.address} {said}; another service listens there, or a proxy stands before {call.peer}"
 
 
-def _answer(call: _Call, credentials: Credentials, channel: ssl.SSLSocket) -> str:
+def _answer(call: _Call, credentials: Credentials, channel: ssl.SSLSocket) -> Finding:
     """What the server says to our certificate: in TLS 1.3 that comes after the handshake, with the first read."""
     if channel.selected_alpn_protocol() != "h2":
-        return f"{call.address} {_NO_HTTP2}"
+        return Finding(f"{call.address} {_NO_HTTP2}", lasting=True)
     try:
         said = channel.recv(1)
     except TimeoutError:
-        return ""
+        return Finding("")
     except OSError as error:
         return _refused(call, credentials, _reason(error))
-    return "" if said else _refused(call, credentials, "")
+    return Finding("") if said else _refused(call, credentials, "")
 
 
-def _refused(call: _Call, credentials: Credentials, reason: str) -> str:
-    """Why we are not welcome; gRPC's servers hang up without a word, and then our own certificate may tell."""
+def _refused(call: _Call, credentials: Credentials, reason: str) -> Finding:
+    """Why we are not welcome; gRPC's servers hang up without a word, and then our own certificate may tell.
+
+    Where it does not, the peer may just have been killed.
+    """
     if known := _REFUSALS.get(reason) or _own_fault(credentials):
-        return f"{call.address} refuses our certificate: {known}"
-    return (
-        f"{call.address} hung up ({_alert(reason) or 'no reason given'}) when it had seen our certificate; "
-        f"compare ca.pem and the clock at both ends, and read the log of {call.peer}"
+        return Finding(f"{call.address} refuses our certificate: {known}", lasting=True)
+    alert = _alert(reason)
+    return Finding(
+        f"{call.address} hung up ({alert or 'no reason given'}) when it had seen our certificate; "
+        f"compare ca.pem and the clock at both ends, and read the log of {call.peer}",
+        lasting=bool(alert),
     )
 
 

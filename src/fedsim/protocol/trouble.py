@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, SettingError
-from fedsim.protocol.messages import Trouble
-from fedsim.protocol.session import Session
+from fedsim.protocol.messages import Message, Trouble
+from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.station import Station
 
 TOLD_WHOLE = (PolicyError, FingerprintError, PeerError)  # written to be told
@@ -38,10 +40,10 @@ def trouble_of(station: Station, fault: BaseException) -> Trouble:
     return Trouble(str(station.party), public_reason(fault))
 
 
-def tell(sessions: list[Session], trouble: Trouble) -> None:
-    """Tell all who still listen."""
+def tell(sessions: list[Session], last_word: Message) -> None:
+    """Tell all who still listen, and end their conversations."""
     for session in sessions:
-        if not session.is_over:
-            session.post(trouble)
+        with suppress(PeerError, PeerRestarted):  # what ended a conversation, perhaps just now
+            session.post(last_word)
     for session in sessions:
         session.close()

@@ -17,11 +17,12 @@ from torch import Tensor
 from fedsim.errors import SettingError, nearest_word
 from fedsim.splitnn.adamw import AdamW
 from fedsim.splitnn.chance import CPU, Chance
+from fedsim.splitnn.clip import Clipped
 from fedsim.splitnn.description import describe, fingerprint
 from fedsim.splitnn.encodings import Piecewise
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.lamb import Lamb
-from fedsim.splitnn.local import Bare, Local
+from fedsim.splitnn.local import Bare, BareColumns, Local, LocalNetwork
 from fedsim.splitnn.optimiser import Optimiser, check_rate
 from fedsim.splitnn.part import Part
 from fedsim.splitnn.schedule import WarmCosine
@@ -45,18 +46,19 @@ class Below:
     local: Local | Bare
     optimiser: Optimiser
     seed: int
+    clip: float | None = None  # the longest a row of the cut layer may be
 
     def __post_init__(self) -> None:
         check_rate(self.optimiser.rate)
 
 
-def below_named(preset: str, *, seed: int, learning_rate: float | None = None) -> Below:
+def below_named(preset: str, *, seed: int, learning_rate: float | None = None, clip: float | None = None) -> Below:
     """What a preset says below the cut; ``None`` leaves its learning rate.
 
     >>> below_named("paper", seed=0, learning_rate=0.01).optimiser.rate
     0.01
     """
-    return Below(one_of(LOCALS, preset, "preset"), at_rate(OPTIMISERS[preset], learning_rate), seed)
+    return Below(one_of(LOCALS, preset, "preset"), at_rate(OPTIMISERS[preset], learning_rate), seed, clip)
 
 
 def at_rate(optimiser: Optimiser, rate: float | None) -> Optimiser:
@@ -103,7 +105,9 @@ def one_of(words: Mapping[str, Any], word: str, parameter: str) -> Any:
 
 def _unlearnt(name: str, features: Features, below: Below, device: torch.device) -> LocalSecondary:
     features.check(name)
-    network = below.local.build(features)
+    network: LocalNetwork | BareColumns | Clipped = below.local.build(features)
+    if below.clip is not None:
+        network = Clipped(network, below.clip)
     part = Part(network, below.optimiser, Chance(below.seed, name), device)
     return LocalSecondary(name, network.width, part, features.on(device))
 
@@ -116,4 +120,6 @@ def _shelf(name: str, features: Features, below: Below, folder: Path) -> Shelf:
         "optimiser": describe(below.optimiser),
         "data": fingerprint([features.numbers, features.codes]),
     }
+    if below.clip is not None:
+        job["clip"] = below.clip
     return Shelf(folder, job)  # the number of steps joins when an attempt begins

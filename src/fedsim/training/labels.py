@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -57,8 +57,8 @@ class StandardLabel:
 class Numbers:
     """label = shift + scale * what the network sees."""
 
-    shift: float
-    scale: float
+    shift: float = field(repr=False)  # perhaps the smallest label, which belongs into no log
+    scale: float = field(repr=False)
     task: Task
 
     def inwards(self, labels: NDArray[Any]) -> NDArray[Any]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import date
-from decimal import Decimal
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.dates import iso_date
+from fedsim.cells import day_of, is_missing, is_number
 from fedsim.errors import InputError
 from fedsim.types import Floats
 
 _EPOCH = date(1970, 1, 1).toordinal()
-# The missing values of pandas, known by name because pandas need not be installed.
-_MISSING_TYPES = {"NAType", "NaTType"}
 # A label is a code or a year; Python refuses to write numbers of thousands of digits.
 _LONGEST = 10**1000
 _MISSING = "the value is missing; fill it in or leave the record out"
@@ -101,34 +97,32 @@ class Column:
         return array
 
     def _number(self, row: int, value: object) -> float:
-        if _is_missing(value):
+        if is_missing(value):
             raise self.fault(row, _MISSING)
-        if isinstance(value, bool) or not isinstance(value, Real | Decimal):
+        if not is_number(value):
             raise self.fault(row, "the value is no number; convert the column to numbers")
         try:
-            return float(value)
+            return float(value)  # type: ignore[arg-type]
         except (OverflowError, ValueError):
             raise self.fault(row, "the number is too large for a computer's floats; correct it") from None
 
     def _text(self, row: int, value: object) -> str:
-        if _is_missing(value):
+        if is_missing(value):
             raise self.fault(row, _MISSING)
         if not isinstance(value, str):
             raise self.fault(row, "the value is no text; convert the column to text, alike at every party")
         return str(value)
 
     def _day(self, row: int, value: object) -> int:
-        if _is_missing(value):
+        if is_missing(value):
             raise self.fault(row, _MISSING)
-        if isinstance(value, date):
-            return value.toordinal() - _EPOCH
-        day = iso_date(value) if isinstance(value, str) else None
+        day = day_of(value)
         if day is None:
             raise self.fault(row, "the value is no date; convert the column to dates or to text like 2001-12-31")
         return day.toordinal() - _EPOCH
 
     def _label(self, row: int, value: object) -> str:
-        if _is_missing(value):
+        if is_missing(value):
             raise self.fault(row, _MISSING)
         if isinstance(value, date):
             return date(value.year, value.month, value.day).isoformat()
@@ -140,10 +134,6 @@ class Column:
             if abs(number) <= _LONGEST:
                 return str(number)
         raise self.fault(row, "the value is neither text, whole number nor date; convert the column to one of them")
-
-
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in _MISSING_TYPES
 
 
 def _on_the_wall(values: Any) -> Any:

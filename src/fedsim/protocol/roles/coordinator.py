@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedsim.errors import FileError, PeerError, PolicyError, SettingError
+from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage.blind import Delivery, Linked, Linking, link_again, link_blind
 from fedsim.linkage.blind_file import load_delivery, load_linked, save_delivery, save_linked
 from fedsim.linkage.whole_file import whole_file
 from fedsim.protocol.codec import Envelope
 from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.protocol.hidden import NOTHING, numbered, rows_behind, seal_key, sealed
 from fedsim.protocol.messages import (
     Candidates,
     Done,
@@ -37,11 +41,14 @@ from fedsim.protocol.messages import (
     Want,
 )
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.session import Session
+from fedsim.protocol.session import PeerRestarted, Session, log
+from fedsim.protocol.trouble import public_reason
 from fedsim.types import EncodedTable
 
 NOTICE_SECONDS = 5.0
 POLL = 0.2
+NEW_RECORDS = "new-records"
+FINISHED = "finished"
 
 
 @dataclass(eq=False)
@@ -55,10 +62,36 @@ class PartnerList:
     linked: Linked | None = None
     delivery: Delivery | None = None
     digests: tuple[str, str] = ("", "")  # of queries and candidates
+    new_records: int = 0  # linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, records: int, most: int) -> None:
+        """Count new records before they are linked; noise protects against some questions, not against any number."""
+        with self.work:
+            if self.new_records + records > most:
+                raise PolicyError(
+                    f"the coordinator links {most:,} new records of list '{self.name}' and has linked "
+                    f"{self.new_records:,}; its owner may raise max_new_records"
+                )
+            self.new_records += records
+            with whole_file(self.folder / NEW_RECORDS) as part:
+                part.write_text(str(self.new_records))
+
+    def is_linked_from(self, peer: Party, digest: str) -> bool:
+        """Whether this very table of a party was linked; refuses another one, in whatever message it comes."""
+        if self.delivery is None:
+            return False
+        if self.digests[0 if peer.role is Role.PRIMARY else 1] != digest:
+            raise PolicyError(  # every other set of records would be a new sample of the noise
+                f"the identifiers of {peer} have changed since list '{self.name}' was linked; a changed "
+                "table is a new job: give it another name and have it approved"
+            )
+        return True
 
     def load(self) -> None:
         """Take up what an earlier process linked."""
+        if (self.folder / NEW_RECORDS).is_file():
+            self.new_records = int((self.folder / NEW_RECORDS).read_text())
         if (self.folder / "delivery.safetensors").is_file():
             self.linked = load_linked(self.folder / "linked.safetensors")
             self.delivery = load_delivery(self.folder / "delivery.safetensors")
@@ -80,13 +113,18 @@ class PartnerList:
 class Coordinator:
     """Attends any number of conversations at a time, each in its own thread."""
 
-    def __init__(self, lists: Mapping[str, Linking], secret: bytes, folder: Path) -> None:
-        self._secret = secret
+    def __init__(self, lists: Mapping[str, Linking], secret: bytes, folder: Path, *, most_new: int) -> None:
+        self._secret, self._most_new, self._end = secret, most_new, folder.with_name(FINISHED)
         self._lists = {name: PartnerList(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
         self.finished = threading.Event()
         for partner_list in self._lists.values():
             partner_list.load()
+
+    @property
+    def was_finished(self) -> bool:
+        """Whether the primary has said, in this process or an earlier one, that training has ended."""
+        return self._end.is_file()
 
     @property
     def all_linked(self) -> bool:
@@ -104,8 +142,10 @@ class Coordinator:
     def _answer(self, session: Session, envelope: Envelope) -> None:
         message = envelope.message
         if isinstance(message, Finish):
-            self.finished.set()
+            with whole_file(self._end) as part:  # before it is confirmed: the primary then leaves for good
+                part.write_text("")
             session.post(Done(""), reply_to=envelope.sequence)
+            self.finished.set()
         elif isinstance(message, Offer | Candidates | Queries | NewQueries):
             self._link(session, envelope, message)
         else:
@@ -119,13 +159,13 @@ class Coordinator:
             if not wanted:
                 self._deliver(session, partner_list, envelope, message.have)
         elif isinstance(message, Candidates):
-            self._take_candidates(partner_list, message)
+            self._take_candidates(session, partner_list, message)
             self._deliver(session, partner_list, envelope, "")
         elif isinstance(message, Queries):
             self._take_queries(session, partner_list, message)
             self._deliver(session, partner_list, envelope, "")
         else:
-            session.post(self._again(session, partner_list, message), reply_to=envelope.sequence)
+            session.post(self._again_or_why_not(session, partner_list, message), reply_to=envelope.sequence)
 
     def _list_of(self, peer: Party, name: str) -> PartnerList:
         if name not in self._lists or (peer.role is Role.SECONDARY and peer.name != name):
@@ -134,26 +174,31 @@ class Coordinator:
 
     def _is_wanted(self, peer: Party, partner_list: PartnerList, digest: str) -> bool:
         with self._changed:
-            place = 0 if peer.role is Role.PRIMARY else 1
-            if partner_list.delivery is not None and partner_list.digests[place] != digest:
-                partner_list.linked = partner_list.delivery = None  # identifiers have changed: link anew
-            return partner_list.delivery is None
+            if partner_list.is_linked_from(peer, digest):
+                return False
+            if peer.role is Role.SECONDARY:
+                partner_list.candidates = None  # other ones may come than those of before
+            return True
 
-    def _take_candidates(self, partner_list: PartnerList, message: Candidates) -> None:
+    def _take_candidates(self, session: Session, partner_list: PartnerList, message: Candidates) -> None:
         table = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
         with self._changed:
-            partner_list.candidates = table
-            self._changed.notify_all()
+            if not partner_list.is_linked_from(session.peer, table_digest(table)):
+                partner_list.candidates = table
+                self._changed.notify_all()
 
     def _take_queries(self, session: Session, partner_list: PartnerList, message: Queries) -> None:
         queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
-        self._wait(session, partner_list, "candidates")
+        candidates = self._wait(session, partner_list, "candidates")
         with partner_list.work:
-            candidates = partner_list.candidates
-            if candidates is None:
-                raise PeerError(f"secondary '{partner_list.name}' took its identifiers back")
-            found = self._linked(partner_list, queries, candidates, message.counted.astype(bool))
+            if partner_list.is_linked_from(session.peer, table_digest(queries, message.counted)):
+                return
+            with _telling(session, f"list '{partner_list.name}' is being linked"):
+                found = self._linked(partner_list, queries, candidates, message.counted.astype(bool))
             with self._changed:
+                newest = partner_list.candidates
+                if newest is not None and table_digest(newest) != table_digest(candidates):
+                    raise PeerError(f"secondary '{partner_list.name}' sent other identifiers while they were linked")
                 partner_list.linked, partner_list.delivery = found
                 partner_list.digests = table_digest(queries, message.counted), table_digest(candidates)
                 partner_list.store()
@@ -167,7 +212,8 @@ class Coordinator:
         if linking.k > len(candidates):
             raise PolicyError(f"list '{partner_list.name}' has {len(candidates)} candidates for k={linking.k}; lower k")
         try:
-            return link_blind(queries, candidates, counted, linking, self._secret, partner_list.name)
+            with _faults_of_peers(partner_list.name):
+                return link_blind(queries, candidates, counted, linking, self._secret, partner_list.name)
         except SettingError as fault:  # its text tells the spread of the distances, which only we may know
             raise PolicyError(
                 f"list '{partner_list.name}': no noise reaches tau={linking.tau}; ask for a larger tau or longer "
@@ -178,35 +224,93 @@ class Coordinator:
         self._wait(session, partner_list, "delivery")
         linked, delivery = partner_list.linked, partner_list.delivery
         if linked is None or delivery is None:
-            raise PeerError(f"the identifiers of list '{partner_list.name}' changed while they were linked")
+            raise PeerError(f"list '{partner_list.name}' was not linked")
         if session.peer.role is Role.PRIMARY:
-            same = have == arrays_digest(delivery.partner, delivery.similarity)
-            answer: Message = Unchanged() if same else _partners(partner_list.name, linked, delivery)
+            shown = numbered(delivery) if partner_list.linking.hide_rows else delivery
+            same = have == arrays_digest(shown.partner, shown.similarity)
+            answer: Message = Unchanged() if same else self._partners(partner_list, delivery, NOTHING)
         else:
-            same = have == arrays_digest(linked.order)
-            answer = Unchanged() if same else RowOrder(partner_list.name, order=linked.order)
+            order, key = self._order_of(partner_list, linked, delivery)
+            same = have == arrays_digest(order, key)
+            answer = Unchanged() if same else RowOrder(partner_list.name, order=order, seal=key)
         session.post(answer, reply_to=envelope.sequence)
+
+    def _order_of(
+        self, partner_list: PartnerList, linked: Linked, delivery: Delivery
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
+        if not partner_list.linking.hide_rows:
+            return linked.order, NOTHING
+        return rows_behind(delivery, linked.order), seal_key(self._secret, partner_list.name)
+
+    def _partners(self, partner_list: PartnerList, delivery: Delivery, closed: NDArray[np.uint8]) -> Partners:
+        linked, hidden = partner_list.linked, partner_list.linking.hide_rows
+        shown = numbered(delivery) if hidden else delivery
+        n_candidates = shown.partner.size if hidden or linked is None else len(linked.candidates)
+        return Partners(
+            partner_list.name, n_candidates, partner=shown.partner, similarity=shown.similarity, sealed=closed
+        )
+
+    def _again_or_why_not(self, session: Session, partner_list: PartnerList, message: NewQueries) -> Message:
+        """A question that cannot be answered is no reason to leave: others will follow."""
+        try:
+            return self._again(session, partner_list, message)
+        except FedSimError as fault:
+            log.warning("%s asked for links that were not made: %s", session.peer, fault)
+            return Done(public_reason(fault))
 
     def _again(self, session: Session, partner_list: PartnerList, message: NewQueries) -> Message:
         session.phase = Phase.PREDICT
         if partner_list.linked is None:
             raise PeerError(f"{session.peer} asked for new links of '{partner_list.name}' before any were made")
         queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
-        delivery = link_again(queries, partner_list.linked, partner_list.linking, self._secret, partner_list.name)
-        return _partners(partner_list.name, partner_list.linked, delivery)
+        partner_list.count(len(queries), self._most_new)
+        with _faults_of_peers(partner_list.name):
+            delivery = link_again(queries, partner_list.linked, partner_list.linking, self._secret, partner_list.name)
+        closed = NOTHING
+        if partner_list.linking.hide_rows:
+            rows = rows_behind(delivery, partner_list.linked.order)
+            closed = sealed(seal_key(self._secret, partner_list.name), rows)
+        return self._partners(partner_list, delivery, closed)
 
-    def _wait(self, session: Session, partner_list: PartnerList, what: str) -> None:
-        """Until the other side has done its part; the one who waits is told for whom."""
+    def _wait(self, session: Session, partner_list: PartnerList, what: str) -> Any:
+        """What the other side makes, as soon as it has; the one who waits is told for whom."""
         told = time.monotonic()
         with self._changed:
             while getattr(partner_list, what) is None:
                 session.check()
-                if time.monotonic() - told > NOTICE_SECONDS:
+                if time.monotonic() - told > _notice_seconds(session):
                     told = time.monotonic()
-                    missing = "the secondary's identifiers" if partner_list.candidates is None else "the primary's"
-                    session.post(Notice(f"list '{partner_list.name}' waits for {missing}"))
+                    missing = Role.SECONDARY if partner_list.candidates is None else Role.PRIMARY
+                    session.post(Notice(f"list '{partner_list.name}' waits for the {missing}'s identifiers"))
                 self._changed.wait(POLL)
+            return getattr(partner_list, what)
 
 
-def _partners(name: str, linked: Linked, delivery: Delivery) -> Partners:
-    return Partners(name, len(linked.candidates), partner=delivery.partner, similarity=delivery.similarity)
+@contextmanager
+def _faults_of_peers(name: str) -> Iterator[None]:
+    """A table that came from a party and breaks a rule is no fault of ours."""
+    try:
+        yield
+    except InputError as fault:
+        raise PeerError(f"list '{name}': {fault}") from fault
+
+
+@contextmanager
+def _telling(session: Session, text: str) -> Iterator[None]:
+    """Say every few seconds that work goes on: a peer takes long silence for a fault."""
+    done = threading.Event()
+    threading.Thread(target=_tell_until, args=(done, session, text), daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
+
+
+def _tell_until(done: threading.Event, session: Session, text: str) -> None:
+    with suppress(PeerError, PeerRestarted):  # what ends a conversation is told where it is used
+        while not done.wait(_notice_seconds(session)):
+            session.post(Notice(text))
+
+
+def _notice_seconds(session: Session) -> float:
+    return min(NOTICE_SECONDS, session.station.wait_seconds / 3)

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.protocol.cut_noise import CutNoise, of_step
+from fedsim.protocol.hidden import NOTHING
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -78,8 +80,10 @@ def fetch_partners(session: Session, table: Table, have: str) -> Partners | None
 
 def new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> Partners:
     """The partners of records that took no part in training."""
-    request = NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
-    return _checked(session, session.call(request, Partners), partner_list, len(encoded))
+    answer = session.call(NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits), Message)
+    if isinstance(answer, Done):
+        raise PeerError(f"{session.peer} made no links of '{partner_list}': {answer.fault}")
+    return _checked(session, answer, partner_list, len(encoded))
 
 
 def _checked(session: Session, answer: Message, partner_list: str, n_records: int) -> Partners:
@@ -103,21 +107,36 @@ class RemoteSecondary:
     Gradients, and what needs no answer, are sent without waiting: the next answer shows that they arrived.
     """
 
-    def __init__(self, session: Session, form: Form, *, predicting: bool = False, device: torch.device = CPU) -> None:
-        self.session, self.form, self.device = session, form, device
+    def __init__(
+        self,
+        session: Session,
+        form: Form,
+        *,
+        predicting: bool = False,
+        noise: CutNoise | None = None,
+        device: torch.device = CPU,
+    ) -> None:
+        self.session, self.form, self.noise, self.device = session, form, noise, device
         self.name = session.peer.name
         ready = session.call(Meet(predicting), Ready)
         if ready.width < 1 or ready.n_records < 1:
             raise PeerError(f"{session.peer} has a cut layer of {ready.width} for {ready.n_records} records")
         self.width, self.n_records = ready.width, ready.n_records
+        self._rows: NDArray[Any] = np.zeros(0, np.int32)  # asked for last
+        self._sealed: NDArray[Any] = NOTHING
         self._asked: tuple[int, int, int] | None = None  # step, rows, sequence
+
+    def expect(self, partners: Partners) -> None:
+        """Ask about these partners from now on; where rows are hidden, only the secondary knows which they are."""
+        self.n_records, self._sealed = partners.n_candidates, np.array(partners.sealed)
 
     def begin(self, total_steps: int) -> None:
         self._asked = None
         self.session.call(Begin(total_steps), Done)
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        message: Message = Infer(rows=_numbers(rows)) if step is None else Ask(step, rows=_numbers(rows))
+        self._rows = _numbers(rows)
+        message: Message = Infer(self._rows, self._sealed) if step is None else Ask(step, rows=self._rows)
         self._asked = OUTSIDE_TRAINING if step is None else step, len(rows), self.session.post(message)
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
@@ -127,6 +146,8 @@ class RemoteSecondary:
         return self._fetched(rows, None)
 
     def descend(self, gradients: Tensor, step: int) -> None:
+        if self.noise is not None:
+            gradients = self.noise.protected(gradients.cpu(), self._rows, of_step("gradients", step))
         self.session.post(Gradients(step, values=packed(gradients, self.form)))
 
     def keep_best(self) -> None:

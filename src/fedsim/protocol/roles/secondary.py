@@ -1,6 +1,6 @@
 """The secondary's side of the conversations: its identifiers to the coordinator, its cut layer to the primary.
 
-Rows are asked for by pseudonym; the features lie in that order, so a pseudonym is a row.
+Rows are asked for by pseudonym, or by link where the job hides rows; the coordinator said which row is meant.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.errors import PeerError
+from fedsim.errors import PeerError, SettingError
 from fedsim.protocol.codec import Envelope
+from fedsim.protocol.cut_noise import CutNoise, of_step, of_weights
+from fedsim.protocol.digests import arrays_digest
+from fedsim.protocol.hidden import KEY_BYTES, NOTHING, unsealed
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -49,8 +52,28 @@ from fedsim.types import EncodedTable
 OUTSIDE_TRAINING = -1
 
 
-def fetch_order(session: Session, encoded: EncodedTable, digest: str, have: str) -> NDArray[np.int32] | None:
-    """Which of our rows every pseudonym stands for; nothing where the order in hand still holds."""
+@dataclass(frozen=True, eq=False)
+class Order:
+    """Which of our rows every pseudonym stands for; with a key where the primary's numbers are those of its links."""
+
+    rows: NDArray[np.int32]
+    key: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def digest(self) -> str:
+        """Stands for it in an offer."""
+        return arrays_digest(self.rows, self.key)
+
+    def opened(self, closed: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """The rows of a question: those of training, or what the coordinator sealed for it."""
+        return unsealed(self.key, closed) if len(closed) else self.rows
+
+
+def fetch_order(session: Session, encoded: EncodedTable, digest: str, have: str) -> Order | None:
+    """The order of our rows; nothing where the one in hand still holds."""
     name = session.station.party.name
     request = session.post(Offer(name, digest, have))
     if session.fetch(request, Want).wanted:
@@ -58,12 +81,16 @@ def fetch_order(session: Session, encoded: EncodedTable, digest: str, have: str)
     answer = session.fetch(request, Message)
     if isinstance(answer, Unchanged):
         return None
-    if not isinstance(answer, RowOrder) or not _is_order(answer.order, len(encoded)):
+    if not isinstance(answer, RowOrder) or not _is_order(answer, len(encoded)):
         raise PeerError(f"{session.peer} sent an order of rows that does not fit the {len(encoded)} records")
-    return np.array(answer.order)
+    return Order(np.array(answer.order), np.array(answer.seal))
 
 
-def _is_order(order: NDArray[Any], n_records: int) -> bool:
+def _is_order(answer: RowOrder, n_records: int) -> bool:
+    """Every row once; or, where rows are hidden, any rows that there are."""
+    order = answer.order
+    if len(answer.seal):
+        return len(answer.seal) == KEY_BYTES and len(order) > 0 and order.min() >= 0 and order.max() < n_records
     return len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
 
 
@@ -72,12 +99,14 @@ class BelowTheCut:
     """Answers the primary. ``start`` builds the network anew for so many steps, ``trained`` brings the saved one."""
 
     width: int
-    n_records: int
+    order: Order
     start: Callable[[int], LocalSecondary]
     trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
     form: Form
+    noise: CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
+    _learns: bool = field(default=False, init=False)
 
     def talk(self, session: Session) -> bool:
         """Answer until the primary says farewell (then true) or the conversation ends by an exception."""
@@ -93,30 +122,54 @@ class BelowTheCut:
         message = envelope.message
         if isinstance(message, Meet):
             if message.predicting:
-                session.phase, self._party = Phase.PREDICT, self.trained()
-            return Ready(self.width, self.n_records)
+                session.phase, self._party, self._learns = Phase.PREDICT, self.trained(), False
+            return Ready(self.width, len(self.order))
         if isinstance(message, Begin):
-            self._party = self.start(message.total_steps)
-            return Done("")
-        if self._party is None:
+            return self._begun(session, message)
+        if self._party is None or not (self._learns or isinstance(message, Infer)):
             raise PeerError(f"{session.peer} sent '{message.kind}' before it began")
         if isinstance(message, Ask | Infer | Gradients):
             return self._numbers(session, self._party, message)
         return self._kept(session, self._party, message)
 
+    def _begun(self, session: Session, message: Begin) -> Message:
+        if message.total_steps < 1:
+            raise PeerError(f"{session.peer} asked for a training of {message.total_steps} steps; it needs at least 1")
+        self._party, self._learns = self.start(message.total_steps), True
+        return Done("")
+
     def _numbers(self, session: Session, party: LocalSecondary, message: Ask | Infer | Gradients) -> Message | None:
         if isinstance(message, Gradients):
-            party.descend(self._gradients(session, message), message.step)
+            self._descend(session, party, message)
             return None
         rows = self._rows(session, party, message)
         if isinstance(message, Infer):
-            return Activations(OUTSIDE_TRAINING, values=packed(party.infer(rows), self.form))
-        return Activations(message.step, values=packed(party.activations(rows, message.step), self.form))
+            asked = message.sealed.tobytes()
+            occasion = "" if self.noise is None else of_weights(party.part.network.state_dict(), asked)
+            return self._activations(OUTSIDE_TRAINING, party.infer(rows), message.rows, occasion)
+        occasion = of_step("activations", message.step)
+        return self._activations(message.step, party.activations(rows, message.step), message.rows, occasion)
+
+    def _activations(self, step: int, values: Tensor, rows: NDArray[Any], occasion: str) -> Activations:
+        if self.noise is not None:
+            values = self.noise.noisy(values.cpu(), rows, occasion)
+        return Activations(step, values=packed(values, self.form))
+
+    def _descend(self, session: Session, party: LocalSecondary, message: Gradients) -> None:
+        try:
+            party.descend(self._gradients(session, message), message.step)
+        except SettingError as fault:
+            raise PeerError(
+                f"{session.peer} sent gradients of step {message.step}, which is not that of the activations; the "
+                "weights were left as they are"
+            ) from fault
 
     def _kept(self, session: Session, party: LocalSecondary, message: Message) -> Message | None:
+        if isinstance(message, UseBest | Restore) and party.pending_shape is not None:
+            raise PeerError(f"{session.peer} sent '{message.kind}' where gradients are due")
         if isinstance(message, KeepBest):
             party.keep_best()
-        elif isinstance(message, UseBest):
+        elif isinstance(message, UseBest) and party.part.best:
             party.use_best()
         elif isinstance(message, ForgetBefore):
             party.forget_before(message.step)
@@ -133,10 +186,10 @@ class BelowTheCut:
         return None
 
     def _rows(self, session: Session, party: LocalSecondary, message: Ask | Infer) -> Tensor:
-        rows = message.rows
-        if len(rows) > party.n_records or (len(rows) and (rows.min() < 0 or rows.max() >= party.n_records)):
+        rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NOTHING)
+        if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
             raise PeerError(f"{session.peer} asked for rows that there are not; rows count from zero")
-        return torch.from_numpy(np.array(rows)).to(party.part.device)
+        return torch.from_numpy(order[rows]).to(party.part.device)
 
     def _gradients(self, session: Session, message: Gradients) -> Tensor:
         values, expected = unpacked(message.values, self.form), self._party.pending_shape if self._party else None

@@ -2,7 +2,7 @@
 
 A frame of up to 4 MiB is one gRPC message, a longer one several; the size it declares is checked before it is
 collected. HTTP/2 pings are the heartbeat: they are answered by gRPC's own threads while Python computes, and a peer
-that does not answer them for 20 seconds is gone.
+that does not answer them for 40 seconds is gone.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ import grpc
 
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol.certificates import party_of, server_name
-from fedsim.protocol.codec import declared_size
+from fedsim.protocol.codec import MOST_BYTES, declared_size
 from fedsim.protocol.parties import Party
-from fedsim.protocol.tls import Credentials, check_plaintext, diagnose, split_address
+from fedsim.protocol.tls import Credentials, check_plaintext, examine, split_address
 from fedsim.protocol.transport.base import Answer, LineBroken
 
 METHOD = "/fedsim.Parties/Talk"
 PIECE = 4 << 20
-MOST_BYTES = 1 << 30  # of one frame
 STREAMS = 32  # at a time, of all callers together
 STREAMS_EACH = 3  # of one caller: a line, the one that replaces it, and one to be told "no"
 FRAMES_PER_SECOND, FRAMES_AT_ONCE = 5000.0, 20000.0
@@ -40,6 +39,7 @@ OPTIONS = [
     ("grpc.max_send_message_length", PIECE + 1024),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 30_000),  # a ping stands in line behind data on a slow link
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -72,8 +72,8 @@ class GrpcTransport:
         channel.close()
         if self.credentials is None:
             raise LineBroken(f"nobody answers at {address}")
-        reason = diagnose(address, self.credentials, peer)
-        raise LineBroken(reason or f"{address} is not ready yet", lasting=bool(reason) and _is_open(address))
+        found = examine(address, self.credentials, peer)
+        raise LineBroken(found.words or f"{address} is not ready yet", lasting=found.lasting and _is_open(address))
 
     def _channel(self, address: str, peer: Party) -> Any:
         if self.credentials is None:

@@ -1,0 +1,153 @@
+"""What the border costs: a tensor there and back, a training apart and together, bytes, and half precision.
+
+Run by ``fedsim bench wire``. Whatever is compared is measured in turn in the same run on the same machine, and ratios
+are those of one turn; shown is their median, because other work on the machine slows single turns. Seconds of training
+are the best of all turns.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import grpc
+import numpy as np
+
+from fedsim.errors import SettingError
+from fedsim.splitnn.below import LOCALS
+from wire_data import DATA, Terms, have_hdb, write_hdb
+from wire_echo import Array, RoundTrip, both_ways
+from wire_runs import Trained, run
+
+SHAPES = {"2.56 MB": ((128 * 50, 100), 20), "1 KB": ((1, 256), 200)}  # and how many round trips make a turn
+TURNS, TRAINING_TURNS = 15, 5
+WAYS = ("grpc", "queues", "arrays")
+PRECISION = Terms("modern", epochs=8)
+FORMS, SEEDS = ("float32", "float16", "bfloat16"), (0, 1)
+
+
+def tensor() -> Iterator[str]:
+    """Round trips of one array by our conversation and by a bare stream."""
+    yield "| array | ours ms, median (best) | bare gRPC stream ms, median (best) | ratio | target |"
+    yield "|---|---|---|---|---|"
+    with TemporaryDirectory() as folder, both_ways(Path(folder)) as trips:
+        for name, (shape, count) in SHAPES.items():
+            values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+            turns = trip_turns(trips, values, count)
+            ours, bare = ([1000 * second for turn in turns for second in turn[way]] for way in ("session", "bare"))
+            ratio = median_ratio([(median(turn["session"]), median(turn["bare"])) for turn in turns])
+            target = "<= 1.3" if name == "2.56 MB" else ""
+            yield f"| {name} | {_middle(ours)} | {_middle(bare)} | {ratio:.2f} | {target} |"
+
+
+def trip_turns(trips: dict[str, RoundTrip], values: Array, count: int) -> list[dict[str, list[float]]]:
+    """Seconds of single round trips, all ways in every turn; the first turn warms up and is left out."""
+    for trip in trips.values():
+        np.testing.assert_array_equal(trip(values), values)
+    turns = [
+        {way: [_seconds(trip, values) for _ in range(count)] for way, trip in trips.items()} for _ in range(TURNS + 1)
+    ]
+    return turns[1:]
+
+
+def _seconds(trip: RoundTrip, values: Array) -> float:
+    start = time.perf_counter()
+    trip(values)
+    return time.perf_counter() - start
+
+
+def _middle(figures: list[float]) -> str:
+    return f"{median(figures):.2f} ({min(figures):.2f})"
+
+
+def training() -> Iterator[str]:
+    """An epoch of hdb over gRPC, through queues and on plain arrays, and the bytes of it."""
+    yield "| preset | gRPC s | queues s | arrays s | gRPC / queues | gRPC / arrays | MB per epoch | K rows MB | less |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for preset in ("paper", "modern"):
+        turns = [training_turn(Terms(preset, epochs=1, seed=turn), turn) for turn in range(TRAINING_TURNS)]
+        seconds = {way: [sum(turn[way].seconds) for turn in turns] for way in WAYS}
+        beside = {way: median_ratio(list(zip(seconds["grpc"], seconds[way], strict=True))) for way in WAYS}
+        sent = median(turn["grpc"].training_bytes for turn in turns)
+        whole = rows_per_record(turns[0]["arrays"].pairs, LOCALS[preset].cut)
+        times = " | ".join(f"{min(seconds[way]):.1f}" for way in WAYS)
+        ratios = f"{beside['queues']:.2f} | {beside['arrays']:.2f}"
+        yield f"| {preset} | {times} | {ratios} | {sent / 1e6:.1f} | {whole / 1e6:,.0f} | {whole / sent:.0f} |"
+    yield "\ntargets: gRPC / queues at most 1.5, at least 15 times less than K rows per record"
+
+
+def training_turn(terms: Terms, turn: int) -> dict[str, Trained]:
+    """One run each way; all must end with the very same metrics. Who goes first changes from turn to turn."""
+    with TemporaryDirectory() as name:
+        apart, together = (write_hdb(Path(name) / folder, terms) for folder in ("apart", "together"))
+        pairs = [("grpc", apart), ("queues", together)]
+        found = {way: run(way, hdb) for way, hdb in (pairs if turn % 2 else reversed(pairs))}
+        found["arrays"] = run("arrays", together)  # on the links of the run before
+    assert found["grpc"].test == found["queues"].test == found["arrays"].test
+    return found
+
+
+def rows_per_record(pairs: int, width: int) -> int:
+    """Bytes of an epoch that sends an activation row and a gradient row for every pair of record and partner."""
+    return 2 * 4 * pairs * width
+
+
+def precision() -> Iterator[str]:
+    """Half precision on the wire: test error and bytes."""
+    yield f"| wire | {' | '.join(f'test RMSE, seed {seed}' for seed in SEEDS)} | mean change | MB per epoch |"
+    yield f"|---|{'---|' * len(SEEDS)}---|---|"
+    exact: list[float] = []
+    for form in FORMS:
+        runs = [precision_run(Terms(PRECISION.preset, PRECISION.epochs, form, seed)) for seed in SEEDS]
+        errors = [found.test["rmse"] for found in runs]
+        exact = exact or errors
+        change = sum(errors) / sum(exact) - 1
+        sent = median(found.training_bytes for found in runs) / PRECISION.epochs / 1e6
+        yield f"| {form} | {' | '.join(f'{error:.3f}' for error in errors)} | {change:+.2%} | {sent:.1f} |"
+
+
+def precision_run(terms: Terms) -> Trained:
+    with TemporaryDirectory() as name:
+        return run("queues", write_hdb(Path(name) / "together", terms))
+
+
+def median_ratio(turns: list[tuple[float, float]]) -> float:
+    """The median, over turns, of ours by the other's."""
+    return median(ours / other for ours, other in turns)
+
+
+CASES: dict[str, Callable[[], Iterator[str]]] = {"tensor": tensor, "training": training, "precision": precision}
+
+
+@contextmanager
+def announced(case: str) -> Iterator[None]:
+    """A heading before, and the load of the machine after."""
+    print(f"\n### {case}\n", flush=True)
+    yield
+    print(f"\nload of the machine: {os.getloadavg()[0]:.1f}", flush=True)
+
+
+def main(cases: list[str] | None = None) -> None:
+    """Print the tables of the chosen cases."""
+    for case in cases or ():
+        if case not in CASES:
+            raise SettingError(f"there is no case '{case}' of the wire benchmark; choose from {', '.join(CASES)}")
+    print(f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, gRPC {grpc.__version__}")
+    for case in cases or CASES:
+        if case != "tensor" and not have_hdb():
+            print(f"\n{case}: skipped, there is no hdb in {DATA}; set FEDSIM_DATA to the folder of the real data")
+            continue
+        with announced(case):
+            for line in CASES[case]():
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,144 @@
+"""The paper's hdb as a job of three parties in a folder: flats, schools, and a coordinator between them.
+
+Columns and K are those of ``experiments/hdb.toml``; the tables are read where they lie, in ``FEDSIM_DATA`` (default
+``../shared/data``). Places are encoded as filters and linked without noise. Key and coordinator's secret are always the
+same, so that runs of one job in different folders learn from the same numbers in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedsim.experiment.outline import Outline, read_outline
+from fedsim.linkage.encoding import Key
+from fedsim.party.job import Job, read_job
+from fedsim.party.party_file import PartyFile, read_party_file
+from fedsim.party.run_folder import run_path
+from fedsim.protocol.certificates import certify
+from fedsim.protocol.parties import Party, Role
+
+ROOT = Path(__file__).parents[1]
+DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
+RUNGS = {"paper": "paper: FedSim", "modern": "modern: FedSim"}
+SECRET = bytes(range(32))
+
+JOB = """
+name = "hdb"
+seed = {seed}
+coordinator = {{ name = "notary", address = "127.0.0.1:{port}" }}
+primary = {{ name = "flats", address = "127.0.0.1:{other_port}" }}
+task = {{ kind = "{task}" }}
+
+[training]
+preset = "{preset}"
+epochs = {epochs}
+wire = "{wire}"
+threads = 1
+
+[secondaries.schools]
+k = {k}
+
+[secondaries.schools.schema]
+version = 1
+fields = [
+  {{ column = "lat", encoding = {{ kind = "numeric", low = 1.2, high = 1.5, threshold = 0.02 }} }},
+  {{ column = "lon", encoding = {{ kind = "numeric", low = 103.6, high = 104.1, threshold = 0.02 }} }},
+]
+"""
+PARTY = """
+name = "{name}"
+role = "{role}"
+folder = "{name}-run"
+tls = {{ authority = "certs/ca.pem", certificate = "certs/{role}-{name}.pem", key = "certs/{role}-{name}.key" }}
+policy = {{ approve = ["{hash}"] }}
+"""
+TABLE = """
+data = {{ file = "{file}" }}
+linkage = {{ key = "linkage.key" }}
+features = {{ drop = {drop} }}
+"""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What differs between the jobs that are compared."""
+
+    preset: str
+    epochs: int
+    wire: str = "float32"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Hdb:
+    """A job and its parties, to be run from their files."""
+
+    folder: Path
+    job: Job
+
+    @classmethod
+    def read(cls, folder: Path) -> Hdb:
+        return cls(folder, read_job(folder / "job.toml"))
+
+    def path(self, party: Party) -> Path:
+        """A party's own file."""
+        return self.folder / f"{party.name}.toml"
+
+    def own(self, role: Role) -> PartyFile:
+        """The file of the one party with this role."""
+        return read_party_file(next(self.path(party) for party in self.job.parties if party.role is role))
+
+    def kept(self, role: Role) -> Path:
+        """Where that party keeps what belongs to the job."""
+        return run_path(self.job, self.own(role))
+
+
+def have_hdb() -> bool:
+    """Whether the real tables are here."""
+    return (DATA / "hdb").is_dir()
+
+
+def write_hdb(folder: Path, terms: Terms) -> Hdb:
+    """Write all files of a job into a new folder."""
+    folder.mkdir()
+    outline = read_outline(ROOT / "experiments" / "hdb.toml")
+    (folder / "job.toml").write_text(_job(outline, terms))
+    found = Hdb.read(folder)
+    for party in found.job.parties:
+        words = PARTY.format(name=party.name, role=party.role, hash=found.job.hash)
+        found.path(party).write_text(words + _table(outline, party.role))
+    certify(folder / "certs", found.job.parties, datetime.now(UTC))
+    Key(SECRET).write(folder / "linkage.key")
+    secret = found.kept(Role.COORDINATOR) / "secret"
+    secret.parent.mkdir(parents=True)
+    secret.write_text(SECRET.hex())
+    return found
+
+
+def _job(outline: Outline, terms: Terms) -> str:
+    rung = next(rung for rung in outline.rungs if rung.name == RUNGS[terms.preset])
+    port, other_port = free_ports(2)
+    return JOB.format(**vars(terms), task=outline.task, k=rung.k or outline.link.k, port=port, other_port=other_port)
+
+
+def _table(outline: Outline, role: Role) -> str:
+    """The sections of a party that has data."""
+    if role is Role.COORDINATOR:
+        return ""
+    part = outline.primary if role is Role.PRIMARY else outline.secondary
+    label = f'label = {{ column = "{part.label}" }}\n' if part.label else ""
+    return TABLE.format(file=(DATA / part.file).resolve(), drop=json.dumps(part.drop)) + label
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of this machine that nobody uses just now."""
+    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [door.getsockname()[1] for door in doors]
+    for door in doors:
+        door.close()
+    return ports

@@ -1,0 +1,126 @@
+"""A peer in another process that sends every array back: in our conversation, and on a bare gRPC stream beside it.
+
+Both use mutual TLS with the same certificates and gRPC options, and make NumPy arrays of the bytes at both ends. As a
+program it is that peer: it prints its two addresses and stays until its input is closed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.protocol.certificates import authority_files, certify, party_files, server_name
+from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.messages import Activations, Gradients
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.session import Session
+from fedsim.protocol.station import Station
+from fedsim.protocol.tls import Credentials, read_credentials
+from fedsim.protocol.transport.grpc import CLIENT_OPTIONS, SERVER_OPTIONS, GrpcTransport
+
+Array = NDArray[Any]
+RoundTrip = Callable[[Array], Array]
+ECHO, CALLER = Party(Role.PRIMARY, "echo"), Party(Role.SECONDARY, "caller")
+METHOD = "/bare.Stream/Talk"
+ANYWHERE = "127.0.0.1:0"
+
+
+@contextmanager
+def both_ways(folder: Path) -> Iterator[dict[str, RoundTrip]]:
+    """Round trips to one other process by either way, for as long as the block lasts."""
+    certify(folder, [ECHO, CALLER], datetime.now(UTC))
+    command = [sys.executable, __file__, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:  # noqa: S603
+        assert peer.stdin
+        assert peer.stdout
+        addresses = json.loads(peer.stdout.readline())
+        credentials = _credentials(folder, CALLER)
+        session = Dialler(_station(CALLER), GrpcTransport(credentials), addresses["session"], ECHO).open()
+        channel = _bare_channel(addresses["bare"], credentials)
+        yield {"session": _session_trip(session), "bare": _bare_trip(channel)}
+        session.close()
+        channel.close()
+        peer.stdin.close()
+
+
+def _session_trip(session: Session) -> RoundTrip:
+    return lambda values: session.call(Activations(0, values=values), Gradients).values
+
+
+def _bare_trip(channel: Any) -> RoundTrip:
+    requests: SimpleQueue[bytes | None] = SimpleQueue()
+    replies = channel.stream_stream(METHOD)(iter(requests.get, None))
+
+    def trip(values: Array) -> Array:
+        requests.put(values.tobytes())
+        return np.frombuffer(next(replies), np.float32).reshape(values.shape)
+
+    return trip
+
+
+def _bare_channel(address: str, credentials: Credentials) -> Any:
+    trust = grpc.ssl_channel_credentials(credentials.authority, credentials.key, credentials.certificate)
+    name = ("grpc.ssl_target_name_override", server_name(ECHO))
+    return grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
+
+
+def _credentials(folder: Path, party: Party) -> Credentials:
+    return read_credentials(authority_files(folder)[0], *party_files(folder, party), party)
+
+
+def _station(party: Party) -> Station:
+    return Station(party, {"name": "echo"}, {"fedsim": "any"})
+
+
+def _echo_session(credentials: Credentials) -> str:
+    reception = Reception(_station(ECHO), [CALLER])
+    listener = GrpcTransport(credentials).listen(ANYWHERE, reception.answer)
+    threading.Thread(target=_answer_all, args=(reception,), daemon=True).start()
+    return listener.address
+
+
+def _answer_all(reception: Reception) -> None:
+    session = reception.session_with(CALLER)
+    while True:
+        envelope = session.next()
+        assert isinstance(envelope.message, Activations)
+        session.post(Gradients(0, values=envelope.message.values), reply_to=envelope.sequence)
+
+
+def _echo_bare(credentials: Credentials) -> str:
+    handler = grpc.stream_stream_rpc_method_handler(_echoed)
+    handlers = grpc.method_handlers_generic_handler("bare.Stream", {"Talk": handler})
+    server = grpc.server(ThreadPoolExecutor(2), options=SERVER_OPTIONS, handlers=[handlers])
+    pair = [(credentials.key, credentials.certificate)]
+    trust = grpc.ssl_server_credentials(pair, credentials.authority, require_client_auth=True)
+    port = server.add_secure_port(ANYWHERE, trust)
+    server.start()
+    _SERVERS.append(server)
+    return f"127.0.0.1:{port}"
+
+
+def _echoed(requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    for request in requests:
+        yield np.frombuffer(request, np.float32).tobytes()
+
+
+_SERVERS: list[Any] = []  # a server that nobody holds is stopped
+
+
+if __name__ == "__main__":
+    own = _credentials(Path(sys.argv[1]), ECHO)
+    print(json.dumps({"session": _echo_session(own), "bare": _echo_bare(own)}), flush=True)
+    sys.stdin.read()

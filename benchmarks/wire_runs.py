@@ -1,0 +1,123 @@
+"""One training of hdb in three ways: processes over gRPC, threads of one process through queues, and plain arrays.
+
+Epochs only are timed, not the start. As a program it runs one way in a folder that ``wire_data`` has written, and
+prints what it found.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.numpy import load_file
+
+from fedsim.data.features import fit_preparation
+from fedsim.linkage.blind_file import load_delivery
+from fedsim.party.own_table import read_own_table
+from fedsim.party.post import Post
+from fedsim.party.primary import config_of, features_of, prepare
+from fedsim.party.together import run_together
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.station import Station
+from fedsim.protocol.transport.inproc import InProcess
+from fedsim.training import SecondaryData, train
+from wire_data import Hdb
+
+LONGEST = 900  # seconds that one run may take
+FEDSIM = Path(sys.executable).with_name("fedsim")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One run: seconds of every epoch, metrics of the test records, and what crossed the border."""
+
+    seconds: list[float]
+    test: dict[str, float]
+    ledger: list[dict[str, Any]] = field(default_factory=list)
+    pairs: int = 0  # of training records and their partners, where the arrays are at hand
+
+    @property
+    def training_bytes(self) -> int:
+        """Bytes of everything said in training between primary and secondary."""
+        return sum(entry["bytes"] for entry in self.ledger if entry["phase"] == "train")
+
+
+def run(way: str, hdb: Hdb) -> Trained:
+    """Train in a process of its own."""
+    command = [sys.executable, __file__, way, str(hdb.folder)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=LONGEST)  # noqa: S603
+    return Trained(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def over_grpc(hdb: Hdb) -> Trained:
+    """Three processes on this machine, with mutual TLS."""
+    running = [subprocess.Popen(_command(hdb, party)) for party in hdb.job.parties]  # noqa: S603
+    try:
+        _wait(running)
+    finally:
+        for process in running:
+            process.kill()
+    ledger = json.loads((hdb.kept(Role.PRIMARY) / "ledger.json").read_text())
+    return Trained(*_journal(hdb), ledger)
+
+
+def _command(hdb: Hdb, party: Party) -> list[str]:
+    return [str(FEDSIM), party.role, str(hdb.folder / "job.toml"), str(hdb.path(party)), "--quiet"]
+
+
+def _wait(running: list[subprocess.Popen[bytes]]) -> None:
+    """Until all have left; the first that fails is a failure of all."""
+    while None in (codes := [process.poll() for process in running]) or any(codes):
+        if any(codes):
+            raise RuntimeError(f"the parties left with {codes}")
+        time.sleep(0.1)
+
+
+def through_queues(hdb: Hdb) -> Trained:
+    """The same parties as threads of this process."""
+    together = run_together(hdb.job, [hdb.own(party.role) for party in hdb.job.parties])
+    return Trained(*_journal(hdb), [asdict(entry) for entry in together.ledger])
+
+
+def _journal(hdb: Hdb) -> tuple[list[float], dict[str, float]]:
+    """Seconds of every epoch, and test metrics, as the primary wrote them down."""
+    lines = (hdb.kept(Role.PRIMARY) / "checkpoints" / "log.jsonl").read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    return [event["seconds"] for event in events if event["event"] == "epoch"], events[-1]["metrics"]["test"]
+
+
+def on_arrays(hdb: Hdb) -> Trained:
+    """The bare training loop, on the links of an earlier run in this folder."""
+    torch.set_num_threads(hdb.job.training.threads)
+    own = hdb.own(Role.PRIMARY)
+    post = Post(hdb.job, own, hdb.kept(Role.PRIMARY), Station(own.party, {}, {}), InProcess())
+    prepared = prepare(read_own_table(hdb.job, own), post)
+    folder = hdb.folder / "arrays"  # checkpoints, as the parties write them
+    secondary = _secondary(hdb)
+    result = train(prepared.data, [secondary], prepared.split, config_of(hdb.job), folder=folder)
+    pairs = len(prepared.split.train) * np.asarray(secondary.partner).shape[1]
+    return Trained([epoch.seconds for epoch in result.history], dict(result.metrics["test"]), pairs=pairs)
+
+
+def _secondary(hdb: Hdb) -> SecondaryData:
+    own = hdb.own(Role.SECONDARY)
+    frame = read_own_table(hdb.job, own).features()
+    features = features_of(fit_preparation(frame, party=str(own.party)), frame)
+    order = load_file(hdb.kept(Role.SECONDARY) / "order.safetensors")["rows"]
+    links = load_delivery(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")
+    return SecondaryData(features.take(order), links.partner, links.similarity, name=own.name)
+
+
+WAYS: dict[str, Callable[[Hdb], Trained]] = {"grpc": over_grpc, "queues": through_queues, "arrays": on_arrays}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asdict(WAYS[sys.argv[1]](Hdb.read(Path(sys.argv[2]))))))

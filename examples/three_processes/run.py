@@ -1,0 +1,149 @@
+"""Three organisations as three processes with mutual TLS on this machine: flat prices learnt from another's rentals.
+
+``python run.py`` works in a temporary folder; ``python run.py FOLDER`` keeps everything in a new or empty one. The same
+by hand, command by command, is in the README beside this file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from fedsim.cli.party_telling import size
+from fedsim.data.synthetic import city
+
+HERE = Path(__file__).parent
+FEDSIM = Path(sys.executable).with_name("fedsim")
+PARTIES = {"notary": "coordinator", "rentals": "secondary", "city": "primary"}
+FIXED_PORTS = ("50051", "50052")
+LAST_LINES = 4
+LONGEST = 120.0  # seconds until the parties are stopped
+
+
+def main(arguments: list[str]) -> int:
+    """Prepare, run, tell; what it returns is the exit code."""
+    if arguments:
+        folder = Path(arguments[0])
+        folder.mkdir(parents=True, exist_ok=True)
+        return three_processes(folder)
+    with TemporaryDirectory(prefix="three-processes-") as name:
+        return three_processes(Path(name))
+
+
+def three_processes(folder: Path) -> int:
+    """All of it in one folder."""
+    write_files(folder)
+    write_tables(folder)
+    make_secrets(folder)
+    began = time.perf_counter()
+    codes = run_parties(folder)
+    print(f"\nall three left after {time.perf_counter() - began:.0f} seconds\n")
+    for name in PARTIES:
+        tell_last_lines(folder, name)
+    if any(codes.values()):
+        print(f"failed, exit codes: {codes}", file=sys.stderr)
+        return 1
+    tell_who_saw_what(folder)
+    return 0
+
+
+def write_files(folder: Path) -> None:
+    """Job and party files; where the job has fixed ports, free ones."""
+    for path in HERE.glob("*.toml"):
+        shutil.copy(path, folder)
+    text = (folder / "job.toml").read_text(encoding="utf-8")
+    for fixed, free in zip(FIXED_PORTS, free_ports(len(FIXED_PORTS)), strict=True):
+        text = text.replace(f":{fixed}", f":{free}")
+    (folder / "job.toml").write_text(text, encoding="utf-8")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody uses just now."""
+    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [door.getsockname()[1] for door in doors]
+    for door in doors:
+        door.close()
+    return ports
+
+
+def write_tables(folder: Path) -> None:
+    """What each organisation has: flats with prices, rentals with rents; they share no key, only places."""
+    town = city(np.random.default_rng(7))
+    town.flats.write_csv(folder / "flats.csv")
+    town.rentals.write_csv(folder / "rentals.csv")
+
+
+def make_secrets(folder: Path) -> None:
+    """The key of the two that link, a certificate for each party, and each owner's approval."""
+    fedsim(folder, "key", "--out", "linkage.key")
+    fedsim(folder, "certs", "--coordinator", "notary", "--primary", "city", "--secondary", "rentals", "--quiet")
+    for name in PARTIES:
+        fedsim(folder, "approve", "job.toml", f"{name}.toml", "--yes")
+
+
+def fedsim(folder: Path, *words: str) -> None:
+    """Run one command, shown as one would type it; only a failure is shown further."""
+    print("$ fedsim", *words, flush=True)
+    done = subprocess.run([FEDSIM, *words], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode:
+        sys.exit(f"{done.stdout}{done.stderr}`fedsim {words[0]}` failed")
+
+
+def run_parties(folder: Path) -> dict[str, int]:
+    """Start all parties and wait for them; their exit codes."""
+    running = {name: start(folder, name) for name in PARTIES}
+    deadline = time.monotonic() + LONGEST
+    try:
+        return {name: process.wait(deadline - time.monotonic()) for name, process in running.items()}
+    except subprocess.TimeoutExpired:
+        return dict.fromkeys(running, -1)
+    finally:
+        for process in running.values():
+            process.kill()
+
+
+def start(folder: Path, name: str) -> subprocess.Popen[bytes]:
+    """One party as a process of its own; what it says goes into a file."""
+    words = [PARTIES[name], "job.toml", f"{name}.toml"]
+    print("$ fedsim", *words, "&", flush=True)
+    with (folder / f"{name}.out").open("wb") as out:
+        return subprocess.Popen([FEDSIM, *words], cwd=folder, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603
+
+
+def tell_last_lines(folder: Path, name: str) -> None:
+    """How it ended for one party; its ledger, set in, is told later."""
+    lines = (folder / f"{name}.out").read_text(encoding="utf-8", errors="replace").splitlines()
+    print(f"{name}, the {PARTIES[name]}:")
+    for line in [line for line in lines if not line.startswith("  ")][-LAST_LINES:]:
+        print(f"  {line}")
+
+
+def tell_who_saw_what(folder: Path) -> None:
+    """What each party received, from its own ledger."""
+    print("\nwhat each of them saw of the others:")
+    for path in sorted(folder.glob("*-run/flats-*/ledger.json")):
+        party = path.parents[1].name.removesuffix("-run")
+        print(f"  {party:8}", ", ".join(f"{kind} {size(total)}" for kind, total in received(path, party).items()))
+    print("the tables never left their owners; the notary saw encoded identifiers, and no feature, label or key")
+
+
+def received(path: Path, party: str) -> Counter[str]:
+    """Bytes that came to a party, by kind of message."""
+    seen: Counter[str] = Counter()
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        if entry["receiver"] == f"{PARTIES[party]} '{party}'":
+            seen[entry["kind"]] += entry["bytes"]
+    return seen
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

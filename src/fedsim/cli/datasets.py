@@ -1,0 +1,133 @@
+"""``fedsim datasets``: which datasets are here, and where to get the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fedsim.data.datasets.catalogue import Found
+
+# Wide enough for a line per dataset where no terminal says how wide it is.
+PIPED = 160
+
+Folder = Annotated[Path, typer.Option(help="Folder with one folder of files per dataset.", envvar="FEDSIM_DATA")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")]
+Check = Annotated[bool, typer.Option("--check", help="Load what is found, count its records, and say what is wrong.")]
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A dataset as it is listed: ``records`` are those loaded, or the paper's where nothing was."""
+
+    here: Found
+    records: tuple[int, ...]
+    fault: str = ""
+
+    @property
+    def state(self) -> str:
+        if self.here.about.generated:
+            return "generated"
+        if self.fault:
+            return "faulty"
+        return "found" if self.here.complete else "missing"
+
+
+def datasets(folder: Folder = Path("../shared/data"), as_json: AsJson = False, check: Check = False) -> None:
+    """List the datasets of the paper and the generated ones: what is found, how large, and where to get the rest."""
+    from fedsim.data.datasets import found
+
+    rows = [_checked(here, folder) if check else _Row(here, here.about.records) for here in found(folder)]
+    (_tell_programs if as_json else _tell_people)(rows, folder)
+    if any(row.fault for row in rows):
+        raise typer.Exit(2)
+
+
+def _checked(here: Found, folder: Path) -> _Row:
+    from fedsim.data.datasets import load
+    from fedsim.errors import FedSimError
+
+    if not here.complete:
+        return _Row(here, here.about.records)
+    try:
+        dataset = load(here.about.name, folder)
+    except FedSimError as error:
+        return _Row(here, here.about.records, str(error))
+    return _Row(here, (len(dataset.primary), *(len(secondary.table) for secondary in dataset.secondaries)))
+
+
+def _tell_programs(rows: list[_Row], folder: Path) -> None:
+    import json
+
+    typer.echo(json.dumps({"folder": str(folder), "datasets": [_described(row) for row in rows]}, ensure_ascii=False))
+
+
+def _described(row: _Row) -> dict[str, Any]:
+    about = row.here.about
+    files = [
+        {
+            "name": file.name,
+            "found": str(row.here.paths[file.name]) if file.name in row.here.paths else None,
+            "accepted": file.paths,
+            "needed": file.needed,
+            "holds": file.holds,
+            "source": file.source,
+            "licence": file.licence,
+        }
+        for file in about.files
+    ]
+    return {
+        "name": about.name,
+        "title": about.title,
+        "state": row.state,
+        "fault": row.fault or None,
+        "records": row.records,
+        "task": about.task,
+        "measure": about.measure,
+        "unit": about.unit,
+        "note": about.note or None,
+        "files": files,
+    }
+
+
+def _tell_people(rows: list[_Row], folder: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=PIPED)
+    table = Table("dataset", "here", box=None, pad_edge=False)
+    table.add_column("records", justify="right", no_wrap=True)
+    table.add_column("what")
+    table.add_column("licence")
+    styles = {"missing": "yellow", "faulty": "red"}
+    for row in rows:
+        about = row.here.about
+        table.add_row(
+            Text(about.name, style="bold"),
+            Text(row.state, style=styles.get(row.state, "green")),
+            " + ".join(f"{count:,}" for count in row.records),
+            Text(about.title),
+            Text("; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))),
+        )
+    console.print(table)
+    _tell_rest(rows, folder)
+
+
+def _tell_rest(rows: list[_Row], folder: Path) -> None:
+    for row in rows:
+        if row.fault:
+            typer.echo(f"\n{row.here.about.name} is faulty: {row.fault}")
+    missing = [file for row in rows for file in row.here.missing]
+    if not folder.is_dir():
+        typer.echo(f"\nThe folder {folder} is not there; name yours with --folder or FEDSIM_DATA.")
+    if missing:
+        typer.echo(f"\nNot in {folder}:")
+    for file in missing:
+        more = "" if file.needed else " (not in the paper)"
+        typer.echo(f"  {file.paths[0]}{more}: {file.holds}\n    from {file.source}; licence: {file.licence}")

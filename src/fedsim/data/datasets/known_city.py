@@ -1,0 +1,210 @@
+"""A generated city of which it is known what each partner is worth.
+
+Flats stand one to a neighbourhood. A neighbourhood's value has a part that its place tells (a wave over the city, easy
+to learn), a part that only the rentals around it show, and a part that only its school shows. The last two are drawn
+anew for every neighbourhood: no flat says anything about another's, however near, and neither does its place. Rentals
+and schools stand as thickly everywhere, and their features do not depend on the place, so links without features tell
+nothing. What is left is noise.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedsim.data.datasets.dataset import About, Dataset, Link, Secondary, Table, Task
+from fedsim.data.datasets.oracle import Sights, best_estimate, reach
+from fedsim.data.datasets.truth import Truth
+from fedsim.data.synthetic import coordinates
+from fedsim.errors import SettingError
+from fedsim.types import Floats
+
+PLACE = ("lat", "lon")
+LABEL = "price"
+OWN = ("area", "storey", "age")
+SPACING = 0.4  # kilometres between neighbourhoods
+OFF_GRID = 0.15  # of the spacing
+PRICE_OF_VALUE, NOISE = 60.0, 25.0  # 1000 S$: standard deviations
+SCHOOLS_SHARE = 0.25  # of the value that the place does not tell
+RENTALS_EACH = 4
+RENT_ERROR, SCORE_ERROR, RANK_ERROR = 0.6, 1.0, 0.5
+RENTALS_K, SCHOOLS_K = 8, 3
+
+ABOUT = About(
+    name="city",
+    title="generated: flats, rentals, schools",
+    task=Task.REGRESSION,
+    measure="rmse",
+    unit="1000 S$",
+    records=(4_000, RENTALS_EACH * 4_000, 4_000),
+    note="not in the paper",
+)
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What can be adjusted in a city.
+
+    ``noise``: metres by which the partners' places are wrong, along each axis. ``value``, ``school_value``: share of
+    their part of the hidden value that rentals and schools show; with 0 their features look the same and say nothing.
+    ``leak``: share of a neighbourhood's value that the place alone tells.
+    """
+
+    noise: float = 0.0
+    value: float = 0.8
+    school_value: float = 0.8
+    leak: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("value", "school_value", "leak"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise SettingError(f"{name}={getattr(self, name)} is no share; choose a number from 0 to 1")
+        if not 0.0 <= self.noise < float("inf"):
+            raise SettingError(f"noise={self.noise} metres; choose a number of at least 0")
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCity:
+    """``flats`` of the primary, ``rentals`` and ``schools`` of two secondaries, and the truth about them.
+
+    ``hidden`` has one row per flat: ``own`` is the part of the price that area, storey and age tell, ``place`` the one
+    that the place tells, ``rentals`` and ``schools`` the best estimates, from the linked records' features and
+    distances, of the parts that these partners show. Their sum is the best prediction, ``truth.error`` its error.
+    """
+
+    flats: pl.DataFrame
+    rentals: pl.DataFrame
+    schools: pl.DataFrame
+    hidden: pl.DataFrame
+    truth: Truth
+
+    def dataset(self) -> Dataset:
+        """The same as all other datasets come; rentals first."""
+        parties = {"rentals": (self.rentals, RENTALS_K), "schools": (self.schools, SCHOOLS_K)}
+        return Dataset(
+            about=ABOUT,
+            primary=Table(self.flats, OWN),
+            label=LABEL,
+            secondaries=tuple(
+                Secondary(
+                    name,
+                    Table(frame, tuple(column for column in frame.columns if column not in PLACE)),
+                    Link(PLACE, PLACE, "great-circle", k),
+                )
+                for name, (frame, k) in parties.items()
+            ),
+            truth=self.truth,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """One partner's table, its best estimate of its part of the value, and the share of that part it tells."""
+
+    frame: pl.DataFrame
+    estimate: Floats
+    told: float
+
+
+def known_city(rng: np.random.Generator, knobs: Knobs | None = None, *, flats: int = 4_000) -> KnownCity:
+    """A city of so many flats, four times as many rentals, and as many schools.
+
+    >>> town = known_city(np.random.default_rng(7), Knobs(value=0.0), flats=400)
+    >>> town.truth.worth("rentals"), round(town.truth.worth("schools"), 1)
+    (0.0, 3.6)
+    """
+    if flats < SCHOOLS_K:
+        raise SettingError(f"flats={flats} is too few for {SCHOOLS_K} schools each; choose at least {SCHOOLS_K}")
+    knobs, places = knobs or Knobs(), _places(rng, flats)
+    scale = _scale(knobs)
+    parts = dict(zip(scale, [_wave(rng, places), *rng.normal(size=(2, flats))], strict=True))
+    rentals = _rentals(rng, knobs, places, parts["rentals"])
+    schools = _schools(rng, knobs, places, parts["schools"])
+    features = _features(rng, flats)
+    own = 500.0 + 3.2 * (features["area"] - 110.0) + 1.5 * features["storey"] - 1.2 * features["age"]
+    price = own + sum(scale[name] * part for name, part in parts.items()) + rng.normal(0.0, NOISE, flats)
+    told = {"place": 1.0, "rentals": rentals.told, "schools": schools.told}
+    known = {"place": parts["place"], "rentals": rentals.estimate, "schools": schools.estimate}
+    return KnownCity(
+        flats=pl.DataFrame(coordinates(places) | features | {LABEL: price.round(2)}),
+        rentals=rentals.frame,
+        schools=schools.frame,
+        hidden=pl.DataFrame({"own": own} | {name: scale[name] * part for name, part in known.items()}),
+        truth=Truth(
+            total=PRICE_OF_VALUE**2 + NOISE**2,
+            told={name: scale[name] ** 2 * share for name, share in told.items()},
+            own=("place",),
+        ),
+    )
+
+
+def _scale(knobs: Knobs) -> dict[str, float]:
+    """What a standard deviation of each part of the value is paid; their squares add up to the value's."""
+    hidden = 1.0 - knobs.leak
+    shares = {"place": knobs.leak, "rentals": hidden * (1.0 - SCHOOLS_SHARE), "schools": hidden * SCHOOLS_SHARE}
+    return {name: PRICE_OF_VALUE * math.sqrt(share) for name, share in shares.items()}
+
+
+def _wave(rng: np.random.Generator, places: Floats) -> Floats:
+    """One wave along each axis over the whole city, of variance one together."""
+    phase = 2.0 * np.pi * places / (SPACING * _side(len(places))) + rng.uniform(0.0, 2.0 * np.pi, 2)
+    return np.asarray(np.sin(phase).sum(axis=1))
+
+
+def _side(flats: int) -> int:
+    return int(np.ceil(np.sqrt(flats)))
+
+
+def _places(rng: np.random.Generator, flats: int) -> Floats:
+    """Kilometres from the middle: a square grid, every neighbourhood a little off."""
+    side = _side(flats)
+    cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)
+    return SPACING * (cells - side / 2.0 + rng.uniform(-OFF_GRID, OFF_GRID, (flats, 2)))
+
+
+def _features(rng: np.random.Generator, flats: int) -> dict[str, Floats]:
+    area = rng.gamma(9.0, 10.0, flats).round(1) + 20.0
+    storey, age = (rng.integers(low, high, flats).astype(np.float64) for low, high in ((1, 26), (0, 50)))
+    return {"area": area, "storey": storey, "age": age}
+
+
+def _signal(rng: np.random.Generator, part: Floats, value: float) -> Floats:
+    """What a partner sees of its part: all of it with a value of 1, something else altogether with 0."""
+    return math.sqrt(value) * part + math.sqrt(1.0 - value) * rng.normal(size=len(part))
+
+
+def _around(rng: np.random.Generator, centres: Floats, width: float, knobs: Knobs) -> Floats:
+    """Places around the centres, as wrongly noted down as the knobs say."""
+    return centres + rng.normal(0.0, width, centres.shape) + rng.normal(0.0, knobs.noise / 1000.0, centres.shape)
+
+
+def _rentals(rng: np.random.Generator, knobs: Knobs, places: Floats, part: Floats) -> _Shown:
+    signal = _signal(rng, part, knobs.value)
+    home = rng.permutation(np.repeat(np.arange(len(places)), RENTALS_EACH))
+    rent, score = (signal[home] + error * rng.normal(size=len(home)) for error in (RENT_ERROR, SCORE_ERROR))
+    where = _around(rng, places[home], 0.04, knobs)
+    blur = 1.0 / (RENT_ERROR**-2 + SCORE_ERROR**-2)
+    seen = blur * (rent / RENT_ERROR**2 + score / SCORE_ERROR**2)
+    rooms = rng.integers(1, 6, len(home))
+    features = {"rooms": rooms, "rent": (30.0 + 6.0 * rent).round(2), "score": (60.0 + 10.0 * score).round(1)}
+    return _shown(places, signal, Sights(home, where, seen, blur), knobs.value, RENTALS_K, features)
+
+
+def _schools(rng: np.random.Generator, knobs: Knobs, places: Floats, part: Floats) -> _Shown:
+    signal = _signal(rng, part, knobs.school_value)
+    home = rng.permutation(len(places))
+    seen = signal[home] + RANK_ERROR * rng.normal(size=len(home))
+    where = _around(rng, places[home], 0.06, knobs)
+    features = {"pupils": rng.integers(80, 900, len(home)), "rank": (50.0 + 15.0 * seen).round(1)}
+    sights = Sights(home, where, seen, RANK_ERROR**2)
+    return _shown(places, signal, sights, knobs.school_value, SCHOOLS_K, features)
+
+
+def _shown(places: Floats, signal: Floats, sights: Sights, value: float, k: int, features: dict[str, Any]) -> _Shown:
+    estimate = best_estimate(places, sights, k)
+    frame = pl.DataFrame(coordinates(sights.place) | features)
+    return _Shown(frame, math.sqrt(value) * estimate, value * reach(signal, estimate))

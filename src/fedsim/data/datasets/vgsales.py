@@ -1,0 +1,81 @@
+"""Sales of video games and what critics and players said of games with similar titles; not in the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedsim.data.datasets.dataset import About, Dataset, File, Link, Secondary, Table, Task, Transform
+from fedsim.data.datasets.reading import as_numbers, some, table_with
+
+LABEL = "Global_Sales"
+NAME = "Name"
+FEATURES = ("Platform", "Year", "Genre", "Publisher")
+REVIEWED = ("Meta_Critic_Score", "Meta_User_Score", "N_Critic_Reviews", "N_User_Reviews")
+THEIR_FEATURES = (
+    "Platform",
+    "Genre",
+    "Meta_Critic_Score",
+    "Meta_User_Score",
+    "Publisher",
+    "N_Critic_Reviews",
+    "N_User_Reviews",
+)
+EMPTY = ["N/A", ""]
+
+ABOUT = About(
+    name="vgsales",
+    title="sales of games, reviews",
+    task=Task.REGRESSION,
+    measure="r2",
+    unit="log10 of million copies",
+    records=(16_598, 19_269),
+    files=(
+        File(
+            "sales",
+            ("game/vgsales.csv.gz", "game/vgsales.csv"),
+            "16,598 games with copies sold",
+            "Kaggle, gregorut/videogamesales (from vgchartz)",
+            "unknown",
+        ),
+        File(
+            "reviews",
+            ("game/metacritic.csv.gz", "game/metacritic.csv"),
+            "19,269 games with scores and numbers of reviews",
+            "Kaggle, a public table of Metacritic's pages",
+            "unknown",
+        ),
+    ),
+    note="not in the paper; the counts are the files'",
+)
+
+
+def read(paths: Mapping[str, Path], rng: np.random.Generator) -> Dataset:
+    """All games of both; a platform's port of a game is a row of its own."""
+    sales, reviews = _read(paths["sales"], (LABEL, "Year"), FEATURES), _reviews(paths["reviews"])
+    ours = {
+        "Rank": "the label's order",
+        "NA_Sales, EU_Sales, JP_Sales, Other_Sales": "the label in parts",
+    }
+    link = Link((NAME,), (NAME,), "levenshtein-normalised", 10, casefold=True)
+    return Dataset(
+        about=ABOUT,
+        primary=Table(some(sales, paths["sales"], f"a {LABEL}"), FEATURES, ours),
+        label=LABEL,
+        secondaries=(Secondary("reviews", reviews, link),),
+        transform=Transform.LOG10,
+    )
+
+
+def _reviews(path: Path) -> Table:
+    theirs = {"Release_date": "a date in words", "Developer": "thousands of names"}
+    return Table(_read(path, REVIEWED, THEIR_FEATURES), THEIR_FEATURES, theirs)
+
+
+def _read(path: Path, numbers: tuple[str, ...], features: tuple[str, ...]) -> pl.DataFrame:
+    columns = list(dict.fromkeys([NAME, *features, *numbers]))
+    frame = table_with(path, columns).select(pl.col(columns).replace(EMPTY, None))
+    return as_numbers(frame, numbers, path)

@@ -1,0 +1,214 @@
+"""What every transport must keep; add yours to ``WAYS`` and it is held to all of it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from fedsim.errors import SettingError
+from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.messages import Done, KeepBest, Save
+from fedsim.protocol.transport.base import LineBroken
+from fedsim.protocol.transport.grpc import PIECE, GrpcTransport
+from fedsim.protocol.transport.inproc import InProcess
+from small_doors import PAPERS, echo, large
+from small_lines import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
+
+
+class Way:
+    """A transport of the listening city and one of each of its callers."""
+
+    def __init__(self, name, address, of, proves):
+        self.name, self.address, self.of, self.proves = name, address, of, proves
+
+
+def in_process():
+    everybody = InProcess()
+    return Way("in process", "door", lambda party: everybody, proves=False)
+
+
+def plaintext():
+    return Way("gRPC in plaintext", "127.0.0.1:0", lambda party: GrpcTransport(None), proves=False)
+
+
+def mutual_tls():
+    return Way("gRPC with TLS", "127.0.0.1:0", lambda party: GrpcTransport(PAPERS[party]), proves=True)
+
+
+WAYS = [in_process, plaintext, mutual_tls]
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
+def way(request):
+    return request.param()
+
+
+@contextmanager
+def listening(way, answer=None):
+    """The city's open door: its address."""
+    door = way.of(CITY).listen(way.address, answer or echo)
+    try:
+        yield door.address
+    finally:
+        door.close()
+
+
+@contextmanager
+def echoing(way, caller=RENTALS):
+    """A line to a door that says everything twice."""
+    with listening(way) as address:
+        line = way.of(caller).dial(address, CITY)
+        yield line
+        line.close()
+
+
+# --- the contract ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_bytes", [64, 100_000, PIECE - 200, PIECE, PIECE + 8, 2 * PIECE, 9_000_000])
+def test_a_frame_of_any_size_arrives_whole(way, n_bytes):
+    with echoing(way) as line:
+        line.send(large(n_bytes))
+        assert line.receive() == large(n_bytes)
+
+
+def test_frames_arrive_in_order(way):
+    frames = [frame_of(Save(step), step) for step in range(1, 1001)]
+    with echoing(way) as line:
+        for frame in frames:
+            line.send(frame)
+        assert [line.receive() for _ in frames] == frames
+
+
+def test_large_and_small_frames_keep_their_order(way):
+    frames = [frame_of(KeepBest(), 1), large(5_000_000), frame_of(KeepBest(), 2), large(3_000_000)]
+    with echoing(way) as line:
+        for frame in frames:
+            line.send(frame)
+        assert [line.receive() for _ in frames] == frames
+
+
+def test_a_line_that_one_side_lets_go_breaks_at_the_other(way):
+    broke = threading.Event()
+
+    def answer(_, line):
+        with pytest.raises(LineBroken):
+            line.receive()
+        broke.set()
+
+    with listening(way, answer) as address:
+        way.of(RENTALS).dial(address, CITY).close()
+        assert broke.wait(PATIENCE)
+
+
+def test_a_line_that_the_receiver_lets_go_breaks_at_the_caller(way):
+    with listening(way, lambda _, line: line.close()) as address:
+        line = way.of(RENTALS).dial(address, CITY)
+        with pytest.raises(LineBroken):
+            line.receive()
+
+
+@pytest.mark.parametrize("size", [64, 6_000_000])
+def test_the_last_words_of_either_side_arrive(way, size):
+    heard = []
+
+    def answer(_, line):
+        heard.append(line.receive())
+        line.send(large(size))
+        line.close()
+
+    with listening(way, answer) as address:
+        line = way.of(RENTALS).dial(address, CITY)
+        line.send(large(size))
+        assert line.receive() == large(size)
+        with pytest.raises(LineBroken):
+            line.receive()
+    assert heard == [large(size)]
+
+
+def test_what_a_caller_said_before_it_left_arrives(way):
+    heard, done = [], threading.Event()
+
+    def answer(_, line):
+        with suppress(LineBroken):
+            while True:
+                heard.append(line.receive())
+        done.set()
+
+    with listening(way, answer) as address:
+        line = way.of(RENTALS).dial(address, CITY)
+        for step in range(20):
+            line.send(frame_of(Save(step)))
+        line.close()
+        assert done.wait(PATIENCE)
+    assert heard == [frame_of(Save(step)) for step in range(20)]
+
+
+def test_nothing_goes_out_on_a_line_that_was_let_go(way):
+    with echoing(way) as line:
+        line.close()
+        line.close()
+        with pytest.raises(LineBroken):
+            line.send(frame_of(KeepBest()))
+
+
+def test_lines_do_not_mix(way):
+    with listening(way) as address:
+        lines = [way.of(caller).dial(address, CITY) for caller in (RENTALS, NOTARY)]
+        for place, line in enumerate(lines):
+            line.send(frame_of(Save(place)))
+        assert [line.receive() for line in lines] == [frame_of(Save(0)), frame_of(Save(1))]
+        lines[0].close()
+        lines[1].send(frame_of(Save(2)))
+        assert lines[1].receive() == frame_of(Save(2))
+        lines[1].close()
+
+
+def test_where_nobody_listens_there_is_no_line_yet(way):
+    with listening(way) as address:
+        pass
+    with pytest.raises(LineBroken) as fault:
+        way.of(RENTALS).dial(address, CITY)
+    assert not fault.value.lasting
+    assert address in str(fault.value)
+
+
+def test_an_address_is_taken_once_and_free_again_afterwards(way):
+    with listening(way) as address, pytest.raises(SettingError, match=address):
+        way.of(CITY).listen(address, echo)
+    way.of(CITY).listen(address, echo).close()
+
+
+def test_the_caller_is_who_its_certificate_proves_or_nobody(way):
+    callers = []
+    with listening(way, lambda caller, line: (callers.append(caller), line.close())) as address:
+        for caller in (RENTALS, NOTARY):
+            with pytest.raises(LineBroken):
+                way.of(caller).dial(address, CITY).receive()
+    assert callers == ([RENTALS, NOTARY] if way.proves else [None, None])
+
+
+def test_a_conversation_goes_on_over_new_lines(way):
+    reception, lines = Reception(station_of(CITY), [RENTALS]), []
+    transport = way.of(RENTALS)
+
+    class Kept:
+        def dial(self, address, peer):
+            lines.append(transport.dial(address, peer))
+            return lines[-1]
+
+    with listening(way, reception.answer) as address, ThreadPoolExecutor() as pool:
+        there = Dialler(station_of(RENTALS), Kept(), address, CITY).open()
+        here = reception.session_with(RENTALS)
+        for step in range(4):
+            answer = pool.submit(here.call, Save(step), Done)
+            question = there.next()
+            lines[-1].close()
+            there.post(Done(str(question.message.step)), reply_to=question.sequence)
+            assert answer.result(PATIENCE).fault == str(step)
+        there.close()
+        here.close()
+    assert len(lines) >= 4

@@ -1,0 +1,127 @@
+"""Strangers with valid certificates, and parties that speak for others, while an honest job runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from e2e.jobs import CITY, NOTARY, PARTIES, RENTALS, lay_out
+from e2e.processes import crew
+from fedsim.errors import FedSimError
+from fedsim.protocol.certificates import certify, party_files
+from fedsim.protocol.codec import PREFIX, Envelope, encode
+from fedsim.protocol.messages import Done, Hello, Trouble
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.tls import read_credentials, split_address
+from fedsim.protocol.transport.base import LineBroken
+from fedsim.protocol.transport.grpc import GrpcTransport
+
+STRANGER = Party(Role.SECONDARY, "stranger")
+TRAINING = {"epochs": 12}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    with crew(lay_out(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
+        parties.start()
+        return parties.finish()
+
+
+def frames(rng, job, speaker):
+    """What a hostile party might send: noise, absurd sizes, messages out of place, a lie about its name."""
+    hello = Hello(speaker.name, speaker.role.value, job, "{}", "0" * 32, "", 0, 0.0)
+    yield rng.bytes(int(rng.integers(1, 400)))
+    yield PREFIX.pack(b"FSIM", 1 << 31, 1 << 62, 7) + rng.bytes(40)
+    yield encode(Envelope(hello))
+    yield encode(Envelope(Trouble("primary 'city'", "stop all of you")))
+    yield encode(Envelope(Done(""), session=bytes(16), sequence=1))
+
+
+class Attack(threading.Thread):
+    """Dials a party again and again, as whoever the certificate names, and claims to be somebody."""
+
+    def __init__(self, place, certified, claimed, target):
+        super().__init__(daemon=True)
+        certificate, key = party_files(place.folder / "certs", certified)
+        credentials = read_credentials(place.folder / "certs" / "ca.pem", certificate, key, certified)
+        self.transport, self.claimed, self.target = GrpcTransport(credentials), claimed, target
+        self.address, self.job = place.job.address_of(target), str(place.job.described())
+        self.over, self.lines = threading.Event(), 0
+
+    def run(self):
+        rng = np.random.default_rng()
+        while not self.over.is_set():
+            for frame in frames(rng, self.job, self.claimed):
+                self.speak(frame)
+
+    def speak(self, frame):
+        with suppress(LineBroken, FedSimError):
+            line = self.transport.dial(self.address, self.target)
+            line.send(frame)
+            self.lines += 1
+            line.close()
+
+
+class Noise(threading.Thread):
+    """Connections without a certificate: garbage, TLS greetings, and callers that never say a word."""
+
+    def __init__(self, address):
+        super().__init__(daemon=True)
+        self.address, self.over, self.silent = split_address(address), threading.Event(), []
+
+    def run(self):
+        nobody = ssl.create_default_context()
+        nobody.check_hostname, nobody.verify_mode = False, ssl.CERT_NONE
+        while not self.over.is_set():
+            with suppress(OSError), socket.create_connection(self.address, 1) as line:
+                line.sendall(os.urandom(200))
+            with suppress(OSError), socket.create_connection(self.address, 1) as line:
+                nobody.wrap_socket(line, server_hostname="x").close()
+            if len(self.silent) < 50:
+                with suppress(OSError):
+                    self.silent.append(socket.create_connection(self.address, 1))
+            self.over.wait(0.01)
+        for line in self.silent:
+            line.close()
+
+
+@contextmanager
+def under(attacks):
+    for attack in attacks:
+        attack.start()
+    try:
+        yield
+    finally:
+        for attack in attacks:
+            attack.over.set()
+        for attack in attacks:
+            attack.join()
+
+
+def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path):
+    place = lay_out(tmp_path / "job", training=TRAINING)
+    certify(place.folder / "certs", [STRANGER], datetime.now(UTC))
+    notary, city, rentals = (PARTIES[name] for name in (NOTARY, CITY, RENTALS))
+    attacks = [
+        Attack(place, STRANGER, STRANGER, city),  # a valid certificate that has no part in the job
+        Attack(place, STRANGER, rentals, notary),  # and speaks for one that has
+        Attack(place, rentals, city, notary),  # a party of the job that speaks for another
+        Attack(place, notary, rentals, city),  # in another role
+        *(Noise(address) for address in (place.job.primary.address, place.job.coordinator.address)),
+    ]
+    with crew(place) as parties:
+        parties.start()
+        parties.until_step(0)
+        with under(attacks):
+            assert parties.finish() == expected
+        assert sum(attack.lines for attack in attacks[:4]) > 20
+        said = parties.said(NOTARY)
+        assert "the certificate is that of secondary 'rentals', but its holder speaks as primary 'city'" in said
+        assert said.count("was not let in") <= 40  # a flood of strangers does not fill the disk

@@ -1,0 +1,77 @@
+"""Any party is killed at any moment and started again; the weights do not show it.
+
+``FEDSIM_KILLS`` is how often each role is killed in one job, 20 times where it is not set.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+import numpy as np
+import pytest
+
+from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
+from e2e.processes import crew, fatal, setting
+
+KILLS = int(os.environ.get("FEDSIM_KILLS", "20"))
+EPOCHS, STEPS_PER_EPOCH = 20, 6
+LAST_STEP = EPOCHS * STEPS_PER_EPOCH
+# A party that is started after all the others have finished looks for them so long, instead of 10 or 15 seconds.
+SHORT = {
+    CITY: setting("fedsim.party.primary", "LAST_WORD_SECONDS", 3.0),
+    RENTALS: setting("fedsim.party.secondary", "GRACE_SECONDS", 4.0),
+    SCHOOLS: setting("fedsim.party.secondary", "GRACE_SECONDS", 4.0),
+}
+
+
+def learnt_in_quiet(folder, **changes):
+    with crew(lay_out(folder, **changes)) as parties:
+        parties.start()
+        return parties.finish()
+
+
+def test_every_role_is_killed_at_random_and_the_weights_are_those_of_a_quiet_run(tmp_path):
+    job = {"n_secondaries": 2, "training": {"epochs": EPOCHS}}
+    expected, place = learnt_in_quiet(tmp_path / "quiet", **job), lay_out(tmp_path / "shot", **job)
+    rng = np.random.default_rng()
+    secondaries = [RENTALS, SCHOOLS] * KILLS
+    victims = rng.permutation([NOTARY] * KILLS + [CITY] * KILLS + secondaries[:KILLS])
+    moments = np.sort(rng.integers(-1, LAST_STEP + 1, len(victims)))
+    with crew(place, SHORT) as parties:
+        parties.start()
+        for victim, moment in zip(victims, moments, strict=True):
+            parties.until_step(moment)
+            time.sleep(rng.uniform(0, 0.3))
+            parties.restart(str(victim))
+        assert parties.finish() == expected
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    return learnt_in_quiet(tmp_path_factory.mktemp("quiet") / "job")
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        (NOTARY, "fedsim.protocol.roles.coordinator:save_linked"),  # half a list is on the disk
+        (NOTARY, "fedsim.protocol.roles.coordinator:PartnerList.store"),  # linked, and nobody told
+        (NOTARY, "fedsim.protocol.roles.coordinator:Done"),  # all is done, and the primary does not know that we know
+        (CITY, "fedsim.party.primary:save_delivery"),
+        (CITY, "fedsim.party.primary:_trained"),  # the secondaries have saved their parts, we have not
+        (CITY, "fedsim.party.primary:_save"),
+        (CITY, "fedsim.party.primary:_tell_coordinator"),  # the secondaries wait for a farewell
+        (RENTALS, "fedsim.party.secondary:_order"),
+        (RENTALS, "fedsim.splitnn.secondary:LocalSecondary.save"),  # one checkpoint further than the primary
+        (RENTALS, "fedsim.splitnn.secondary:LocalSecondary.use_best"),
+        (RENTALS, "fedsim.party.keeping:Keep.save_part"),  # our part is saved, and the primary was not told
+    ],
+)
+def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):
+    with crew(lay_out(tmp_path / "job"), SHORT | {name: fatal(moment)}) as parties:
+        parties.start()
+        assert parties.running[name].wait() == -9, parties.logs()
+        parties.before = SHORT
+        parties.start(name)
+        assert parties.finish() == expected

@@ -1,0 +1,210 @@
+"""Whoever refuses, fails or does not fit says why; within seconds everybody has stopped and names side and reason."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from e2e.jobs import CITY, NOTARY, PARTIES, RENTALS, SCHOOLS, lay_out, moved
+from e2e.processes import crew, setting, skewed_clock, slow_steps
+from fedsim.protocol.certificates import certify
+
+AT_ONCE = 15.0  # seconds, on a busy machine
+AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there when a second process comes
+
+
+@pytest.fixture
+def place(tmp_path):
+    return lay_out(tmp_path / "job", n_secondaries=2)
+
+
+def run_to_the_end(place, before=None):
+    """Everybody's exit code and words, and how long the last one took."""
+    began = time.monotonic()
+    with crew(place, before) as parties:
+        parties.start()
+        codes = parties.wait()
+        return codes, {name: parties.said(name) for name in place.names}, time.monotonic() - began
+
+
+def assert_all_told(place, reason, before=None):
+    codes, said, seconds = run_to_the_end(place, before)
+    assert set(codes.values()) == {2}, said
+    assert all(reason in words for words in said.values()), said
+    assert not any("Traceback" in words for words in said.values()), said
+    assert seconds < AT_ONCE
+
+
+def assert_nothing_sent(place, name):
+    """Not even encoded: the party had looked at nothing yet."""
+    assert not (place.run(name) / "encoded").exists()
+    assert not list(place.run(NOTARY).glob("lists/*/linked*"))
+    assert place.checkpoint_step() == -1
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ({"max_tau": 0.01}, "secondary 'rentals' demands tau of at most 0.01, the job has 0.2"),
+        ({"columns": ["lat", "rent"]}, "secondary 'rentals' would use 1 of its columns against its own policy"),
+        ({"min_candidates": 1000}, "secondary 'rentals' takes part with at least 1,000 records of its own"),
+    ],
+)
+def test_a_policy_that_refuses_is_heard_by_everybody(place, policy, reason):
+    place.change_party(RENTALS, policy=policy)
+    assert_all_told(place, reason)
+    assert_nothing_sent(place, RENTALS)
+
+
+@pytest.mark.parametrize("name", [NOTARY, CITY, SCHOOLS])
+def test_an_owner_who_has_not_approved_is_named_to_everybody(place, name):
+    shutil.rmtree(place.own(name).folder / "approvals")
+    assert_all_told(place, "has not approved")
+    assert_nothing_sent(place, name)
+
+
+@pytest.mark.parametrize("name", [NOTARY, CITY, RENTALS])
+def test_a_job_changed_on_one_side_is_shown_with_the_difference(place, name):
+    place.change_job_of(name, training={"epochs": 4})
+    place.approve(name)
+    assert_all_told(place, "training.epochs")
+    assert_nothing_sent(place, name)
+
+
+@pytest.mark.parametrize("name", [NOTARY, CITY, RENTALS])
+def test_another_release_is_refused(place, name):
+    other = {name: setting("fedsim.party.versions", "VERSION", "0.0.9")}
+    assert_all_told(place, "another release; use the same", other)
+    assert_nothing_sent(place, name)
+
+
+def test_another_linkage_key_is_found_by_the_coordinator(place):
+    (place.folder / "other.key").write_text("1e" * 32)
+    (place.folder / "other.key").chmod(0o600)
+    place.change_party(RENTALS, linkage={"key": "other.key"})
+    assert_all_told(place, "fingerprint")
+
+
+def test_a_defect_of_a_party_is_told_to_everybody(place):
+    broken = {CITY: setting("fedsim.party.primary", "read_own_table", None)}
+    codes, said, _ = run_to_the_end(place, broken)
+    assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
+    assert "Traceback" in said.pop(CITY)
+    assert all("primary 'city' stopped: a defect stopped it" in words for words in said.values()), said
+
+
+def test_a_table_that_cannot_be_used_is_named_without_its_contents(place):
+    table = place.folder / "city.csv"
+    table.write_text(table.read_text().replace("price", "prize"))
+    codes, said, _ = run_to_the_end(place)
+    assert set(codes.values()) == {2}, said
+    assert "prize" in said.pop(CITY)
+    assert all("primary 'city' stopped: its own table breaks a rule" in words for words in said.values()), said
+
+
+def test_a_log_that_cannot_be_written_stops_everybody(place):
+    (place.own(SCHOOLS).folder / "audit.jsonl").mkdir(parents=True)
+    codes, said, _ = run_to_the_end(place)
+    assert set(codes.values()) == {2}, said
+    assert "error: cannot write the audit log" in said.pop(SCHOOLS)
+    assert all("secondary 'schools' stopped: a file or folder of its own" in words for words in said.values()), said
+
+
+@pytest.mark.parametrize("name", [NOTARY, CITY])
+def test_a_port_in_use_is_named(place, name):
+    host, port = place.job.address_of(PARTIES[name]).split(":")
+    with socket.create_server((host, int(port))) as stranger, ThreadPoolExecutor() as thread:
+        thread.submit(answer_rudely, stranger)
+        codes, said, seconds = run_to_the_end(place)
+        stranger.shutdown(socket.SHUT_RDWR)
+    assert set(codes.values()) == {2}, said
+    assert f"cannot listen at {host}:{port}" in said[name]
+    assert seconds < AT_ONCE
+
+
+def answer_rudely(server):
+    """Another service, which does not know TLS."""
+    with suppress(OSError):
+        while True:
+            with server.accept()[0] as line:
+                line.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def test_a_peer_that_never_comes_is_named_after_the_time_the_job_gives(tmp_path):
+    place = lay_out(tmp_path / "job", network={"wait_seconds": 3})
+    with crew(place) as parties:
+        parties.start(NOTARY, CITY)
+        assert parties.wait(30) == {NOTARY: 2, CITY: 2}
+        assert all("secondary 'rentals' did not come within 3 seconds" in parties.said(name) for name in (NOTARY, CITY))
+
+
+def with_certificate(place, files, days_ago=0):
+    """Gives 'rentals' another certificate, made where ``files`` says and so many days ago."""
+    folder, party = files
+    then = datetime.now(UTC) - timedelta(days=days_ago)
+    certify(place.folder / folder, [PARTIES[party]], then, 1)
+    stem = f"{folder}/{PARTIES[party].role}-{party}"
+    place.change_party(
+        RENTALS, tls={"authority": f"{folder}/ca.pem", "certificate": f"{stem}.pem", "key": f"{stem}.key"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("files", "days_ago", "reason"),
+    [
+        (("certs-of-others", RENTALS), 0, "comes from another authority"),
+        (("certs-by-name", SCHOOLS), 0, "secondary 'schools'"),
+        (("certs-by-role", CITY), 0, "primary 'city'"),
+        (("certs-of-old", RENTALS), 30, "expired"),
+    ],
+)
+def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_path, files, days_ago, reason):
+    place = lay_out(tmp_path / "job", network={"wait_seconds": 3})
+    with_certificate(place, files, days_ago)
+    codes, said, _ = run_to_the_end(place)
+    assert set(codes.values()) == {2}, said
+    assert reason in said[RENTALS]
+    assert all("secondary 'rentals' did not come" in said[name] for name in (NOTARY, CITY)), said
+    assert_nothing_sent(place, RENTALS)
+
+
+def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_path):
+    place, quiet = lay_out(tmp_path / "job"), lay_out(tmp_path / "quiet")
+    elsewhere = moved(place, tmp_path / "elsewhere")
+    impatient = setting("fedsim.protocol.handshake", "TAKEN_SECONDS", 1.0)
+    with crew(place, AT_LEISURE) as parties, crew(elsewhere, {RENTALS: impatient}) as others, crew(quiet) as calm:
+        parties.start()
+        parties.until_step(2)
+        others.start(RENTALS)
+        assert others.wait() == {RENTALS: 2}
+        assert "another process speaks as secondary 'rentals' already" in others.said(RENTALS)
+        calm.start()
+        assert parties.finish() == calm.finish()
+
+
+def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path):
+    place = lay_out(tmp_path / "job")
+    with crew(place, AT_LEISURE) as parties, crew(place) as twins:
+        parties.start()
+        parties.until_step(2)
+        twins.start()
+        assert set(twins.wait().values()) == {2}
+        assert all("already runs job 'flats' on this machine" in twins.said(name) for name in place.names)
+        assert set(parties.wait().values()) == {0}
+
+
+def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
+    ahead, right = lay_out(tmp_path / "ahead"), lay_out(tmp_path / "right")
+    with crew(ahead, {CITY: skewed_clock(86_400.0)}) as parties, crew(right) as others:
+        parties.start()
+        hashes = parties.finish()
+        assert "the clock of primary 'city' is +1440 minutes from ours" in parties.said(NOTARY)
+        assert "the clock of coordinator 'notary' is -1440 minutes from ours" in parties.said(CITY)
+        others.start()
+        assert others.finish() == hashes

@@ -1,0 +1,47 @@
+"""The same job gives the same weights, whichever way its parties speak, and every time."""
+
+from __future__ import annotations
+
+import pytest
+
+from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
+from e2e.processes import cold, crew
+from e2e.threads import run_in_threads
+from fedsim.party.together import run_together
+
+
+def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
+    together, apart, again = (lay_out(tmp_path / name, n_secondaries=2) for name in ("together", "apart", "again"))
+    log, paths = tmp_path / "train.log", [together.path(name) for name in (NOTARY, CITY, RENTALS, SCHOOLS)]
+    command = cold(log, "train", together.job_path, *paths)
+    hashes = []
+    for place in (apart, again):
+        with crew(place) as parties:
+            parties.start()
+            hashes.append(parties.finish())
+    assert command.wait(60) == 0, log.read_text()
+    assert hashes == [together.hashes(), together.hashes()]
+
+
+def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
+    typed, apart = lay_out(tmp_path / "typed"), lay_out(tmp_path / "apart")
+    roles = {"coordinator": NOTARY, "primary": CITY, "secondary": RENTALS}
+    commands = {name: cold(typed.log(name), role, typed.job_path, typed.path(name)) for role, name in roles.items()}
+    with crew(apart) as parties:
+        parties.start()
+        expected = parties.finish()
+    assert {name: command.wait(60) for name, command in commands.items()} == {NOTARY: 0, CITY: 0, RENTALS: 0}
+    assert typed.hashes() == expected
+    assert not any("Traceback" in typed.log(name).read_text() for name in typed.names)
+
+
+@pytest.mark.parametrize(
+    ("method", "preset", "seed"),
+    [("fedsim", "modern", 1), ("avgsim", "paper", 2), ("featuresim", "modern", 3), ("top1sim", "paper", 4)],
+)
+def test_every_method_learns_over_grpc_what_it_learns_in_process(method, preset, seed, tmp_path):
+    training = {"method": method, "preset": preset, "epochs": 2}
+    here, there = (lay_out(tmp_path / name, n_secondaries=2, seed=seed, training=training) for name in "ab")
+    run_together(here.job, [here.own(name) for name in here.names])
+    run_in_threads(there)
+    assert there.hashes() == here.hashes()

@@ -1,0 +1,84 @@
+"""Values that occur nowhere by chance, and a search for them in whatever encoding.
+
+The numbers are floats of the form 61 mm mm 71 (bytes): 1.5e20 to 6e20, far from any weight, activation or count, in
+both orders of bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+WORD = "kanarie"
+LENGTH = 12  # characters of a number that are enough to know it by
+
+
+@dataclass
+class Canaries:
+    """The values planted at one party."""
+
+    rng: np.random.Generator
+    numbers: list[float] = field(default_factory=list)
+    wholes: list[int] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.numbers) + len(self.wholes) + len(self.words)
+
+    def draw_numbers(self, count: int) -> list[float]:
+        middle = self.rng.choice(1 << 16, count, replace=False).astype(np.uint32)
+        found = (0x61000071 + (middle << 8)).astype(np.uint32).view(np.float32).astype(np.float64).tolist()
+        self.numbers += found
+        return found
+
+    def draw_wholes(self, count: int) -> list[int]:
+        found = self.rng.integers(2 * 10**15, 9 * 10**15, count).tolist()
+        self.wholes += found
+        return found
+
+    def draw_words(self, count: int) -> list[str]:
+        found = [f"{WORD}{self.rng.integers(10**9)}" for _ in range(count)]
+        self.words += found
+        return found
+
+    def in_bytes(self, content: bytes) -> set[str]:
+        """The ways in which any of them occurs."""
+        checks = {
+            "a word": WORD.encode() in content.lower() and any(word.encode() in content.lower() for word in self.words),
+            "a number as text": not self._texts().isdisjoint(_tokens(content)),
+            "eight bytes": _has(content, self._eights(), np.uint64, range(8)),
+            "four bytes": _has(content, self._fours(), np.uint32, [0]),
+        }
+        return {how for how, found in checks.items() if found}
+
+    def _texts(self) -> set[bytes]:
+        return {str(value)[:LENGTH].encode() for value in (*self.numbers, *self.wholes)}
+
+    def _eights(self) -> np.ndarray:
+        doubles = np.array([*self.numbers, *self.wholes], np.float64).view(np.uint64)
+        wholes = np.array(self.wholes, np.int64).view(np.uint64)
+        both = np.concatenate([doubles, wholes])
+        return np.concatenate([both, both.byteswap()])
+
+    def _fours(self) -> np.ndarray:
+        singles = np.array(self.numbers, np.float32).view(np.uint32)
+        return np.concatenate([singles, singles.byteswap()])
+
+
+def _tokens(content: bytes) -> Iterator[bytes]:
+    for token in re.findall(rb"[0-9.]{%d,}" % LENGTH, content):
+        for start in range(len(token) - LENGTH + 1):
+            yield token[start : start + LENGTH]
+
+
+def _has(content: bytes, patterns: np.ndarray, kind: type, starts: Iterable[int]) -> bool:
+    """Whether any of the patterns stands in the bytes, at a multiple of their size after any of the starts."""
+    size = np.dtype(kind).itemsize
+    for start in starts:
+        count = (len(content) - start) // size
+        if count > 0 and np.isin(np.frombuffer(content, kind, count, start), patterns).any():
+            return True
+    return False

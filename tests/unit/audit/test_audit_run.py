@@ -1,0 +1,173 @@
+"""The audit of a small job: what it finds, what it claims, and that a build without its mechanisms is caught."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.party_jobs import lay_out
+
+from fedsim.attack.finding import Adversary
+from fedsim.audit import by_primary, scene
+from fedsim.audit.attempt import Attempt, tried
+from fedsim.audit.report import METRES
+from fedsim.audit.rows import Verdict
+from fedsim.audit.run import audit_job, prepare
+from fedsim.audit.settings import Settings
+from fedsim.audit.tables import read_tables
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage.blind import Delivery, Linking
+from fedsim.party.job import Blur, Protection, read_job
+from fedsim.party.party_file import read_party_file
+
+FAST = Settings(targets=50, tries=0, epochs=1, most_records=300)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("audit")
+    lay_out(place)
+    return place
+
+
+def files(folder: Path, *names: str):
+    return [read_party_file(folder / f"{name}.toml") for name in names]
+
+
+def linked(folder: Path, seed: int = 0, **changes):
+    job, settings = read_job(folder / "job.toml"), replace(FAST, seed=seed)
+    tables = read_tables(job, files(folder, "city", "rentals"), 300, np.random.default_rng(seed))
+    return prepare(job, tables, "rentals", settings)[0].scene.linkage(**changes)
+
+
+def verdicts(linkage, seed: int = 0) -> dict[str, Verdict]:
+    attempts = by_primary.attempts(linkage, FAST, np.random.default_rng(seed))
+    rows, _ = tried("rentals", attempts, FAST.memory)
+    return {row.found.attack: row.verdict for row in rows}
+
+
+def test_the_first_line_says_that_tau_holds_and_places_leak(folder):
+    report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), FAST)
+    assert report.headline.startswith("tau=0.05 holds against one similarity at a time, but all links together locate")
+    assert {row.found.adversary for row in report.rows} == set(Adversary)
+    assert not report.broken
+    assert any("collusion" in skipped.what for skipped in report.skipped)
+
+
+def test_an_audit_repeats_by_its_seed(folder):
+    job, own = read_job(folder / "job.toml"), files(folder, "city", "rentals")
+    first, second = (audit_job(job, own, FAST) for _ in range(2))
+    assert [row.found for row in first.rows] == [row.found for row in second.rows]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
+    honest = scene.link_blind
+
+    def broken(*arguments, **options):
+        linking = arguments[3]
+        quiet = Linking(linking.metric, linking.k)
+        linked_as_promised, _ = honest(*arguments, **options)
+        return linked_as_promised, honest(*arguments[:3], quiet, *arguments[4:], **options)[1]
+
+    assert Verdict.BROKEN not in verdicts(linked(folder, seed), seed).values()
+    monkeypatch.setattr(scene, "link_blind", broken)
+    assert verdicts(linked(folder, seed), seed)["greedy, distances"] is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_build_that_names_raw_rows_is_caught(folder, monkeypatch, seed):
+    honest = scene.link_blind
+
+    def broken(*arguments, **options):
+        made, delivery = honest(*arguments, **options)
+        raw = made.order[delivery.partner]
+        return replace(made, order=np.arange(len(made.order), dtype=np.int32)), Delivery(raw, delivery.similarity)
+
+    monkeypatch.setattr(scene, "link_blind", broken)
+    assert verdicts(linked(folder, seed), seed)["row order"] is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 5.0, 1.0])
+def test_blurring_is_promised_and_kept(folder, epsilon):
+    linkage = linked(folder, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
+    found = verdicts(linkage)
+    assert found["link graph"] is found["grid likelihood"] is Verdict.KEPT
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
+    monkeypatch.setattr(scene.Scene, "_moved", lambda self, frame, terms, rng: frame)
+    found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
+    assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
+
+
+def test_blurring_moves_guesses_away(folder):
+    def error(linkage):
+        rows, _ = tried("", by_primary.on_places(linkage, FAST, np.random.default_rng(0)), FAST.memory)
+        return min(row.found.figures[METRES] for row in rows)
+
+    blurred = linked(folder, tau=None, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5))
+    assert error(blurred) > 2 * error(linked(folder, tau=None))
+
+
+def test_hidden_rows_leave_one_link_to_each_number(folder):
+    linkage = linked(folder, hide_rows=True)
+    assert len(np.unique(linkage.seen.partner)) == linkage.view.partner.size
+    assert "multilateration" not in verdicts(linkage)
+
+
+def test_one_party_alone_is_split_in_halves_and_the_report_says_so(folder):
+    job = read_job(folder / "job.toml")
+    report = audit_job(job, files(folder, "rentals"), FAST)
+    assert any("stands in" in note for note in report.notes)
+    assert not [row for row in report.rows if row.found.adversary is Adversary.SECONDARY]
+    assert any("training" in skipped.what for skipped in report.skipped)
+
+
+def test_an_attack_beyond_the_memory_is_left_out_and_the_others_run(folder):
+    report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), replace(FAST, memory=1000))
+    left = [skipped for skipped in report.skipped if "GiB of memory" in skipped.why]
+    assert any("order" in skipped.what for skipped in left)
+    assert report.rows
+
+
+def test_an_attack_that_cannot_run_leaves_its_reason():
+    def fails():
+        raise InputError("no record has a partner")
+
+    rows, skipped = tried("a", [Attempt(Adversary.PRIMARY, "greedy", "all", fails)], memory=1)
+    assert not rows
+    assert skipped[0].why == "no record has a partner"
+
+
+def test_advice_names_a_setting_that_was_measured(folder):
+    settings = replace(FAST, tries=2, limit=0.3, epochs=2)
+    report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), settings)
+    reached = [advice for advice in report.advice if advice.reached]
+    assert reached
+    assert all(advice.leak <= 0.3 for advice in reached)
+
+
+def test_protected_gradients_are_accounted_for(folder):
+    job = read_job(folder / "job.toml")
+    terms = Protection.model_validate({"gradients": {"clip": 0.001, "noise": 8.0}})
+    report = audit_job(job.model_copy(update={"protection": terms}), files(folder, "city", "rentals"), FAST)
+    row = next(row for row in report.rows if row.found.attack == "gradient direction")
+    assert row.verdict is Verdict.KEPT
+    assert "private for one row" in row.guarantee.sentence
+
+
+@pytest.mark.parametrize(
+    ("change", "words"), [({"limit": 1.0}, "limit=1"), ({"metres": 0.0}, "metres=0"), ({"most_records": 3}, "3")]
+)
+def test_settings_out_of_range_are_refused(change, words):
+    with pytest.raises(SettingError, match=words):
+        Settings(**change)
+
+
+def test_a_coordinator_alone_has_nothing_to_audit(folder):
+    with pytest.raises(SettingError, match="a party that has a table"):
+        audit_job(read_job(folder / "job.toml"), files(folder, "notary"), FAST)

@@ -1,0 +1,173 @@
+"""Files as people have them: each fault in one sentence with file, column and row, and without a value.
+
+The same table goes through the reader and through ``fedsim init``, the two doors by which files come in.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fedsim.cli.app import app
+from fedsim.data.columns import number
+from fedsim.data.features import fit_preparation
+from fedsim.data.readers import likely_separator, read_table
+from fedsim.data.synthetic import city
+from fedsim.errors import FedSimError, FileError
+from fedsim.party.party_file import read_party_file
+
+TOWN = city(np.random.default_rng(7), flats=120, rentals=100)
+TEXT = TOWN.flats.write_csv()
+VALUES = {word for word in TEXT.replace("\n", ",").split(",") if "." in word}
+NOBODY = 65534
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TOWN.rentals.write_csv("rentals.csv")
+
+
+def init(content: bytes | pl.DataFrame, *words: str) -> str:
+    """What ``fedsim init`` prints for this table of flats."""
+    Path("flats.csv").write_bytes(content if isinstance(content, bytes) else content.write_csv().encode())
+    tables = ["--primary", "flats.csv", "--secondary", "rentals.csv"]
+    done = CliRunner().invoke(app, ["init", *tables, "--label", "price", "--yes", "--force", *words])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.output
+
+
+def refusal(content: bytes | pl.DataFrame, *words: str) -> str:
+    with pytest.raises(FedSimError) as caught:
+        init(content, *words)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert not any(value in sentence for value in VALUES)
+    return sentence
+
+
+def test_a_semicolon_is_found_and_written_down():
+    assert "6 columns, split at ';'" in init(TEXT.replace(",", ";").encode())
+    assert read_party_file(Path("flats.toml")).data.separator == ";"
+    assert likely_separator(Path("rentals.csv")) is None
+
+
+def test_a_semicolon_where_a_comma_was_meant_is_told():
+    Path("flats.csv").write_text(TEXT.replace(",", ";"))
+    with pytest.raises(FedSimError, match=r"has 1 column.s. when split at ',', but 6 at ';'; say --separator ';'"):
+        read_table("flats.csv")
+
+
+@pytest.mark.parametrize("form", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_is_recognised_with_and_without_its_mark(form):
+    told = refusal(TEXT.encode(form))
+    assert "flats.csv" in told
+    assert "UTF-16" in told
+    assert "save it as UTF-8" in told
+
+
+def test_a_mark_before_utf_8_is_no_part_of_the_first_name():
+    assert "link by      lat (numeric" in init(TEXT.encode("utf-8-sig"))
+
+
+def test_decimal_commas_of_a_spreadsheet_are_told_by_column_and_row():
+    german = TEXT.replace(",", ";").replace(".", ",")
+    assert "flats.csv: column 'lat', row 1 has a decimal comma; write decimals with a point" in refusal(german.encode())
+    Path("flats.csv").write_text(german)
+    with pytest.raises(FedSimError, match="column 'lat', row 1 is not a number; write decimals with a point"):
+        number(read_table("flats.csv", separator=";")["lat"], table="flats.csv")
+
+
+def test_decimal_commas_in_a_feature_are_told():
+    areas = pl.DataFrame({"area": [f"{row},5" for row in range(40)]})
+    with pytest.raises(FedSimError, match="decimals with a point"):
+        fit_preparation(areas, party="primary")
+
+
+def test_a_name_that_stands_twice_is_told():
+    assert "flats.csv: the column 'age' stands 2 times" in refusal(TEXT.replace("storey", "age", 1).encode())
+
+
+def test_a_table_without_rows_is_told():
+    assert "flats.csv has a header but no rows" in refusal(TEXT.splitlines()[0].encode())
+    assert "flats.csv is empty" in refusal(b"\n\n")
+
+
+def test_an_identifier_that_is_missing_everywhere_is_told():
+    empty = TOWN.flats.with_columns(lat=None)
+    for words in ([], ["--on", "lat,lon"]):
+        assert "flats.csv: column 'lat' is missing in all 120 rows; link by another" in refusal(empty, *words)
+
+
+def test_an_identifier_that_is_missing_somewhere_is_warned_of():
+    holes = TOWN.flats.with_columns(lat=pl.when(pl.int_range(120) % 50 == 2).then(None).otherwise("lat"))
+    assert "flats.csv: column 'lat' is missing in 3 of 120 rows, first in row 3" in init(holes)
+
+
+def test_latitude_and_longitude_exchanged_are_turned_round_with_a_warning():
+    told = init(TOWN.flats.rename({"lat": "lon", "lon": "lat"}))
+    assert "warning      flats.csv: columns 'lat' and 'lon' are taken the other way round, for no latitude is" in told
+    assert read_party_file(Path("flats.toml")).identifiers == {"lat": "lon", "lon": "lat"}
+
+
+def test_they_are_also_found_where_both_could_be_latitudes():
+    moved = [table.with_columns(lat=pl.col("lat") + 47, lon=pl.col("lon") - 93) for table in (TOWN.flats, TOWN.rentals)]
+    moved[1].rename({"lat": "lon", "lon": "lat"}).write_csv("rentals.csv")
+    assert "rentals.csv: columns 'lat' and 'lon' are taken the other way round, for only so" in init(moved[0])
+    assert read_party_file(Path("rentals.toml")).identifiers == {"lat": "lon", "lon": "lat"}
+
+
+def test_places_that_lie_wholly_apart_are_warned_of():
+    assert "'lat': the values of the two tables lie wholly apart" in init(TOWN.flats.with_columns(pl.col("lat") + 30))
+
+
+def test_a_label_with_one_value_is_told():
+    assert "flats.csv: column 'price' has one value only" in refusal(TOWN.flats.with_columns(price=5))
+    assert "flats.csv: column 'price' has no value at all" in refusal(TOWN.flats.with_columns(price=None))
+
+
+def test_a_label_with_gaps_is_warned_of():
+    holes = TOWN.flats.with_columns(price=pl.when(pl.int_range(120) == 7).then(None).otherwise("price"))
+    assert "warning      flats.csv: column 'price' is missing in 1 of 120 rows, first in row 8" in init(holes)
+
+
+def test_a_path_that_does_not_exist_is_told():
+    with pytest.raises(FileError, match=r"nowhere\.csv does not exist; check the path"):
+        init(TOWN.flats, "--secondary", "nowhere.csv")
+
+
+def test_a_database_that_refuses_is_told():
+    with pytest.raises(FileError, match=r"postgresql://127\.0\.0\.1:1/city does not answer: nobody listens there"):
+        init(TOWN.flats, "--secondary", "postgresql://ann:secret@127.0.0.1:1/city#rentals")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not write")
+def test_a_folder_that_may_not_be_written_is_told():
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o555)
+        os.seteuid(NOBODY)
+        try:
+            told = refusal_there(Path(name))
+        finally:
+            os.seteuid(0)
+    assert "cannot be written (Permission denied); choose another --out" in told
+
+
+def refusal_there(folder: Path) -> str:
+    from fedsim.cli.init_files import Targets  # noqa: PLC0415
+
+    with pytest.raises(FileError) as caught:
+        Targets(folder / "job", {"primary": "flats"}, frozenset({"primary"})).make_folders()
+    return str(caught.value)
+
+
+def test_a_file_where_a_folder_is_wanted_is_told():
+    Path("job").write_text("")
+    assert "is no folder that this user may write" in refusal(TOWN.flats, "--out", "job")

@@ -1,0 +1,224 @@
+"""Tables out of a real PostgreSQL server, started for these tests; they are skipped where none is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from datetime import date, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fedsim.cli.app import app
+from fedsim.cli.approving import approve_job
+from fedsim.data.readers import read_table
+from fedsim.data.sql_source import SqlTable
+from fedsim.errors import FedSimError, FileError, InputError
+from fedsim.party.party_file import read_party_file
+
+psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: PostgreSQL is not tested")
+PASSWORD, CANARY = "hunter2", "Zaphod"
+TABLES = """
+create table flats (id int primary key, lat numeric(9,6), lon float8, sold date, seen timestamptz, new bool,
+  "Größe" real, kind text, code uuid);
+insert into flats values (1, 1.3, 103.8, '1984-07-31', '2020-01-01 02:00+08', true, 40.5, 'a',
+  'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'), (2, null, null, null, null, null, null, null, null);
+create type colour as enum ('red', 'blue');
+create table odd (tags int[], facts jsonb, photo bytea, late date, paint colour, nothing numeric);
+insert into odd values ('{1}', '{}', 'x', 'infinity', 'red', 'NaN');
+create table empty (a int);
+create table "drop table flats; --" ("a ""b" int);
+insert into "drop table flats; --" values (7);
+create schema far; create table far.away (a int); insert into far.away values (1);
+create table homes as select 1.3 + n * 0.001 as lat, 103.8 + (n % 9) * 0.01 as lon, 40 + n % 7 as area, n * n as price
+  from generate_series(1, 60) as s(n);
+create table lets as select 1.3 + n * 0.001 as lat, 103.8 + (n % 9) * 0.01 as lon, 900 + n % 11 as rent
+  from generate_series(1, 60) as s(n);
+create role guest login password 'guest'; grant usage on schema public to guest; grant select on empty to guest;
+"""
+
+
+def programs() -> Path | None:
+    """The folder of the server's programs."""
+    found = shutil.which("initdb")
+    here = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return here[-1] if here else None
+
+
+def unprivileged() -> list[str]:
+    """What stands before a command that must not run as root."""
+    if os.geteuid() != 0:
+        return []
+    if not shutil.which("runuser"):
+        pytest.skip("PostgreSQL refuses to run as root and there is no runuser: it is not tested")
+    return ["runuser", "-u", "nobody", "--"]
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        return door.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a throw-away server, without user and database."""
+    bin_, port = programs(), free_port()
+    if bin_ is None:
+        pytest.skip("no PostgreSQL server (initdb) is installed: PostgreSQL is not tested")
+    with TemporaryDirectory(prefix="fedsim-pg-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "pw").write_text(PASSWORD)
+        (folder / "pw").chmod(0o644)
+        data, quick = ["-D", str(folder / "data")], "-c fsync=off -c listen_addresses=127.0.0.1"
+        wish = ["--username=owner", f"--pwfile={folder}/pw", "--auth=scram-sha-256", "--encoding=UTF8", "--locale=C"]
+        subprocess.run([*unprivileged(), bin_ / "initdb", *data, *wish, "--no-sync"], check=True, capture_output=True)
+        start = ["-w", "-l", str(folder / "log"), "-o", f"-p {port} -k {folder} {quick}", "start"]
+        subprocess.run([*unprivileged(), bin_ / "pg_ctl", *data, *start], check=True, stdout=subprocess.DEVNULL)
+        try:
+            with psycopg.connect(f"postgresql://owner:{PASSWORD}@127.0.0.1:{port}/postgres") as connection:
+                connection.execute(TABLES)
+            yield f"127.0.0.1:{port}"
+        finally:
+            stop = [*data, "-m", "immediate", "stop"]
+            subprocess.run([*unprivileged(), bin_ / "pg_ctl", *stop], check=True, stdout=subprocess.DEVNULL)
+
+
+def asked(server: str, *, user: str = f"owner:{PASSWORD}", database: str = "postgres", **settings: str) -> SqlTable:
+    return SqlTable(f"postgresql://{user}@{server}/{database}", **settings)
+
+
+def refusal(source: SqlTable, columns: list[str] | None = None) -> str:
+    with pytest.raises(FedSimError) as caught:
+        source.read(columns)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert not any(word in sentence for word in (PASSWORD, CANARY, "owner"))
+    assert caught.value.__cause__ is None
+    return sentence
+
+
+def test_types_come_as_they_are_meant(server):
+    first, second = asked(server, table="flats").read().rows()
+    assert first[:4] == (1, 1.3, 103.8, date(1984, 7, 31))
+    assert first[4].replace(tzinfo=None) == datetime(2019, 12, 31, 18, 0)
+    assert first[5:] == (True, 40.5, "a", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11")
+    assert second == (2, *[None] * 8)
+
+
+def test_columns_are_chosen_quoted_and_ordered(server):
+    assert asked(server, table="flats").read(["Größe", "id"]).columns == ["Größe", "id"]
+    assert asked(server, table="drop table flats; --").read(['a "b']).item() == 7
+    assert asked(server, table="far.away").read().item() == 1
+    assert asked(server, table="odd").read(["paint", "nothing"]).dtypes == [pl.String, pl.Float64]
+
+
+def test_many_batches_keep_their_order(server, monkeypatch):
+    monkeypatch.setattr("fedsim.data.sql_postgres.BATCH", 7)
+    numbers = asked(server, query="select n from generate_series(1, 50) as s(n) order by n desc; ").read()["n"]
+    assert numbers.to_list() == list(range(50, 0, -1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "columns", "told"),
+    [
+        ({"table": "flat"}, None, "there is no table 'flat' among its 7; did you mean 'flats'?"),
+        ({"table": "nowhere.flats"}, None, "there is no table 'nowhere.flats'"),
+        ({"table": "flats"}, ["latt"], "there is no column 'latt' among its 9; did you mean 'lat'?"),
+        ({"table": "empty"}, None, "has columns but no rows"),
+        ({"table": "odd"}, ["tags"], "column 'tags' is of the type int4[], and only numbers"),
+        ({"table": "odd"}, ["facts"], "is of the type jsonb"),
+        ({"table": "odd"}, ["photo"], "is of the type bytea"),
+        ({"table": "odd"}, ["late"], "a date lies outside the years"),
+        ({"query": "select latt from flats"}, None, "names a column that does not exist"),
+        ({"query": "select * from nowhere"}, None, "names a table that does not exist"),
+        ({"query": f"select '{CANARY}'::int"}, None, "refuses with the code 22P02"),
+        ({"query": "with gone as (delete from flats returning id) select * from gone"}, None, "code 0A000"),
+        ({"query": "select 1) as a; rollback; drop table flats; select (2"}, None, "more than one statement"),
+        ({"query": "select nextval('s') from flats"}, None, "names a table that does not exist"),
+        ({"query": "selct 1"}, None, "no valid SQL"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_sentence(server, settings, columns, told):
+    assert told in refusal(asked(server, **settings), columns)
+    assert asked(server, table="flats").read().height == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"user": "owner:wrong"}, "does not accept this user and password"),
+        ({"user": "owner"}, "asks for a password; give one in password_file"),
+        ({"database": "nowhere"}, "has no database of this name"),
+        ({"database": "postgres?sslmode=require"}, "do not agree on SSL"),
+        ({"database": "postgres?colour=red"}, "a part that PostgreSQL does not know"),
+        ({"user": "guest:guest", "table": "flats"}, "may not be read by this user; ask for the right to SELECT"),
+    ],
+)
+def test_a_server_that_refuses_is_told_without_its_own_words(server, change, told):
+    assert told in refusal(asked(server, **{"table": "flats", **change}))
+
+
+def test_nobody_listening_is_told():
+    assert "nobody listens there" in refusal(asked(f"127.0.0.1:{free_port()}", table="flats"))
+    assert "no such socket" in refusal(SqlTable("postgresql:///city?host=/nowhere", table="flats"))
+    assert "whose name nobody knows" in refusal(asked("nowhere.invalid", table="flats"))
+
+
+def test_the_password_may_lie_in_a_file_or_in_the_environment(server, tmp_path, monkeypatch):
+    (tmp_path / "password").write_text(f"{PASSWORD}\n")
+    source = SqlTable(f"postgresql://owner@{server}/postgres", table="flats", password_file=Path("password"))
+    assert source.within(tmp_path).read(["id"]).height == 2
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    assert asked(server, user="owner", table="flats").read(["id"]).height == 2
+
+
+def test_a_password_file_without_password_is_told(server, tmp_path):
+    (tmp_path / "password").write_text("\n")
+    source = SqlTable(f"postgresql://owner@{server}/postgres", table="flats", password_file=tmp_path / "password")
+    with pytest.raises(FileError, match="holds no password"):
+        source.read()
+
+
+def test_a_function_that_writes_is_refused(server):
+    with psycopg.connect(f"postgresql://owner:{PASSWORD}@{server}/postgres") as connection:
+        connection.execute("create function clear() returns int language sql as 'delete from flats returning id'")
+    with pytest.raises(InputError, match="only reading is allowed"):
+        asked(server, query="select clear() as gone").read()
+    assert asked(server, table="flats").read().height == 2
+
+
+def test_init_writes_a_server_down_without_its_password(server, tmp_path, monkeypatch):
+    url = f"postgresql://owner:{PASSWORD}@{server}/postgres"
+    words = [
+        "--primary",
+        f"{url}#homes",
+        "--secondary",
+        f"{url}#lets",
+        "--label",
+        "price",
+        "--yes",
+        "--out",
+        str(tmp_path),
+    ]
+    told = CliRunner().invoke(app, ["init", *words])
+    written = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("*.toml"))
+    assert told.exit_code == 0, told.exception
+    assert PASSWORD not in told.output + written
+    assert f'url = "postgresql://owner@{server}/postgres"\ntable = "homes"' in written
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    assert approve_job(tmp_path / "job.toml", tmp_path / "homes.toml", ask=lambda: True)
+
+
+def test_a_party_reads_its_table_by_a_password_file(server, tmp_path):
+    (tmp_path / "password").write_text(PASSWORD)
+    data = f'[data]\nurl = "postgresql://owner@{server}/postgres"\npassword_file = "password"\n'
+    head = 'name = "lets"\nrole = "secondary"\nfolder = "run"\n[linkage]\nkey = "k"\n'
+    (tmp_path / "lets.toml").write_text(f'{head}{data}query = "select lat, rent from lets order by rent, lat"\n')  # noqa: S608
+    assert read_table(read_party_file(tmp_path / "lets.toml").data.source).columns == ["lat", "rent"]

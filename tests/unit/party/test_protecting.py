@@ -1,0 +1,107 @@
+"""A job's words for protection, from the file to the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.errors import SettingError
+from fedsim.linkage.blind_file import load_delivery
+from fedsim.party.job import Blur
+from fedsim.party.keeping import Keep
+from fedsim.party.primary import PART
+from fedsim.party.protecting import blurred
+from fedsim.party.run_folder import run_path
+from fedsim.party.together import run_together
+from party_jobs import lay_out, read_all
+
+CUT = "[protection]\nactivations = { clip = 1.0, noise = 0.25 }\ngradients = { clip = 0.1, noise = 1.0 }\n\n[network]"
+PLACES = pl.DataFrame({"lat": [1.3, 1.31, 1.32], "lon": [103.8, 103.81, 103.82]})
+
+
+def trained(folder: Path, changes: dict[str, dict[str, str]], secrets: dict[str, bytes] | None = None):
+    folder.mkdir()
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    for name, secret in (secrets or {}).items():
+        place = run_path(job, files[name])
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "secret").write_text(secret.hex() + "\n")
+    run_together(job, list(files.values()))
+    return job, files
+
+
+def weights(job, files, name: str = "city") -> dict[str, object]:
+    return Keep(run_path(job, files[name]), job).load_part(PART)[0]
+
+
+def same(left, right) -> bool:
+    return all(bool((left[name] == right[name]).all()) for name in left)
+
+
+SECRETS = {"notary": bytes(32), "city": bytes([1]) * 32, "rentals": bytes([2]) * 32}
+
+
+def test_a_protected_job_repeats_bit_for_bit_with_the_same_secrets_and_not_with_others(tmp_path):
+    changes = {"job": {"[network]": CUT}}
+    first = trained(tmp_path / "first", changes, SECRETS)
+    again = trained(tmp_path / "again", changes, SECRETS)
+    other = trained(tmp_path / "other", changes, {**SECRETS, "rentals": bytes([3]) * 32})
+    assert same(weights(*first), weights(*again))
+    assert same(weights(*first, "rentals"), weights(*again, "rentals"))
+    assert not same(weights(*first), weights(*other))
+
+
+def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again(tmp_path):
+    many = pl.concat([PLACES] * 700).with_columns(lat=pl.col("lat") + pl.Series(np.linspace(0, 0.1, 2100)))
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=10)
+    moved = blurred(many, blur, tmp_path, "primary")
+    metres = 111_195 * np.hypot(*(moved.to_numpy() - many.to_numpy()).T)
+    assert metres.mean() == pytest.approx(200, rel=0.06)
+    assert moved.equals(blurred(many, blur, tmp_path, "primary"))
+
+
+def test_without_blur_identifiers_stay_as_they_are(tmp_path):
+    assert blurred(PLACES, None, tmp_path, "primary") is PLACES
+
+
+LIST = 'metric = "hamming"'
+
+
+@pytest.mark.parametrize("name", ["dummies = 0.3", "min_degree = 4"])
+def test_other_links_follow_from_dummies_and_from_a_least_degree(tmp_path, name):
+    plain = trained(tmp_path / "plain", {}, SECRETS)
+    kept = trained(tmp_path / "kept", {"job": {LIST: f"{LIST}\n{name}"}}, SECRETS)
+    lists = [
+        load_delivery(run_path(job, files["city"]) / "lists" / "rentals.safetensors") for job, files in (plain, kept)
+    ]
+    assert (lists[0].partner != lists[1].partner).mean() > 0.05
+    if name.startswith("min"):
+        split = np.bincount(lists[1].partner.ravel())
+        assert split[split > 0].min() >= 4
+
+
+def test_blur_wants_identifiers_of_the_schema(tmp_path):
+    blur = 'blur = { latitude = "lat", longitude = "length", epsilon_per_km = 5 }'
+    lay_out(tmp_path, {"job": {LIST: f"{LIST}\n{blur}"}})
+    with pytest.raises(SettingError, match="'length' is no identifier of the schema"):
+        read_all(tmp_path)
+
+
+def test_rows_are_not_hidden_without_noise_on_activations(tmp_path):
+    lay_out(tmp_path, {"job": {LIST: f"{LIST}\nhide_rows = true"}})
+    with pytest.raises(SettingError, match="equal rows would look equal"):
+        read_all(tmp_path)
+
+
+HIDDEN = {"job": {"[network]": CUT, LIST: f"{LIST}\nhide_rows = true"}}
+
+
+def test_a_primary_that_may_not_see_repeats_sees_none_and_learns_all_the_same(tmp_path):
+    job, files = trained(tmp_path / "hidden", HIDDEN, SECRETS)
+    lists = load_delivery(run_path(job, files["city"]) / "lists" / "rentals.safetensors")
+    assert len(np.unique(lists.partner)) == lists.partner.size
+    assert Keep(run_path(job, files["city"]), job).load_part(PART)[1]["metrics"]["test"]["rmse"] > 0

@@ -1,0 +1,256 @@
+"""The calling side dials until it is let in, again after every cut, and not in vain."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from fedsim.errors import PeerError
+from fedsim.protocol import handshake
+from fedsim.protocol.codec import Envelope, encode
+from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.messages import Done, Ready, Refusal, Save, Welcome
+from fedsim.protocol.session import PeerRestarted
+from fedsim.protocol.transport.base import LineBroken
+from fedsim.protocol.transport.inproc import InProcess
+from small_lines import (
+    CITY,
+    PATIENCE,
+    RENTALS,
+    Notes,
+    hello_of,
+    receiving,
+    station_of,
+    until,
+)
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
+# --- the calling side --------------------------------------------------------------------------------------------
+
+
+def opened(answers, **changes):
+    """Dial a peer that answers a greeting with these frames."""
+    transport = InProcess()
+
+    def answer(_, line):
+        line.receive()
+        for frame in answers:
+            line.send(frame)
+
+    transport.listen("door", answer)
+    return Dialler(station_of(RENTALS, **changes), transport, "door", CITY).open()
+
+
+NONSENSE = {
+    "a session that is no number": encode(Envelope(Welcome("zz", 0, "", 0.0))),
+    "no session": encode(Envelope(Welcome("", 0, "", 0.0))),
+    "another message": encode(Envelope(Ready(1, 1))),
+    "a hello": encode(Envelope(hello_of(CITY))),
+    "garbage": b"HTTP/1.1 400 Bad Request",
+}
+
+
+@pytest.mark.parametrize("what", NONSENSE)
+def test_a_peer_that_answers_nonsense_is_not_asked_again(what):
+    with pytest.raises(PeerError, match="primary 'city' at door: "):
+        opened([NONSENSE[what]])
+
+
+def test_a_refusal_ends_the_dialling_at_once_and_is_told():
+    with pytest.raises(PeerError, match=r"primary 'city' at door: not let in: no\?\[2J"):
+        opened([encode(Envelope(Refusal("no\x1b[2J", False)))])
+
+
+def test_a_refusal_that_may_pass_is_tried_again_for_the_time_given():
+    with pytest.raises(PeerError, match="not let in: not yet"):
+        opened([encode(Envelope(Refusal("not yet", True)))], wait_seconds=0.05)
+
+
+def test_a_peer_that_never_answers_a_greeting_is_tried_again_for_the_time_given(monkeypatch):
+    monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.01)
+    with pytest.raises(PeerError, match=r"primary 'city' at door: nothing was said for 0\.01 seconds"):
+        opened([], wait_seconds=0.05)
+
+
+def test_a_peer_that_never_comes_is_named_after_the_time_given():
+    with pytest.raises(PeerError, match="primary 'city' at door: nobody listens at 'door'"):
+        Dialler(station_of(RENTALS), InProcess(), "door", CITY).open(0.05)
+
+
+def test_what_would_be_dialled_in_vain_is_not_dialled_again():
+    class Expired:
+        def dial(self, address, peer):
+            raise LineBroken("the certificate of primary 'city' expired", lasting=True)
+
+    with pytest.raises(PeerError, match="primary 'city' at door: the certificate of primary 'city' expired"):
+        Dialler(station_of(RENTALS, wait_seconds=600), Expired(), "door", CITY).open()
+
+
+def test_whoever_dials_hears_the_alarm(others):
+    station = station_of(RENTALS)
+    opening = others.submit(Dialler(station, InProcess(), "door", CITY).open)
+    station.alarm.ring("coordinator 'notary'", "its owner stopped it")
+    with pytest.raises(PeerError, match="coordinator 'notary' stopped: its owner stopped it"):
+        opening.result(PATIENCE)
+
+
+def test_a_peer_that_comes_late_is_found(others):
+    transport, station = InProcess(), station_of(RENTALS)
+    opening = others.submit(Dialler(station, transport, "door", CITY).open)
+    reception = Reception(station_of(CITY), [RENTALS])
+    transport.listen("door", reception.answer)
+    opening.result(PATIENCE).post(Done("hello"))
+    assert reception.session_with(RENTALS).next().message.fault == "hello"
+
+
+def test_two_processes_under_one_name_do_not_take_turns(monkeypatch):
+    monkeypatch.setattr(handshake, "TAKEN_SECONDS", 0.05)
+    with receiving(station_of(CITY), RENTALS) as (_, transport):
+        first = Dialler(station_of(RENTALS), transport, "door", CITY).open()
+        with pytest.raises(PeerError, match="primary 'city' at door: not let in: another process speaks as secondary"):
+            Dialler(station_of(RENTALS), transport, "door", CITY).open()
+        assert first.connected
+
+
+# --- after a cut -------------------------------------------------------------------------------------------------
+
+
+class Cuttable(InProcess):
+    """A network whose cables can be pulled."""
+
+    def __init__(self):
+        super().__init__()
+        self.lines = []
+
+    def dial(self, address, peer):
+        self.lines.append(super().dial(address, peer))
+        return self.lines[-1]
+
+    def cut(self):
+        self.lines[-1].close()
+
+
+@pytest.fixture
+def network():
+    return Cuttable()
+
+
+def joined_parties(network, **changes):
+    """A reception, its session and that of its caller."""
+    reception = Reception(station_of(CITY, note=Notes()), [RENTALS])
+    door = network.listen("door", reception.answer)
+    caller = Dialler(station_of(RENTALS, note=Notes(), **changes), network, "door", CITY).open()
+    return door, reception.session_with(RENTALS), caller
+
+
+def test_a_conversation_goes_on_after_a_cut(network):
+    _, here, there = joined_parties(network)
+    for step in range(5):
+        here.post(Save(step))
+        network.cut()
+        there.post(Done(str(step)))
+    assert [there.next().message.step for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [here.next().message.fault for _ in range(5)] == list("01234")
+    assert here.station.note.kinds == there.station.note.kinds == ["joined"]
+
+
+def test_a_receiver_that_started_anew_is_noticed(network):
+    door, _, there = joined_parties(network)
+    door.close()
+    network.listen("door", Reception(station_of(CITY), [RENTALS]).answer)
+    network.cut()
+    with pytest.raises(PeerRestarted, match="primary 'city' started anew"):
+        there.next()
+
+
+def test_with_a_receiver_that_started_anew_the_next_conversation_begins_by_itself(network):
+    door = network.listen("door", Reception(station_of(CITY), [RENTALS]).answer)
+    dialler = Dialler(station_of(RENTALS), network, "door", CITY)
+    first = dialler.open()
+    door.close()
+    anew = Reception(station_of(CITY), [RENTALS])
+    network.listen("door", anew.answer)
+    network.cut()
+    here = anew.session_with(RENTALS)
+    with pytest.raises(PeerRestarted):
+        first.next()
+    dialler.open().post(Done("the second"))
+    assert here.next().message.fault == "the second"
+    assert len(network.lines) == 2
+
+
+def test_a_caller_that_started_anew_is_noticed(network):
+    _, here, there = joined_parties(network)
+    there.close()
+    again = Dialler(station_of(RENTALS), network, "door", CITY).open()
+    with pytest.raises(PeerRestarted, match="secondary 'rentals' started anew"):
+        here.next()
+    assert again.connected
+
+
+def test_a_receiver_that_stays_away_is_named_after_the_time_given(network):
+    door, _, there = joined_parties(network, wait_seconds=0.1)
+    door.close()
+    network.cut()
+    with pytest.raises(PeerError, match=r"nobody listens at 'door'|primary 'city' has been away"):
+        there.next()
+
+
+def test_a_conversation_that_ended_is_not_dialled_again(network):
+    _, _, there = joined_parties(network)
+    there.close()
+    assert len(network.lines) == 1
+    assert there.is_over
+
+
+def test_a_line_that_is_let_in_after_the_end_is_let_go(network):
+    door, _, there = joined_parties(network)
+    door.close()
+    greeted, goes_on, gone = threading.Event(), threading.Event(), threading.Event()
+
+    def answer(_, line):
+        line.receive()
+        greeted.set()
+        goes_on.wait(PATIENCE)
+        line.send(encode(Envelope(Welcome(there.ident.hex(), 0, "{}", time.time()))))
+        with pytest.raises(LineBroken):
+            line.receive()
+        gone.set()
+
+    network.listen("door", answer)
+    network.cut()
+    assert greeted.wait(PATIENCE)
+    there.end(PeerError("enough"))
+    goes_on.set()
+    assert gone.wait(PATIENCE)
+
+
+# --- what is written down -----------------------------------------------------------------------------------------
+
+
+def test_the_clock_of_the_receiver_is_minded_too(caplog):
+    session = opened([encode(Envelope(Welcome("ab" * 16, 0, "{}", 0.0)))])
+    assert caplog.messages[0].startswith("the clock of primary 'city' is -")
+    session.end(PeerError("enough"))
+
+
+def test_clocks_that_agree_are_not_spoken_of(network, caplog):
+    joined_parties(network)
+    assert caplog.messages == []
+
+
+def test_the_log_says_who_joined_with_which_versions(network):
+    _, here, there = joined_parties(network)
+    versions = '{"fedsim": "0.1.0"}'
+    assert here.station.note == [("joined", {"peer": "secondary 'rentals'", "versions": versions})]
+    assert there.station.note == [("joined", {"peer": "primary 'city'", "versions": versions})]
+
+
+def test_greetings_are_counted_at_both_ends(network):
+    _, here, there = joined_parties(network)
+    until(lambda: here.station.ledger.entries() == there.station.ledger.entries())
+    counted = [(entry.kind, entry.messages) for entry in here.station.ledger.entries()]
+    assert sorted(counted) == [("hello", 1), ("welcome", 1)]

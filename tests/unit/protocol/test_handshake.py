@@ -1,0 +1,218 @@
+"""Who is let in, who is not and why, and how a conversation is found again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fedsim.errors import PeerError
+from fedsim.protocol import handshake
+from fedsim.protocol.codec import Envelope, decode, encode
+from fedsim.protocol.handshake import Reception
+from fedsim.protocol.messages import KeepBest, Refusal, Welcome
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.session import PeerRestarted
+from fedsim.protocol.transport.base import LineBroken
+from fedsim.protocol.transport.inproc import line_pair
+from small_lines import (
+    CITY,
+    JOB,
+    NOTARY,
+    RENTALS,
+    SCHOOLS,
+    Notes,
+    hello_of,
+    receiving,
+    station_of,
+    until,
+)
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def answered(frame: bytes, caller: Party | None = None) -> tuple[Refusal, Notes]:
+    """What a caller is told that begins with this frame and is not let in, and what is noted."""
+    reception, (here, there) = Reception(station_of(CITY, note=Notes()), [RENTALS, SCHOOLS]), line_pair()
+    here.send(frame)
+    reception.answer(caller, there)
+    told = decode(here.receive()).message
+    with pytest.raises(LineBroken):
+        here.receive()
+    return told, reception.station.note
+
+
+def reason_for(caller: Party | None = None, **changes) -> str:
+    """Why a rentals party that says this is not let in."""
+    told, notes = answered(encode(Envelope(hello_of(RENTALS, **changes))), caller)
+    assert not told.passing
+    assert notes == [("refused", {"peer": str(caller or "a caller"), "reason": told.reason})]
+    return told.reason
+
+
+# --- who is not let in -------------------------------------------------------------------------------------------
+
+
+def test_another_job_is_refused_with_the_first_difference():
+    other = json.dumps({**JOB, "training": {"batch": 512}}, sort_keys=True)
+    assert reason_for(job=other) == (
+        "job.training.batch is 128 here, 512 there (primary 'city' against secondary 'rentals')"
+    )
+
+
+@pytest.mark.parametrize(
+    ("job", "words"),
+    [
+        ("{}", 'job.name is "rents" here, null there'),
+        (json.dumps(JOB, indent=1), "the same settings, written otherwise"),
+        ("no JSON", "job is {"),
+        ("", "job is {"),
+        (DEEP, "job is {"),
+        ('{"name":' * 50_000 + "1" + "}" * 50_000, "job is {"),
+        ("9" * 5000, "job is {"),
+        (json.dumps({**JOB, "\ud800": 1}), "job.? is null here, 1 there"),
+        (json.dumps({**JOB, "\x1b[2J\n": 1}), "job.?[2J? is null here, 1 there"),
+        (json.dumps({**JOB, "seed": float("nan")}), "job.seed is 1 here, NaN there"),
+        (json.dumps({**JOB, "more": "x" * 9999}), 'job.more is null here, "xxx'),
+    ],
+)
+def test_a_job_may_be_any_text_and_its_caller_is_told_why_not(job, words):
+    reason = reason_for(job=job)
+    assert words in reason
+    assert len(reason) < 400
+
+
+@pytest.mark.parametrize("versions", ['{"fedsim": "9.9"}', "{}", "[]", "null", "", DEEP, '{"fedsim": {}}'])
+def test_another_release_is_refused(versions):
+    reason = reason_for(versions=versions)
+    assert reason == "primary 'city' runs fedsim 0.1.0, secondary 'rentals' another release; use the same"
+
+
+def test_a_party_the_job_does_not_know_is_refused():
+    reason = reason_for(party="strangers")
+    assert reason == "secondary 'strangers' takes no part in this job, or does not speak with primary 'city'"
+
+
+@pytest.mark.parametrize("role", ["primary", "coordinator"])
+def test_a_party_in_another_role_is_refused(role):
+    assert f"{role} 'rentals' takes no part in this job" in reason_for(role=role)
+
+
+@pytest.mark.parametrize(
+    "claim", [{"role": "root"}, {"role": ""}, {"party": ""}, {"party": "../x"}, {"party": "é" * 99}]
+)
+def test_a_role_or_name_that_none_can_have_is_refused(claim):
+    assert reason_for(**claim) == "the caller's role or name is none that a party can have"
+
+
+@pytest.mark.parametrize("caller", [SCHOOLS, Party(Role.PRIMARY, "rentals"), Party(Role.COORDINATOR, "rentals"), CITY])
+def test_a_name_or_role_that_the_certificate_does_not_prove_is_refused(caller):
+    assert reason_for(caller) == f"the certificate is that of {caller}, but its holder speaks as secondary 'rentals'"
+
+
+@pytest.mark.parametrize("frame", [b"GET / HTTP/1.1", b"\0" * 64, b"FSIM", encode(Envelope(hello_of(RENTALS)))[:-8]])
+def test_garbage_for_a_greeting_is_turned_away(frame):
+    told, notes = answered(frame, RENTALS)
+    assert not told.passing
+    assert notes == [("refused", {"peer": "secondary 'rentals'", "reason": told.reason})]
+
+
+def test_whoever_begins_with_another_message_is_turned_away():
+    told, _ = answered(encode(Envelope(KeepBest())))
+    assert told.reason == "a line begins with 'keep-best' instead of a hello"
+
+
+def test_a_caller_that_says_nothing_is_turned_away_in_time(monkeypatch):
+    monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.02)
+    reception, (here, there) = Reception(station_of(CITY, note=Notes()), [RENTALS]), line_pair()
+    reception.answer(RENTALS, there)
+    assert reception.station.note.kinds == ["refused"]
+    with pytest.raises(LineBroken):
+        here.receive()
+
+
+def test_a_caller_that_hangs_up_at_once_does_no_harm():
+    reception, (here, there) = Reception(station_of(CITY), [RENTALS]), line_pair()
+    here.send(encode(Envelope(hello_of(RENTALS))))
+    here.close()
+    reception.answer(None, there)
+    assert not any(session.connected for session in reception.sessions())
+
+
+# --- one process per party ---------------------------------------------------------------------------------------
+
+
+def greeted(transport, **changes):
+    """A line that was let in, and the session it was told."""
+    line = transport.dial("door", CITY)
+    line.send(encode(Envelope(hello_of(RENTALS, **changes))))
+    return line, decode(line.receive()).message
+
+
+def test_a_second_process_is_refused_while_the_first_speaks():
+    with receiving(station_of(CITY, note=Notes()), RENTALS) as (reception, transport):
+        _, welcome = greeted(transport, instance="one")
+        _, refusal = greeted(transport, instance="two")
+        assert (refusal.reason, refusal.passing) == ("another process speaks as secondary 'rentals' already", True)
+        assert reception.session_with(RENTALS).ident.hex() == welcome.session
+        assert reception.station.note.kinds == ["joined"]
+
+
+def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
+    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+        line, welcome = greeted(transport, instance="one")
+        first = reception.session_with(RENTALS)
+        line.close()
+        until(lambda: not first.connected)
+        _, second = greeted(transport, instance="two")
+        assert second.session != welcome.session
+        with pytest.raises(PeerRestarted, match="secondary 'rentals' started anew"):
+            first.next()
+        assert reception.session_with(RENTALS).ident.hex() == second.session
+
+
+def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():
+    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+        line, welcome = greeted(transport, instance="one")
+        first = reception.session_with(RENTALS)
+        line.close()
+        until(lambda: not first.connected)
+        _, second = greeted(transport, instance="two", resume=welcome.session)
+        assert second.session != welcome.session
+        assert first.is_over
+
+
+def test_the_same_process_goes_on_where_it_was_even_if_its_old_line_seems_alive():
+    with receiving(station_of(CITY), RENTALS) as (reception, transport):
+        line, welcome = greeted(transport)
+        session = reception.session_with(RENTALS)
+        _, again = greeted(transport, resume=welcome.session)
+        assert again.session == welcome.session
+        with pytest.raises(LineBroken):
+            line.receive()
+        assert session.connected
+
+
+# --- the rest ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clock", [0.0, -1e300, 1e300, 4e9])
+def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
+    with receiving(station_of(CITY), RENTALS) as (_, transport):
+        _, welcome = greeted(transport, clock=clock)
+        assert isinstance(welcome, Welcome)
+        until(lambda: caplog.messages)
+    assert caplog.messages[0].startswith("the clock of secondary 'rentals' is ")
+
+
+def test_a_party_that_does_not_come_is_named_after_the_time_given():
+    reception = Reception(station_of(CITY, wait_seconds=0.05), [RENTALS])
+    with pytest.raises(PeerError, match="secondary 'rentals' did not come within 0 seconds; start it and run this"):
+        reception.session_with(RENTALS)
+
+
+def test_whoever_waits_for_a_party_hears_the_alarm():
+    reception = Reception(station_of(NOTARY), [RENTALS])
+    reception.station.alarm.ring("primary 'city'", "its own table breaks a rule")
+    with pytest.raises(PeerError, match="primary 'city' stopped: its own table breaks a rule"):
+        reception.session_with(RENTALS)

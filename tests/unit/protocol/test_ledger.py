@@ -1,0 +1,69 @@
+"""What crossed the border is counted, by whom, to whom, of what kind and in which part of the job."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from fedsim.protocol.codec import Envelope, encode
+from fedsim.protocol.ledger import Entry, Ledger, merged
+from fedsim.protocol.messages import Activations, Ask, Hello, Phase, Trouble, Want
+from small_lines import CITY, NOTARY, RENTALS, joined, started
+from small_messages import SMALL
+
+ROWS, REALS = np.arange(4, dtype=np.int32), np.zeros((4, 2), np.float32)
+
+
+def small_ledger() -> Ledger:
+    ledger = Ledger()
+    ledger.note(Trouble("x", "y"), CITY, NOTARY, 5)
+    ledger.note(Activations(1, values=REALS), RENTALS, CITY, 100)
+    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30)
+    ledger.note(Ask(2, rows=ROWS), CITY, RENTALS, 12)
+    ledger.note(Want(True), NOTARY, CITY, 7)
+    return ledger
+
+
+def test_messages_and_bytes_are_counted_in_the_order_of_the_job():
+    assert small_ledger().entries() == [
+        Entry("link", "want", "coordinator 'notary'", "primary 'city'", 1, 7),
+        Entry("train", "activations", "secondary 'rentals'", "primary 'city'", 1, 100),
+        Entry("train", "ask", "primary 'city'", "secondary 'rentals'", 2, 42),
+        Entry("end", "trouble", "primary 'city'", "coordinator 'notary'", 1, 5),
+    ]
+    assert small_ledger().total_bytes == 154
+
+
+def test_a_phase_may_be_said_where_the_message_does_not_say_it():
+    ledger = Ledger()
+    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30, Phase.PREDICT)
+    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30)
+    assert [entry.phase for entry in ledger.entries()] == ["train", "predict"]
+
+
+def test_every_message_belongs_to_a_phase():
+    ledger = Ledger()
+    for message in SMALL.values():
+        ledger.note(message, CITY, RENTALS, len(encode(Envelope(message))))
+    assert {entry.phase for entry in ledger.entries()} <= set(Phase)
+    assert len(ledger.entries()) == len(SMALL)
+
+
+def test_a_ledger_tells_sizes_and_no_contents():
+    ledger = Ledger()
+    ledger.note(Hello("rentals", "secondary", "the whole job", "versions", "me", "", 0, 1.0), RENTALS, CITY, 9)
+    (line,) = json.loads(ledger.to_json())
+    assert set(line) == {"phase", "kind", "sender", "receiver", "messages", "bytes"}
+    assert "the whole job" not in ledger.to_json()
+
+
+def test_many_threads_count_together():
+    ledger = Ledger()
+    joined(*[started(lambda: [ledger.note(Want(True), NOTARY, CITY, 2) for _ in range(500)]) for _ in range(8)])
+    assert [(entry.messages, entry.bytes) for entry in ledger.entries()] == [(4000, 8000)]
+
+
+def test_ledgers_of_both_ends_count_every_frame_once():
+    assert merged([small_ledger(), small_ledger()]) == small_ledger().entries()
+    assert merged([small_ledger(), Ledger()]) == small_ledger().entries()

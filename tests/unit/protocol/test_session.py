@@ -1,0 +1,406 @@
+"""A conversation outlives its lines, and whatever cannot go on says so to whoever waits."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedsim.errors import PeerError, WireError
+from fedsim.protocol import session as session_module
+from fedsim.protocol.messages import Ask, Done, Farewell, KeepBest, Message, Notice, Phase, Ready, Save, Trouble, Want
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.session import MOST_GARBAGE, PeerRestarted, Session
+from fedsim.protocol.transport.inproc import line_pair
+from small_lines import (
+    CITY,
+    IDENT,
+    NOTARY,
+    PATIENCE,
+    RENTALS,
+    Notes,
+    connect,
+    connected,
+    frame_of,
+    joined,
+    read_all,
+    session_of,
+    sessions_of,
+    started,
+    station_of,
+    taken,
+    until,
+)
+
+OTHER = bytes(16)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Hours that pass as the test says."""
+    found = Clock()
+    real = session_module.time
+    fake = SimpleNamespace(monotonic=found, time=real.time, localtime=real.localtime, strftime=real.strftime)
+    monkeypatch.setattr(session_module, "time", fake)
+    monkeypatch.setattr(session_module, "POLL", 0.001)
+    return found
+
+
+class Clock:
+    def __init__(self):
+        self.now, self.looked = 1000.0, 0
+
+    def __call__(self):
+        self.looked += 1
+        return self.now
+
+    def let_pass(self, seconds, waiting):
+        """Let time pass until whoever waits has seen it, or has given up."""
+        self.now += seconds
+        seen = self.looked
+        until(lambda: self.looked >= seen + 3 or waiting.done())
+
+
+# --- once and in order -------------------------------------------------------------------------------------------
+
+
+def test_messages_arrive_once_and_in_order():
+    with connected(CITY, RENTALS) as (here, there):
+        for step in range(50):
+            here.post(Save(step))
+        assert [there.next().message.step for _ in range(50)] == list(range(50))
+
+
+def test_what_was_said_without_a_line_arrives_with_the_next_one():
+    here, there = sessions_of(CITY, RENTALS)
+    assert [here.post(Save(step)) for step in range(3)] == [1, 2, 3]
+    readers = connect(here, there)
+    assert [there.next().message.step for _ in range(3)] == [0, 1, 2]
+    here.close()
+    joined(*readers)
+
+
+def test_only_what_was_not_received_is_sent_again():
+    here, line = session_of(CITY, RENTALS), line_pair()
+    for step in range(4):
+        here.post(Save(step))
+    here.attach(line[0], 2)
+    line[0].close()
+    assert len(frames_on(line[1])) == 2
+
+
+def frames_on(line):
+    frames = []
+    while frame := line._incoming.get_nowait():
+        frames.append(frame)
+    return frames
+
+
+def test_what_was_acknowledged_is_forgotten():
+    here = session_of(CITY, RENTALS)
+    for step in range(4):
+        here.post(Save(step))
+    read_all(here, frame_of(Done(""), acknowledged=3))
+    line = line_pair()
+    here.attach(line[0], 0)
+    line[0].close()
+    assert len(frames_on(line[1])) == 1
+
+
+def test_a_new_line_replaces_the_old_one():
+    here, there = sessions_of(CITY, RENTALS)
+    first = connect(here, there)
+    second = connect(here, there)
+    joined(*first)
+    here.post(KeepBest())
+    assert there.next().message.kind == "keep-best"
+    here.close()
+    joined(*second)
+
+
+# --- what breaks a line ------------------------------------------------------------------------------------------
+
+BREAKING = {
+    "a gap": frame_of(Done(""), 3),
+    "the frame zero": frame_of(Done(""), 0),
+    "a frame from the far future": frame_of(Done(""), 2**63),
+    "another conversation": frame_of(Done(""), 2, session=OTHER),
+    "no conversation": frame_of(Done(""), 2, session=b""),
+    "thanks for what was never sent": frame_of(Done(""), 2, acknowledged=7),
+    "garbage": b"GET / HTTP/1.1\r\n\r\n",
+    "half a frame": frame_of(Done(""), 2)[:-8],
+    "a message of no such route": frame_of(Save(1), 2),
+}
+
+
+@pytest.mark.parametrize("what", BREAKING)
+def test_what_breaks_the_protocol_breaks_the_line_and_is_noted(what):
+    here = session_of(CITY, RENTALS)
+    read_all(here, frame_of(Done("first")), BREAKING[what], frame_of(Done("after"), 2))
+    assert [envelope.message.fault for envelope in taken(here)] == ["first"]
+    assert here.station.note.kinds == ["line dropped"]
+    assert not here.connected
+    assert not here.is_over
+
+
+def test_frames_of_the_same_conversation_that_come_again_are_passed_over():
+    here, frames = session_of(CITY, RENTALS), [frame_of(Done(str(n)), n) for n in range(1, 5001)]
+    read_all(here, *frames)
+    assert len(taken(here)) == 5000
+    read_all(here, *frames, *reversed(frames))
+    assert not taken(here)
+    assert here.received == 5000
+
+
+def test_no_recorded_frame_is_accepted_in_another_conversation():
+    recorded = [frame_of(Done(str(n)), n) for n in range(1, 101)]
+    here = Session(station_of(CITY, note=Notes()), RENTALS, OTHER)
+    for frame in recorded[: MOST_GARBAGE - 1]:
+        read_all(here, frame)
+    assert here.received == 0
+    assert here.station.note.kinds == ["line dropped"] * (MOST_GARBAGE - 1)
+
+
+def test_a_peer_that_sends_nothing_but_garbage_ends_the_conversation():
+    here = session_of(CITY, RENTALS)
+    for _ in range(MOST_GARBAGE):
+        read_all(here, b"garbage")
+    with pytest.raises(PeerError, match="secondary 'rentals' broke the protocol 100 times in a row: a frame begins"):
+        here.next()
+
+
+def test_a_peer_that_also_makes_sense_is_heard_for_ever():
+    here = session_of(CITY, RENTALS)
+    for sequence in range(1, 2 * MOST_GARBAGE):
+        read_all(here, frame_of(Done(""), sequence), b"garbage")
+    assert len(taken(here)) == 2 * MOST_GARBAGE - 1
+
+
+def test_what_no_peer_would_take_is_not_said_and_leaves_no_gap():
+    here = session_of(CITY, RENTALS)
+    with pytest.raises(WireError, match="array 'rows' of a message 'ask' is of another type"):
+        here.post(Ask(1, rows=np.zeros(2)))
+    assert here.post(KeepBest()) == 1
+
+
+# --- questions and answers ---------------------------------------------------------------------------------------
+
+
+def asking(*answers: bytes, kind=Done, questions=1):
+    """What the last of some questions is answered, given these frames."""
+    here = session_of(CITY, RENTALS)
+    requests = [here.post(Save(number)) for number in range(questions)]
+    read_all(here, *answers)
+    return here.fetch(requests[-1], kind)
+
+
+def test_an_answer_is_found_by_its_question():
+    assert asking(frame_of(Done("yes"), reply_to=1)).fault == "yes"
+
+
+def test_answers_to_questions_of_a_failed_attempt_are_passed_over():
+    stale = [frame_of(Done("old"), 1, reply_to=1), frame_of(Ready(1, 1), 2, reply_to=2)]
+    assert asking(*stale, frame_of(Done("new"), 3, reply_to=3), questions=3).fault == "new"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (frame_of(Ready(1, 1), reply_to=1), Done),
+        (frame_of(Done("")), Done),
+        (frame_of(Done(""), reply_to=9), Done),
+        (frame_of(Done("")), Message),
+    ],
+)
+def test_what_answers_another_question_or_none_is_an_error(answer, kind):
+    with pytest.raises(PeerError, match=r"secondary 'rentals' answered with '\w+' where '\w+' is due"):
+        asking(answer, kind=kind)
+
+
+def test_a_call_goes_and_comes(others):
+    with connected(CITY, RENTALS) as (here, there):
+        answer = others.submit(here.call, Save(3), Done)
+        question = there.next()
+        there.post(Done(str(question.message.step)), reply_to=question.sequence)
+        assert answer.result(PATIENCE).fault == "3"
+
+
+# --- how long one waits ------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_stays_away_is_named_after_the_time_given(clock, others):
+    here = session_of(CITY, RENTALS, wait_seconds=10)
+    waiting = others.submit(here.next)
+    clock.let_pass(9.5, waiting)
+    assert not waiting.done()
+    clock.let_pass(1, waiting)
+    with pytest.raises(PeerError, match=r"secondary 'rentals' has been away for 1[01] seconds; start it again"):
+        waiting.result(PATIENCE)
+
+
+def test_a_peer_that_is_there_and_silent_is_named_after_the_time_given(clock, others):
+    with connected(CITY, RENTALS, wait_seconds=10) as (here, _):
+        waiting = others.submit(here.call, Save(1), Done)
+        clock.let_pass(9.5, waiting)
+        assert not waiting.done()
+        clock.let_pass(1, waiting)
+        with pytest.raises(PeerError, match="is connected but has not answered for 10 seconds; look at its log"):
+            waiting.result(PATIENCE)
+
+
+def test_whoever_waits_for_a_question_waits_while_the_peer_is_there(clock, others):
+    with connected(CITY, RENTALS, wait_seconds=10) as (here, there):
+        waiting = others.submit(here.next)
+        clock.let_pass(1000, waiting)
+        there.post(Done("late"))
+        assert waiting.result(PATIENCE).message.fault == "late"
+
+
+def test_a_word_on_why_it_takes_long_gives_more_time(clock, others, caplog):
+    caplog.set_level(logging.INFO, "fedsim.parties")
+    with connected(CITY, NOTARY, wait_seconds=10) as (here, there):
+        waiting = others.submit(here.fetch, here.post(Farewell()), Want)
+        for _ in range(3):
+            clock.let_pass(9, waiting)
+            said = there.post(Notice("waits for the secondary's identifiers"))
+            until(lambda said=said: here.received == said)
+        there.post(Want(True), reply_to=1)
+        assert waiting.result(PATIENCE).wanted
+    assert caplog.messages.count("coordinator 'notary': waits for the secondary's identifiers") == 1  # news once
+
+
+def test_an_absence_is_told_once_a_minute(clock, others, caplog):
+    here = session_of(CITY, RENTALS, wait_seconds=1000)
+    waiting = others.submit(here.next)
+    for seconds in (1, 4, 30, 59, 2):
+        clock.let_pass(seconds, waiting)
+    here.end(PeerError("enough"))
+    assert [message[:-8] for message in caplog.messages] == ["waiting for secondary 'rentals' since "] * 2
+    with pytest.raises(PeerError, match="enough"):
+        waiting.result(PATIENCE)
+
+
+def test_a_long_silence_is_told_too(clock, others, caplog):
+    with connected(CITY, RENTALS, wait_seconds=10) as (here, there):
+        waiting = others.submit(here.call, Save(1), Done)
+        clock.let_pass(4, waiting)
+        there.post(Done(""), reply_to=1)
+        waiting.result(PATIENCE)
+    assert caplog.messages[0].startswith("waiting for secondary 'rentals' since ")
+    assert caplog.messages[0].endswith(", which is connected but silent")
+
+
+def test_the_time_away_counts_from_the_last_cut(clock, others):
+    here, there = sessions_of(CITY, RENTALS, wait_seconds=10)
+    waiting = others.submit(here.next)
+    for _ in range(3):
+        clock.let_pass(9, waiting)
+        readers = connect(here, there)
+        there.end(RuntimeError("cut"))
+        joined(*readers)
+        there = session_of(RENTALS, CITY)
+    clock.let_pass(11, waiting)
+    with pytest.raises(PeerError, match="has been away for 11 seconds"):
+        waiting.result(PATIENCE)
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
+    station = station_of(CITY, wait_seconds=600)
+    sessions = [Session(station, Party(Role.SECONDARY, name), IDENT) for name in ("rentals", "schools", "shops")]
+    waiting = [others.submit(session.next) for session in sessions]
+    read_all(sessions[0], frame_of(Trouble("secondary 'rentals'", "its owner stopped it")))
+    for each in waiting:
+        with pytest.raises(PeerError, match="secondary 'rentals' stopped: its owner stopped it"):
+            each.result(PATIENCE)
+
+
+def test_the_first_trouble_is_the_one_that_is_told():
+    here = session_of(CITY, RENTALS)
+    read_all(here, frame_of(Trouble("one", "first")), frame_of(Trouble("two", "second"), 2))
+    assert here.station.alarm.rung == ("one", "first")
+
+
+def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
+    caplog.set_level(logging.INFO, "fedsim.parties")
+    here = session_of(CITY, RENTALS)
+    read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999), 2))
+    assert caplog.messages[0] == "secondary 'rentals': a?[2Jb?c"
+    assert here.station.alarm.rung[0] == "x?"
+    assert here.station.alarm.rung[1] == "?y" * 1000
+
+
+def test_the_last_words_go_out_before_the_end():
+    here, there = sessions_of(CITY, RENTALS)
+    readers = connect(here, there)
+    here.post(Farewell())
+    here.close()
+    joined(*readers)
+    assert isinstance(there.next().message, Farewell)
+    assert not here.connected
+
+
+def test_nothing_can_be_said_after_the_end():
+    here = session_of(CITY, RENTALS)
+    here.close()
+    with pytest.raises(PeerError, match="the conversation with secondary 'rentals' has ended"):
+        here.post(KeepBest())
+    with pytest.raises(PeerError, match="has ended"):
+        here.next()
+
+
+def test_whoever_waits_is_told_that_the_peer_has_started_anew(others):
+    here = session_of(CITY, RENTALS)
+    waiting = others.submit(here.call, Save(1), Done)
+    here.end(PeerRestarted(RENTALS))
+    with pytest.raises(PeerRestarted, match="secondary 'rentals' started anew"):
+        waiting.result(PATIENCE)
+
+
+def test_the_first_reason_of_an_end_stays():
+    here = session_of(CITY, RENTALS)
+    here.end(PeerError("first"))
+    here.end(PeerError("second"))
+    with pytest.raises(PeerError, match="first"):
+        here.check()
+
+
+def test_a_line_that_comes_after_the_end_is_let_go():
+    here, (line, other) = session_of(CITY, RENTALS), line_pair()
+    here.end(PeerError("enough"))
+    here.attach(line, 0)
+    assert not here.connected
+    reader = started(here.read, line)
+    joined(reader)
+    assert frames_on(other) == []
+
+
+def test_what_is_in_hand_is_given_before_the_end_is_told():
+    here = session_of(CITY, RENTALS)
+    read_all(here, frame_of(Done("still here")))
+    here.end(PeerRestarted(RENTALS))
+    assert here.next().message.fault == "still here"
+    with pytest.raises(PeerRestarted):
+        here.next()
+
+
+# --- the ledger --------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_count_the_same_frames():
+    with connected(CITY, RENTALS) as (here, there):
+        there.phase = here.phase = Phase.PREDICT
+        for step in range(3):
+            here.post(Save(step))
+        for _ in range(3):
+            there.next()
+        counted = here.station.ledger.entries()
+        assert counted == there.station.ledger.entries()
+    assert [(e.phase, e.kind, e.sender, e.receiver, e.messages) for e in counted] == [
+        ("predict", "save", "primary 'city'", "secondary 'rentals'", 3)
+    ]
+    assert counted[0].bytes == sum(len(frame_of(Save(step), step + 1)) for step in range(3))

@@ -1,0 +1,38 @@
+"""The page of an audit holds all of it and asks for nothing."""
+
+from __future__ import annotations
+
+import re
+
+from fedsim.attack.finding import Adversary, Estimate, Finding
+from fedsim.audit.report import Advice, Report
+from fedsim.audit.rows import ALWAYS_SKIPPED, Guarantee, Row
+from fedsim.report.audit_page import audit_page
+
+
+def row(score: float, most: float | None, attack: str = "greedy") -> Row:
+    found = Finding(attack, Adversary.PRIMARY, "share", Estimate(score, score, score), 0.0, 10, "all", {}, 1.0)
+    return Row("<rentals>", "its filter", found, Guarantee("tau=0.05", most))
+
+
+def page(*rows: Row) -> str:
+    advice = (Advice("rentals", "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
+    return audit_page(Report("flats", "a" * 64, 0.01, rows, ALWAYS_SKIPPED, advice, ("a note",)))
+
+
+def test_a_broken_guarantee_stands_first_and_everything_is_escaped():
+    found = page(row(0.9, 0.05))
+    assert "BROKEN: the job claims tau=0.05" in found
+    assert "<rentals>" not in found
+    assert "sigma = 4" in found
+
+
+def test_nothing_above_the_limit_is_said_calmly():
+    found = page(row(0.001, 0.05))
+    assert "no attack that was tried gains more than 0.01" in found
+    assert 'class="fine"' in found
+
+
+def test_the_page_asks_the_network_for_nothing():
+    found = page(row(0.2, 0.05), row(0.5, None, "likelihood"))
+    assert not re.search(r"(src|href)=\"(?!data:)|@import|url\(|<script", found)

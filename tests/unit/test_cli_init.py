@@ -1,0 +1,246 @@
+"""``fedsim init``: from two tables to files that train, and nothing replaced, made up or given away on the way."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import stat
+import tomllib
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from fedsim.cli.app import app
+from fedsim.data.synthetic import city, firms
+from fedsim.errors import FedSimError
+from fedsim.linkage.encoding import DateFilter, NumericFilter, StringFilter
+from fedsim.party.job import Job, read_job
+from fedsim.party.party_file import read_party_file
+from fedsim.party.shipped_schemas import shipped
+
+BOTH = ["--primary", "flats.csv", "--secondary", "rentals.csv"]
+TOWN = city(np.random.default_rng(7), flats=300, rentals=200)
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TOWN.flats.write_csv("flats.csv")
+    TOWN.rentals.write_csv("rentals.csv")
+
+
+def fedsim(*words: str, answer: str = "") -> str:
+    """What a command prints, if it ends well."""
+    done = CliRunner().invoke(app, words, input=answer)
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def refusal(*words: str, answer: str = "") -> str:
+    with pytest.raises(FedSimError) as caught:
+        fedsim(*words, answer=answer)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def trained(*parties: str) -> dict[str, dict[str, float]]:
+    """Metrics of the job in this folder, run as its own text says."""
+    files = [f"{party}.toml" for party in parties]
+    for file in files:
+        fedsim("approve", "job.toml", file, "--yes")
+    return json.loads(fedsim("train", "job.toml", *files, "--quiet", "--json"))["metrics"]
+
+
+def encodings(job: Job) -> dict[str, object]:
+    (terms,) = job.secondaries.values()
+    return {field.column: field.encoding for field in terms.encoding.fields}
+
+
+def test_two_tables_become_files_that_train():
+    told = fedsim("init", *BOTH, "--yes", "--epochs", "1")
+    assert "label        price, guessed by its name" in told
+    assert "fedsim train job.toml notary.toml flats.toml rentals.toml" in told
+    assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
+
+
+def test_the_files_say_what_was_found_and_pass_their_schemas():
+    fedsim("init", *BOTH, "--yes")
+    job, flats, rentals = read_job(Path("job.toml")), *map(read_party_file, map(Path, ("flats.toml", "rentals.toml")))
+    assert (job.task.kind, job.task.split, job.secondaries["rentals"].k) == ("regression", "group", 20)
+    assert flats.features.columns == ("area", "storey", "age", "lat", "lon")
+    assert rentals.policy.columns == ("lat", "lon", "rooms", "rating", "rent")
+    for name, kind in (("job", "job"), ("flats", "party"), ("rentals", "party"), ("notary", "party")):
+        words = tomllib.loads(Path(f"{name}.toml").read_text(encoding="utf-8"))
+        Draft202012Validator(shipped(kind)).validate(json.loads(json.dumps(words, default=date.isoformat)))
+        assert Path(f"{name}.toml").read_text(encoding="utf-8").startswith(f"#:schema ./schemas/{kind}.schema.json")
+        assert Path(f"schemas/{kind}.schema.json").is_file()
+
+
+def test_ranges_hold_all_values_and_show_none():
+    fedsim("init", *BOTH, "--yes")
+    for column, encoding in encodings(read_job(Path("job.toml"))).items():
+        values = pl.concat([TOWN.flats[column], TOWN.rentals[column]])
+        assert isinstance(encoding, NumericFilter)
+        assert encoding.low < values.min() < values.max() < encoding.high < values.max() + 0.1
+        assert encoding.threshold < 0.3
+        assert not {encoding.low, encoding.high} & set(values)
+
+
+def test_names_link_registers_end_to_end():
+    registers = firms(np.random.default_rng(7), ours=200, theirs=300)
+    late = pl.Series("late", ["yes", "no", "no", "no"] * 50)
+    registers.ours.with_columns(late, id=pl.int_range(200)).write_parquet("ours.parquet")
+    registers.theirs.rename({"name": "company"}).write_csv("theirs.csv.gz", compression="gzip")
+    told = fedsim(
+        "init", "--primary", "ours.parquet", "--secondary", "theirs.csv.gz", "--yes", "--label", "late", "--epochs", "1"
+    )
+    assert "link by      name = company (string" in told
+    assert "task         classification" in told
+    assert "left out: id" in told
+    assert trained("notary", "ours", "theirs")["test"]["accuracy"] > 0
+
+
+def test_tables_of_a_database_link_and_train():
+    with sqlite3.connect("city.db") as database:
+        for name, table in (("flats", TOWN.flats), ("rentals", TOWN.rentals)):
+            database.execute(f"create table {name} ({', '.join(table.columns)})")
+            database.executemany(f"insert into {name} values ({', '.join('?' * table.width)})", table.rows())  # noqa: S608
+    database.close()
+    url = "sqlite:///city.db#"
+    fedsim("init", "--primary", f"{url}flats", "--secondary", f"{url}rentals", "--yes", "--epochs", "1", "--out", "job")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir("job")
+        assert 'url = "sqlite:///../city.db"\ntable = "flats"' in Path("flats.toml").read_text(encoding="utf-8")
+        assert np.isfinite(trained("notary", "flats", "rentals")["test"]["rmse"])
+
+
+def test_people_link_by_names_and_birth():
+    people = pl.DataFrame(
+        {
+            "First name": [f"{a}{b}na" for a in "ABCDE" for b in "aeiou"],
+            "dob": [date(1950 + row, 1, 1 + row) for row in range(25)],
+            "visits": [row % 7 for row in range(25)],
+        }
+    )
+    people.rename({"visits": "income"}).write_csv("ours.csv")
+    people.rename({"First name": "first_name"}).write_csv("theirs.csv")
+    fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--label", "income")
+    found = encodings(read_job(Path("job.toml")))
+    assert [type(encoding) for encoding in found.values()] == [StringFilter, DateFilter]
+    assert (found["dob"].low, found["dob"].high) == (date(1946, 1, 1), date(1976, 12, 31))
+    assert read_party_file(Path("theirs.toml")).identifiers == {"First name": "first_name"}
+
+
+@pytest.mark.parametrize(("role", "file"), [("primary", "flats"), ("secondary", "rentals")])
+def test_one_table_alone_leaves_marks_to_fill_in(role, file):
+    told = fedsim("init", f"--{role}", f"{file}.csv", "--yes")
+    assert "fill in what is marked in job.toml" in told
+    marks = [line for line in Path("job.toml").read_text(encoding="utf-8").splitlines() if "FILL IN:" in line]
+    assert len(marks) >= 4
+    assert read_job(Path("job.toml")).task.kind == "regression"
+    assert read_party_file(Path(f"{file}.toml")).role == role
+    assert Path("linkage.key").exists() is (role == "primary")
+    assert not Path("notary.toml").exists()
+
+
+def test_nothing_is_replaced_without_being_told():
+    fedsim("init", *BOTH, "--yes")
+    key, mode = Path("linkage.key").read_text(), Path("linkage.key").stat().st_mode
+    assert stat.S_IMODE(mode) == 0o600
+    told = refusal("init", *BOTH, "--yes", "--k", "3")
+    assert "job.toml, notary.toml, flats.toml, rentals.toml" in told
+    assert "would be replaced; say --force" in told
+    fedsim("init", *BOTH, "--yes", "--k", "3", "--force")
+    assert read_job(Path("job.toml")).secondaries["rentals"].k == 3
+    assert Path("linkage.key").read_text() == key
+
+
+def test_nothing_is_written_when_something_is_wrong():
+    refusal("init", *BOTH, "--yes", "--label", "prize", "--out", "new")
+    assert not Path("new").exists()
+
+
+def test_the_owner_is_asked_and_may_say_otherwise():
+    told = fedsim("init", *BOTH, answer="lat\nage\nclassification\n")
+    for question in ("Columns that link, between commas [lat,lon]", "Column to predict [price]", "Task [regression]"):
+        assert question in told
+    job = read_job(Path("job.toml"))
+    assert list(encodings(job)) == ["lat"]
+    assert job.task.kind == "classification"
+    assert read_party_file(Path("flats.toml")).label.column == "age"
+
+
+def test_flags_are_not_asked_for():
+    told = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--tau", "0")
+    assert "[" not in told.partition("Next")[0]
+    assert read_job(Path("job.toml")).secondaries["rentals"].tau is None
+    assert read_party_file(Path("rentals.toml")).policy.max_tau is None
+
+
+def test_nobody_to_answer_is_told_about_yes():
+    done = CliRunner().invoke(app, ["init", *BOTH], input="")
+    assert done.exit_code == 2
+    assert "say --yes to take the best guess" in done.output
+    assert not Path("job.toml").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "give --primary, --secondary or both"),
+        ([*BOTH, "--label", "prise"], "there is no column 'prise' among its 6; did you mean 'price'?"),
+        ([*BOTH, "--label", "lat"], "column 'lat' links the tables"),
+        ([*BOTH, "--task", "regresion"], "did you mean 'regression'?"),
+        ([*BOTH, "--on", "lat,lonn"], "flats.csv: there is no column 'lonn'"),
+        ([*BOTH, "--on", "lat,lon", "--on-secondary", "lat"], "names 1 columns for 2"),
+        ([*BOTH, "--on", "area", "--on-secondary", "rent", "--k", "201"], "choose k between 1 and 200"),
+        (["--primary", "flats.csv", "--secondary", "sqlite:///none.db#x"], "none.db does not exist"),
+        (["--primary", "sqlite:///flats.csv#flats"], "no SQLite database"),
+    ],
+)
+def test_wishes_that_cannot_be_met_are_told(words, told):
+    assert told in refusal("init", *words, "--yes")
+
+
+def test_tables_of_one_name_get_names_of_their_own():
+    for folder, table in (("a", TOWN.flats), ("b", TOWN.rentals)):
+        Path(folder).mkdir()
+        table.write_csv(Path(folder, "Our Data 2020.csv"))
+    fedsim("init", "--primary", "a/Our Data 2020.csv", "--secondary", "b/Our Data 2020.csv", "--yes")
+    assert [party.name for party in read_job(Path("job.toml")).parties] == ["notary", "our-data-2020", "secondary"]
+
+
+def test_columns_that_cannot_be_learnt_from_are_left_out_with_the_reason():
+    rows = pl.int_range(300)
+    extra = {
+        "note": pl.format("text {}", rows),
+        "day": pl.lit("2020-01-05"),
+        "sold": pl.lit(date(2020, 1, 1)) + pl.duration(days=rows),
+    }
+    rooms = pl.when(rows % 7 == 0).then(pl.lit("NA")).otherwise(pl.lit("3") + (rows % 3).cast(pl.String))
+    TOWN.rentals.with_columns(flats_id=pl.int_range(200)).write_csv("rentals.csv")
+    TOWN.flats.with_columns(**extra, rooms=rooms).write_csv("flats.csv")
+    fedsim("init", *BOTH, "--yes")
+    text = Path("flats.toml").read_text(encoding="utf-8")
+    assert '# left out: "note", a text of its own in most rows' in text
+    assert '# left out: "day", one value only' in text
+    assert 'missing = ["NA"]' in text
+    assert read_party_file(Path("flats.toml")).features.kinds == {"sold": "date"}
+    assert read_party_file(Path("rentals.toml")).features.drop == ("flats_id",)
+
+
+def test_a_table_with_nothing_to_learn_from_is_told():
+    TOWN.rentals.select("lat", "lon", rent_id=pl.int_range(200)).write_csv("rentals.csv")
+    told = refusal("init", *BOTH, "--yes")
+    assert "rentals.csv has nothing left to learn from beside lat, lon; rent_id is a number of its own" in told
+
+
+def test_quiet_prints_nothing():
+    assert fedsim("init", *BOTH, "--yes", "--quiet") == ""

@@ -1,0 +1,153 @@
+"""What can be said of the files for deployment without Docker or systemd: structure, rules, commands."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+EXAMPLE = ROOT / "examples" / "three_processes"
+ROLES = {"notary": "coordinator", "rentals": "secondary", "city": "primary"}
+
+
+def yaml_lines(path: Path) -> list[tuple[int, str]]:
+    """Depth and text of every line, comments left out."""
+    lines = [re.sub(r"(^|\s)#.*", "", line).rstrip() for line in path.read_text(encoding="utf-8").splitlines()]
+    return [(len(line) - len(line.lstrip()), line.strip()) for line in lines if line]
+
+
+def nested(lines: list[tuple[int, str]]) -> Any:
+    """The little YAML that compose.yaml is written in: tables, lists of words, one anchor that is merged."""
+    if lines[0][1].startswith("- "):
+        return [text.removeprefix("- ") for _, text in lines]
+    depth, table, starts = lines[0][0], {}, [place for place, line in enumerate(lines) if line[0] == lines[0][0]]
+    assert all(line[0] >= depth for line in lines)
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        key, _, value = lines[start][1].partition(":")
+        inside = lines[start + 1 : end]
+        table[key] = nested(inside) if inside else value.strip()
+    return table
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    return nested(yaml_lines(DEPLOY / "compose.yaml"))
+
+
+@pytest.fixture(scope="module")
+def services(compose: dict[str, Any]) -> dict[str, Any]:
+    """Services with what they share spelt out."""
+    merged = compose["services"].items()
+    return {name: {**(compose["x-party"] if own["<<"] == "*party" else {}), **own} for name, own in merged}
+
+
+def test_every_party_is_a_service_with_its_own_command_and_folder(services: dict[str, Any]) -> None:
+    assert services.keys() == ROLES.keys()
+    for name, service in services.items():
+        assert json.loads(service["command"]) == [ROLES[name], "job.toml", f"{name}.toml"]
+        assert service["volumes"] == [f"./parties/{name}:/party"]
+
+
+def test_services_can_write_nothing_but_their_folder_and_gain_no_rights(services: dict[str, Any]) -> None:
+    for service in services.values():
+        assert service["read_only"] == "true"
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert not service["user"].strip('"').startswith("0")
+        assert service["restart"].startswith("on-failure")
+
+
+def test_the_network_is_internal_and_no_port_is_published(compose: dict[str, Any], services: dict[str, Any]) -> None:
+    assert compose["networks"]["parties"]["internal"] == "true"
+    assert all(service["networks"] == ["parties"] and "ports" not in service for service in services.values())
+
+
+def test_health_is_asked_where_the_job_says_the_party_listens(services: dict[str, Any]) -> None:
+    job = tomllib.loads((EXAMPLE / "job.toml").read_text(encoding="utf-8"))
+    for role in ("coordinator", "primary"):
+        name, port = job[role]["name"], job[role]["address"].rpartition(":")[2]
+        assert f"('{name}', {port})" in json.loads(services[name]["healthcheck"]["test"])[-1]
+    assert "healthcheck" not in services["rentals"]
+
+
+@pytest.fixture(scope="module")
+def dockerfile() -> list[tuple[str, str]]:
+    text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    return [(line.split(maxsplit=1)[0], line.split(maxsplit=1)[1]) for line in lines]
+
+
+def test_the_image_runs_fedsim_as_nobody_special(dockerfile: list[tuple[str, str]]) -> None:
+    last = dict(dockerfile)
+    assert [word for key, word in dockerfile if key == "FROM"] == ["python:3.11-slim AS build", "python:3.11-slim"]
+    assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", last["USER"])
+    assert json.loads(last["ENTRYPOINT"]) == ["fedsim"]
+    assert last["VOLUME"] == last["WORKDIR"] == "/party"
+
+
+def test_the_image_is_built_from_pinned_packages_and_files_that_exist(dockerfile: list[tuple[str, str]]) -> None:
+    assert any(key == "RUN" and "pip install" in word and "-c constraints.txt" in word for key, word in dockerfile)
+    copied = [name for key, word in dockerfile if key == "COPY" and "--from" not in word for name in word.split()[:-1]]
+    let_in = [line[1:] for line in (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines() if line[0] == "!"]
+    assert sorted(copied) == sorted(let_in)
+    assert all((ROOT / name).exists() for name in copied)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(path for path in DEPLOY.iterdir() if path.is_file()), ids=lambda path: path.name
+)
+def test_no_file_names_a_host_of_packages(path: Path) -> None:
+    assert not re.search(r"https?://|\.(org|com|io)\b", path.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def unit() -> configparser.ConfigParser:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(DEPLOY / "fedsim-party.service", encoding="utf-8")
+    return parser
+
+
+def test_a_party_that_was_killed_comes_back_and_one_that_was_refused_does_not(unit: configparser.ConfigParser) -> None:
+    service = unit["Service"]
+    assert service["Restart"] == "on-failure"
+    assert float(service["RestartSec"]) <= 10
+    assert service["RestartPreventExitStatus"] == "2"
+    assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # however often
+
+
+def test_the_unit_is_hardened_but_lets_searches_be_compiled(unit: configparser.ConfigParser) -> None:
+    service = unit["Service"]
+    assert service["User"] not in ("", "root")
+    assert service["ProtectSystem"] == "strict"
+    assert service["CapabilityBoundingSet"] == ""
+    assert "MemoryDenyWriteExecute" not in service
+    switches = ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices", "RestrictNamespaces")
+    assert all(service[name] == "yes" for name in switches)
+
+
+def test_the_commands_of_the_page_give_every_party_its_own_secrets_and_no_others(tmp_path: Path) -> None:
+    page = (DEPLOY / "README.md").read_text(encoding="utf-8")
+    *commands, last = re.findall(r"^\$ (.+)$", page, re.MULTILINE)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = "\n".join(commands)
+    subprocess.run(
+        ["/bin/bash", "-ec", script], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True, timeout=120
+    )
+    parties = tmp_path / "deploy" / "parties"
+    assert last == "docker compose up --build"
+    for name, role in ROLES.items():
+        assert [key.name for key in (parties / name / "certs").glob("*.key")] == [f"{role}-{name}.key"]
+        assert list((parties / name).glob(f"{name}-run/approvals/*.json"))
+    assert [key.parent.name for key in sorted(parties.glob("*/linkage.key"))] == ["city", "rentals"]
