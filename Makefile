@@ -33,7 +33,7 @@ imports: setup
 	.venv/bin/lint-imports
 
 examples: setup
-	for example in examples/*.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
+	for example in examples/*.py examples/*/run.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
 
 bench: setup
 	.venv/bin/fedsim bench linkage
