@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from e2e.jobs import Place
 from fedsim.cli.party_run import credentials_of
+from fedsim.errors import PeerError
 from fedsim.party.coordinator import run_coordinator
 from fedsim.party.party_file import PartyFile
 from fedsim.party.post import at_post
@@ -29,6 +30,9 @@ def run_in_threads(place: Place, transport_of: Callable[[PartyFile], Transport] 
     """Run the job; gives every party's ledger."""
     with ThreadPoolExecutor() as threads:
         running = {name: threads.submit(_run, place, name, transport_of) for name in place.names}
+        faults = [fault for one in running.values() if (fault := one.exception())]
+        for fault in sorted(faults, key=lambda fault: isinstance(fault, PeerError)):  # whoever failed first, first
+            raise fault
         return {name: one.result() for name, one in running.items()}
 
 

@@ -110,6 +110,7 @@ def privacy_of(terms: SecondaryTerms) -> dict[str, Any]:
         "identifiers": list(terms.encoding.columns),
         "bits": terms.encoding.n_bits,
         "hardening": hardening_of(terms),
+        **terms.model_dump(include={"blur", "min_degree", "dummies", "hide_rows"}),
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fedsim.party.job import Job, SecondaryTerms
+from fedsim.party.job import CutTerms, Job, SecondaryTerms
 from fedsim.party.own_columns import OwnColumns
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import hardening_of
@@ -37,6 +37,29 @@ def settings_of(job: Job) -> Iterator[tuple[str, str]]:
     for name, terms in job.secondaries.items():
         hardening = ", ".join(hardening_of(terms)) or "none"
         yield name, f"k {terms.k}, {terms.metric}, {noise_words(terms)}, hardening of filters: {hardening}"
+        further = ", ".join(_further(terms))
+        if further:
+            yield "", further
+    yield (
+        "cut",
+        f"activations {_cut_words(job.protection.activations)}, gradients {_cut_words(job.protection.gradients)}",
+    )
+
+
+def _further(terms: SecondaryTerms) -> Iterator[str]:
+    """What else protects one list."""
+    if terms.blur:
+        yield f"places blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
+    if terms.min_degree > 1:
+        yield f"partners named by at least {terms.min_degree} records"
+    if terms.dummies:
+        yield f"{terms.dummies:.0%} of the links are dummies"
+    if terms.hide_rows:
+        yield "the primary cannot see which rows repeat"
+
+
+def _cut_words(terms: CutTerms | None) -> str:
+    return "as they are" if terms is None else f"clipped at {terms.clip:g} with noise {terms.noise:g} times that"
 
 
 def noise_words(terms: SecondaryTerms) -> str:

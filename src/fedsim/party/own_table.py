@@ -78,7 +78,7 @@ def encode_own(job: Job, own: PartyFile, secondary: str, identifiers: pl.DataFra
     if own.linkage is None:
         raise SettingError(f"the file of {own.party} names no linkage key; add [linkage] key")
     terms, table = job.secondaries[secondary], str(own.party)
-    moved = blurred(identifiers, terms.blur, folder, table)
+    moved = blurred(identifiers, terms, folder, table)
     return encode_table(terms.encoding, moved, Key.read(own.linkage.key), table)
 
 

@@ -8,12 +8,14 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.columns import number
+from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.secret_file import own_secret
-from fedsim.party.job import Blur, CutTerms
+from fedsim.party.job import CutTerms, SecondaryTerms
 from fedsim.privacy.keyed import SECRET_BYTES, subkey
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
 from fedsim.protocol.digests import arrays_digest
+from fedsim.types import Floats
 
 SECRET = "secret"  # noqa: S105 - the name of a file
 METRES_PER_KM = 1000.0
@@ -30,8 +32,12 @@ def cut_noise(terms: CutTerms | None, folder: Path) -> CutNoise | None:
     return None if terms is None else CutNoise(terms.clip, terms.noise, own_secret(folder / SECRET))
 
 
-def blurred(identifiers: pl.DataFrame, blur: Blur | None, folder: Path, table: str) -> pl.DataFrame:
-    """Identifiers whose places have moved; the same records move to the same places again."""
+def blurred(identifiers: pl.DataFrame, terms: SecondaryTerms, folder: Path, table: str) -> pl.DataFrame:
+    """Identifiers whose places have moved; the same records move to the same places again.
+
+    A place that left the range of its encoding is brought back to the edge, which costs no privacy.
+    """
+    blur = terms.blur
     if blur is None:
         return identifiers
     columns = [blur.latitude, blur.longitude]
@@ -39,4 +45,13 @@ def blurred(identifiers: pl.DataFrame, blur: Blur | None, folder: Path, table: s
     seed = subkey(own_secret(folder / SECRET), f"blur of {frame_digest(identifiers)}", SECRET_BYTES)
     rng = np.random.default_rng(int.from_bytes(seed, "big"))
     moved = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).apply(places, rng)
-    return identifiers.with_columns(pl.Series(name, moved[:, axis]) for axis, name in enumerate(columns))
+    inside = [_inside(moved[:, axis], terms, name) for axis, name in enumerate(columns)]
+    return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
+
+
+def _inside(values: Floats, terms: SecondaryTerms, column: str) -> Floats:
+    """Values within what the schema encodes, where it encodes them as numbers."""
+    for field in terms.encoding.fields:
+        if field.column == column and isinstance(field.encoding, NumericFilter):
+            return np.clip(values, field.encoding.low, field.encoding.high)
+    return values

@@ -56,6 +56,12 @@ def test_the_first_line_says_that_tau_holds_and_places_leak(folder):
     assert any("collusion" in skipped.what for skipped in report.skipped)
 
 
+def test_a_generous_limit_does_not_hide_that_tau_is_not_enough(folder):
+    generous = replace(FAST, limit=0.999)
+    report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), generous)
+    assert "one similarity at a time, but" in report.headline
+
+
 def test_an_audit_repeats_by_its_seed(folder):
     job, own = read_job(folder / "job.toml"), files(folder, "city", "rentals")
     first, second = (audit_job(job, own, FAST) for _ in range(2))

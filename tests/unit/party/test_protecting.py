@@ -10,7 +10,8 @@ import pytest
 
 from fedsim.errors import SettingError
 from fedsim.linkage.blind_file import load_delivery
-from fedsim.party.job import Blur
+from fedsim.linkage.encoding import Field, NumericFilter, Schema
+from fedsim.party.job import Blur, SecondaryTerms
 from fedsim.party.keeping import Keep
 from fedsim.party.primary import PART
 from fedsim.party.protecting import blurred
@@ -55,17 +56,28 @@ def test_a_protected_job_repeats_bit_for_bit_with_the_same_secrets_and_not_with_
     assert not same(weights(*first), weights(*other))
 
 
+def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:
+    fields = [Field("lat", NumericFilter(low, 90, 0.1)), Field("lon", NumericFilter(-180, 180, 0.1))]
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon_per_km)
+    return SecondaryTerms(k=1, blur=blur, schema=Schema(fields))
+
+
+def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge(tmp_path):
+    moved = blurred(pl.concat([PLACES] * 50), terms(low=1.3, epsilon_per_km=0.1), tmp_path, "primary")
+    assert moved["lat"].min() == 1.3
+
+
 def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again(tmp_path):
     many = pl.concat([PLACES] * 700).with_columns(lat=pl.col("lat") + pl.Series(np.linspace(0, 0.1, 2100)))
-    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=10)
-    moved = blurred(many, blur, tmp_path, "primary")
+    moved = blurred(many, terms(), tmp_path, "primary")
     metres = 111_195 * np.hypot(*(moved.to_numpy() - many.to_numpy()).T)
     assert metres.mean() == pytest.approx(200, rel=0.06)
-    assert moved.equals(blurred(many, blur, tmp_path, "primary"))
+    assert moved.equals(blurred(many, terms(), tmp_path, "primary"))
 
 
 def test_without_blur_identifiers_stay_as_they_are(tmp_path):
-    assert blurred(PLACES, None, tmp_path, "primary") is PLACES
+    plain = terms().model_copy(update={"blur": None})
+    assert blurred(PLACES, plain, tmp_path, "primary") is PLACES
 
 
 LIST = 'metric = "hamming"'
