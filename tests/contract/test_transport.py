@@ -11,11 +11,18 @@ import pytest
 from fedsim.errors import SettingError
 from fedsim.protocol.handshake import Dialler, Reception
 from fedsim.protocol.messages import Done, KeepBest, Save
+from fedsim.protocol.transport import grpc
 from fedsim.protocol.transport.base import LineBroken
 from fedsim.protocol.transport.grpc import PIECE, GrpcTransport
 from fedsim.protocol.transport.inproc import InProcess
 from small_doors import PAPERS, echo, large
 from small_lines import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
+
+
+@pytest.fixture(autouse=True)
+def _no_greeting(monkeypatch):
+    """These lines carry large frames from the start; between parties the first is a greeting."""
+    monkeypatch.setattr(grpc, "FIRST_BYTES", 1 << 30)
 
 
 class Way:

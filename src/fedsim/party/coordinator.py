@@ -31,7 +31,7 @@ def run_coordinator(post: Post, *, stay: bool = False) -> None:
         log.info("job '%s' was finished before", post.job.name)
         return
     if stay:
-        post.station.wait_seconds = float("inf")
+        post.station.wait_seconds, post.station.staying = float("inf"), role.was_finished
     reception = post.receive(post.others)
     attendants = [_Attendant(role, reception, party, post) for party in post.others]
     for attendant in attendants:
@@ -54,6 +54,10 @@ class _Attendant(threading.Thread):
                     self.role.attend(self.reception.session_with(self.party))
                 except PeerRestarted as restarted:
                     log.info("%s", restarted)
+                except PeerError as fault:
+                    if not self.post.station.staying:
+                        raise
+                    log.info("%s; others may still ask", fault)
         except BaseException as fault:  # raised again where the others are told
             if not (isinstance(fault, PeerError) and self._may_stay_away()):
                 self.fault = fault
@@ -73,4 +77,5 @@ def _wait(post: Post, role: Coordinator, attendants: list[_Attendant], stay: boo
         if role.finished.wait(POLL):
             if not stay:
                 return
+            post.station.staying = True
             role.finished.clear()

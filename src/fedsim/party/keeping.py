@@ -45,8 +45,8 @@ class Keep:
 
     def encoded(self, table: OwnTable, secondary: str) -> EncodedTable:
         """The table's filters; those kept are used again, for filters with noise must not be drawn twice."""
-        folder = self.folder / "encoded"
-        path, note = folder / f"{secondary}.safetensors", folder / f"{secondary}.json"
+        path = self.encoded_path(secondary)
+        folder, note = path.parent, path.with_suffix(".json")
         digest = frame_digest(table.identifiers(secondary))
         if path.is_file() and note.is_file() and _said(note) == digest:
             return load_encoded(path)
@@ -57,6 +57,10 @@ class Keep:
         with whole_file(note) as part:
             part.write_text(json.dumps({"identifiers": digest}))
         return encoded
+
+    def encoded_path(self, secondary: str) -> Path:
+        """Where the filters for one list lie."""
+        return self.folder / "encoded" / f"{secondary}.safetensors"
 
     def _shelf(self, what: str) -> Shelf:
         return Shelf(self.folder / what, {"job": self.job.hash})

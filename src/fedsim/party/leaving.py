@@ -23,7 +23,10 @@ class Paragraph:
 def what_leaves(job: Job, party_file: PartyFile, columns: OwnColumns) -> list[Paragraph]:
     """What the owner has to know before taking part."""
     tell = {Role.COORDINATOR: _of_coordinator, Role.PRIMARY: _of_primary, Role.SECONDARY: _of_secondary}
-    common = "to every party: this party's name and version, the job's hash, and the reason should it refuse or fail"
+    common = (
+        "to the parties it speaks with: this party's name, the job itself, the releases of its software, its clock, "
+        "and the reason should it refuse or fail"
+    )
     return [*tell[party_file.role](job, party_file, columns), Paragraph("also leaves", (common,))]
 
 

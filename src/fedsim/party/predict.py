@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class Predictions:
     classes: tuple[Any, ...]
     by: str
     away: tuple[str, ...] = ()
+    reason: str = ""  # why not by all together
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,7 @@ class Predictor:
 
     def __init__(self, post: Post, *, wait_seconds: float) -> None:
         torch.set_num_threads(post.job.training.threads)
-        post.station.wait_seconds = wait_seconds
+        post.station.wait_seconds, post.station.staying = wait_seconds, True
         self.post, self._keep = post, Keep(post.folder, post.job)
         self._trained = _Trained.load(self._keep, PART)
         self._solo = _Trained.load(self._keep, SOLO) if self._keep.has_part(SOLO) else None
@@ -143,7 +144,7 @@ class Predictor:
         )
         values = model.predict(self._features(self._solo, records), [])
         offline = tuple(name for name, there in self.online().items() if not there)
-        return self._told(values, self._solo, "solo", offline)
+        return replace(self._told(values, self._solo, "solo", offline), reason=away)
 
     def _neighbours(self, records: pl.DataFrame, name: str) -> Neighbours:
         job, own = self.post.job, self.post.own

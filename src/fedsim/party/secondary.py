@@ -12,7 +12,8 @@ import torch
 from safetensors import SafetensorError
 
 from fedsim.data.features import Preparation, Rules, fit_preparation
-from fedsim.errors import PeerError
+from fedsim.errors import InputError, PeerError
+from fedsim.linkage.encoded_file import load_encoded
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
@@ -45,10 +46,14 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
         coordinator.session()  # it compares jobs and releases; no data is touched before
     table = read_own_table(post.job, post.own)
     order = _order(post, table, keep, coordinator)
-    answers = _Answers(post, keep, order, _features(table, keep))
+    answers = _Answers(post, keep, order, _features(table, keep), stay)
     if stay:
-        post.station.wait_seconds = float("inf")
-    below = answers.below_the_cut()
+        post.station.wait_seconds, post.station.staying = float("inf"), keep.has_part(PART)
+    _answer(post, keep, answers.below_the_cut(), stay)
+
+
+def _answer(post: Post, keep: Keep, below: BelowTheCut, stay: bool) -> None:
+    """Answer the primary through all its restarts."""
     while True:
         wait = GRACE_SECONDS if keep.has_part(PART) and not stay else None
         try:
@@ -56,11 +61,13 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
                 return
         except PeerRestarted as restarted:
             log.info("%s; it goes on from the last common checkpoint", restarted)
-        except PeerError:
-            if stay or not keep.has_part(PART) or post.station.alarm.rung:
-                raise
-            log.info("the primary has gone; our part was saved before")
-            return
+        except PeerError as fault:
+            if not post.station.staying:
+                if stay or not keep.has_part(PART) or post.station.alarm.rung:
+                    raise
+                log.info("the primary has gone; our part was saved before")
+                return
+            log.info("%s; waiting for the next question", fault)
 
 
 def _order(post: Post, table: OwnTable, keep: Keep, coordinator: Reach) -> Order:
@@ -69,6 +76,11 @@ def _order(post: Post, table: OwnTable, keep: Keep, coordinator: Reach) -> Order
     path = post.folder / "order.safetensors"
     kept = _read_order(path)
     if kept is not None and keep.has_part(PART):
+        if keep.load_part(PART)[1]["identifiers"] != table_digest(encoded):
+            raise InputError(
+                f"the identifiers of {post.own.party} have changed since the model was trained, and rows would be "
+                "taken for others; bring back the table of then, or train a new job"
+            )
         return kept  # it goes with the weights; the coordinator may have gone by now
     have = "" if kept is None else kept.digest
     order = coordinator.ask(lambda session: fetch_order(session, encoded, table_digest(encoded), have))
@@ -110,6 +122,7 @@ class _Answers:
     keep: Keep
     order: Order
     prepared: tuple[Preparation, Features]
+    stay: bool
 
     def below_the_cut(self) -> BelowTheCut:
         below = below_of(self.post.job)
@@ -131,9 +144,14 @@ class _Answers:
         return restored_secondary(self.post.own.name, self.prepared[1], below, self.keep.load_part(PART)[0])
 
     def _finish(self, party: LocalSecondary) -> None:
-        self.keep.save_part(PART, party.part.network.state_dict(), {"preparation": self.prepared[0].to_json()})
+        encoded = load_encoded(self.keep.encoded_path(self.post.own.name))
+        facts = {"preparation": self.prepared[0].to_json(), "identifiers": table_digest(encoded)}
+        self.keep.save_part(PART, party.part.network.state_dict(), facts)
         self.post.station.note("saved", {"what": "our part of the model"})
-        self.post.station.wait_seconds = min(self.post.station.wait_seconds, GRACE_SECONDS)
+        if self.stay:
+            self.post.station.staying = True
+        else:
+            self.post.station.wait_seconds = min(self.post.station.wait_seconds, GRACE_SECONDS)
 
 
 def below_of(job: Job) -> Below:

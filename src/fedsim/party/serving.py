@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fedsim.errors import FedSimError, InputError, PeerError
 from fedsim.party.predict import Predictor
+from fedsim.protocol.trouble import public_reason
 from fedsim.version import VERSION
 
 MOST_RECORDS = 1000
@@ -36,6 +37,7 @@ class Answer(BaseModel):
     probabilities: list[dict[str, float]] | None = None
     by: str
     away: list[str] = []
+    reason: str = ""
 
 
 class Health(BaseModel):
@@ -89,7 +91,9 @@ def answer(predictor: Predictor, asked: Records) -> Answer:
     if found.probabilities is not None:
         names = [str(name) for name in found.classes]
         shares = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
-    return Answer(predictions=found.values, probabilities=shares, by=found.by, away=list(found.away))
+    return Answer(
+        predictions=found.values, probabilities=shares, by=found.by, away=list(found.away), reason=found.reason
+    )
 
 
 def _cells(values: list[Cell]) -> pl.Series:
@@ -110,4 +114,5 @@ def _guard(token: str) -> Any:
 
 async def _refused(request: Request, fault: Exception) -> JSONResponse:
     status = 503 if isinstance(fault, PeerError) else 422 if isinstance(fault, InputError) else 500
-    return JSONResponse({"detail": str(fault)}, status_code=status)
+    told = public_reason(fault) if status == 500 else str(fault)
+    return JSONResponse({"detail": told}, status_code=status)

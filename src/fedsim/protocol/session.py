@@ -26,6 +26,7 @@ log = logging.getLogger("fedsim.parties")
 POLL = 0.2  # seconds between looks at the alarm
 TELL_AFTER, TELL_EVERY = 3.0, 60.0  # seconds of absence before it is said, and said again
 MOST_GARBAGE = 100  # lines dropped in a row, for what the peer sent on them
+MOST_WAITING = 1 << 30  # bytes of messages that nobody has looked at yet
 HANDSHAKE = (Hello, Welcome, Refusal)
 Kind = TypeVar("Kind", bound=Message)
 
@@ -48,7 +49,8 @@ class Session:
         self._line: Line | None = None
         self._sent, self._received = 0, 0
         self._outbox: deque[tuple[int, Message, bytes]] = deque()
-        self._inbox: deque[Envelope] = deque()
+        self._inbox: deque[tuple[Envelope, int]] = deque()
+        self._waiting = 0  # bytes of it
         self._over: Exception | None = None
         self._garbage = 0
         self._away_since: float | None = time.monotonic()
@@ -170,7 +172,9 @@ class Session:
                 self.check()
                 self._mind_the_time(seconds)
                 self._changed.wait(POLL)
-            return self._inbox.popleft()
+            envelope, size = self._inbox.popleft()
+            self._waiting -= size
+            return envelope
 
     def _mind_the_time(self, seconds: float | None) -> None:
         now = time.monotonic()
@@ -220,17 +224,21 @@ class Session:
         with self._changed:
             if not 1 <= envelope.sequence <= self._received + 1 or envelope.acknowledged > self._sent:
                 raise WireError(f"frame {envelope.sequence} came after frame {self._received}")
+            if self._inbox and self._waiting + len(frame) > MOST_WAITING:
+                raise WireError(f"more than {MOST_WAITING} bytes before the first was looked at")
             self._acknowledge(envelope.acknowledged)
             self._touched = time.monotonic()
             if envelope.sequence > self._received:
                 self._received, self._garbage = envelope.sequence, 0
                 self.station.ledger.note(message, self.peer, self.station.party, len(frame), self.phase)
-                self._deliver(envelope)
+                self._deliver(envelope, len(frame))
             self._changed.notify_all()
 
-    def _deliver(self, envelope: Envelope) -> None:
+    def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
-        if isinstance(message, Trouble):
+        if isinstance(message, Trouble) and self.station.staying:
+            self._over = self._over or PeerError(f"{plain(message.origin)} stopped: {plain(message.reason)}")
+        elif isinstance(message, Trouble):
             self.station.alarm.ring(plain(message.origin), plain(message.reason))
         elif isinstance(message, Notice):
             if message.text != self._notice:
@@ -238,7 +246,8 @@ class Session:
                 log.info("%s: %s", self.peer, plain(message.text))
         else:
             self._done = self._done or isinstance(message, Farewell)
-            self._inbox.append(envelope)
+            self._inbox.append((envelope, size))
+            self._waiting += size
 
     def _acknowledge(self, received: int) -> None:
         while self._outbox and self._outbox[0][0] <= received:

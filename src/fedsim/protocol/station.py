@@ -48,13 +48,15 @@ class Alarm:
 class Station:
     """A party's place in a job. ``instance`` is drawn anew by every process, so a restart can be told from a cut.
 
-    ``wait_seconds`` is how long to wait for a peer that is away; it may change as the job goes on.
+    ``wait_seconds`` is how long to wait for a peer that is away; it may change as the job goes on. ``staying``:
+    training is over and predictions are answered, so a peer that gives up ends its own conversation and nothing else.
     """
 
     party: Party
     job: Mapping[str, Any]
     versions: Mapping[str, str]
     wait_seconds: float = 600.0
+    staying: bool = field(default=False, kw_only=True)
     note: Note = _unheard
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     ledger: Ledger = field(default_factory=Ledger)

@@ -69,7 +69,18 @@ def test_pieces_that_are_more_than_declared_are_refused():
     assert "declares" in str(faults[0])
 
 
-def test_a_frame_that_stops_in_the_middle_breaks_the_line():
+def test_the_first_frame_of_a_line_is_no_larger_than_a_greeting():
+    faults = Faults()
+    with door(faults) as address:
+        line = GrpcTransport(PAPERS[RENTALS]).dial(address, CITY)
+        line.send(large(grpc_transport.FIRST_BYTES + 8))
+        with pytest.raises(LineBroken):
+            line.receive()
+    assert f"at most {grpc_transport.FIRST_BYTES} are taken" in str(faults[0])
+
+
+def test_a_frame_that_stops_in_the_middle_breaks_the_line(monkeypatch):
+    monkeypatch.setattr(grpc_transport, "FIRST_BYTES", 1 << 30)
     faults = Faults()
     with door(faults) as address, bare_channel(address) as channel:
         assert list(channel.stream_stream(METHOD)(iter([large(PIECE + 1000)[:PIECE]]))) == []

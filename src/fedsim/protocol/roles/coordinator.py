@@ -91,7 +91,7 @@ class PartnerList:
     def load(self) -> None:
         """Take up what an earlier process linked."""
         if (self.folder / NEW_RECORDS).is_file():
-            self.new_records = int((self.folder / NEW_RECORDS).read_text())
+            self.new_records = _counted(self.folder / NEW_RECORDS)
         if (self.folder / "delivery.safetensors").is_file():
             self.linked = load_linked(self.folder / "linked.safetensors")
             self.delivery = load_delivery(self.folder / "delivery.safetensors")
@@ -108,6 +108,13 @@ class PartnerList:
         with whole_file(self.folder / "queries.digest") as part:
             part.write_text(self.digests[0])
         save_delivery(self.delivery, self.folder / "delivery.safetensors")
+
+
+def _counted(path: Path) -> int:
+    try:
+        return int(path.read_text())
+    except ValueError:
+        raise FileError(f"{path} holds no number of records; write the one you know of, or 0 to begin anew") from None
 
 
 class Coordinator:

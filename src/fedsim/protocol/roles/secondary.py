@@ -50,6 +50,7 @@ from fedsim.splitnn.shelf import DamagedCheckpoint
 from fedsim.types import EncodedTable
 
 OUTSIDE_TRAINING = -1
+MOST_CHECKPOINTS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +108,7 @@ class BelowTheCut:
     noise: CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
     _learns: bool = field(default=False, init=False)
+    _steps: int = field(default=0, init=False)
 
     def talk(self, session: Session) -> bool:
         """Answer until the primary says farewell (then true) or the conversation ends by an exception."""
@@ -135,7 +137,7 @@ class BelowTheCut:
     def _begun(self, session: Session, message: Begin) -> Message:
         if message.total_steps < 1:
             raise PeerError(f"{session.peer} asked for a training of {message.total_steps} steps; it needs at least 1")
-        self._party, self._learns = self.start(message.total_steps), True
+        self._party, self._learns, self._steps = self.start(message.total_steps), True, message.total_steps
         return Done("")
 
     def _numbers(self, session: Session, party: LocalSecondary, message: Ask | Infer | Gradients) -> Message | None:
@@ -165,8 +167,7 @@ class BelowTheCut:
             ) from fault
 
     def _kept(self, session: Session, party: LocalSecondary, message: Message) -> Message | None:
-        if isinstance(message, UseBest | Restore) and party.pending_shape is not None:
-            raise PeerError(f"{session.peer} sent '{message.kind}' where gradients are due")
+        self._check_place(session, party, message)
         if isinstance(message, KeepBest):
             party.keep_best()
         elif isinstance(message, UseBest) and party.part.best:
@@ -174,7 +175,7 @@ class BelowTheCut:
         elif isinstance(message, ForgetBefore):
             party.forget_before(message.step)
         elif isinstance(message, Save):
-            party.save(message.step)
+            _save(party, message.step)
             return Done("")
         elif isinstance(message, Restore):
             return Done(_restored(party, message.step))
@@ -184,6 +185,12 @@ class BelowTheCut:
         else:
             raise PeerError(f"{session.peer} sent '{message.kind}', which has no place here")
         return None
+
+    def _check_place(self, session: Session, party: LocalSecondary, message: Message) -> None:
+        if isinstance(message, Save | Restore | ForgetBefore) and not 0 <= message.step <= self._steps:
+            raise PeerError(f"{session.peer} sent '{message.kind}' of step {message.step} in {self._steps} steps")
+        if isinstance(message, UseBest | Restore) and party.pending_shape is not None:
+            raise PeerError(f"{session.peer} sent '{message.kind}' where gradients are due")
 
     def _rows(self, session: Session, party: LocalSecondary, message: Ask | Infer) -> Tensor:
         rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NOTHING)
@@ -199,6 +206,13 @@ class BelowTheCut:
                 "activations; the weights were left as they are"
             )
         return values
+
+
+def _save(party: LocalSecondary, step: int) -> None:
+    """The primary says when old checkpoints may go, but our disk is not filled for its sake."""
+    party.save(step)
+    if party.shelf:
+        party.forget_before(party.shelf.steps()[-MOST_CHECKPOINTS:][0])
 
 
 def _restored(party: LocalSecondary, step: int) -> str:

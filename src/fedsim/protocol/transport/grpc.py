@@ -29,7 +29,8 @@ from fedsim.protocol.transport.base import Answer, LineBroken
 
 METHOD = "/fedsim.Parties/Talk"
 PIECE = 4 << 20
-STREAMS = 32  # at a time, of all callers together
+FIRST_BYTES = 2 << 20  # of the first frame of a line: a greeting
+STREAMS = 128  # at a time, of all callers together
 STREAMS_EACH = 3  # of one caller: a line, the one that replaces it, and one to be told "no"
 FRAMES_PER_SECOND, FRAMES_AT_ONCE = 5000.0, 20000.0
 DIAL_SECONDS = 5.0
@@ -264,11 +265,13 @@ def pieces(frame: bytes) -> Iterator[bytes]:
 
 def _frames(messages: Iterator[bytes], most_bytes: int, allowance: Allowance) -> Iterator[bytes]:
     """Whole frames from gRPC messages; nothing larger than it declares, and nothing larger than we allow."""
+    most = min(FIRST_BYTES, most_bytes)  # nobody has said a word yet
     for first in messages:
         allowance.take()
         total = declared_size(first)
-        if total > most_bytes:
-            raise WireError(f"a frame declares {total} bytes; at most {most_bytes} are taken")
+        if total > most:
+            raise WireError(f"a frame declares {total} bytes; at most {most} are taken")
+        most = most_bytes
         if len(first) == total:
             yield first
             continue
