@@ -55,7 +55,7 @@ class _Attendant(threading.Thread):
                 except PeerRestarted as restarted:
                     log.info("%s", restarted)
                 except PeerError as fault:
-                    if not self.post.station.staying:
+                    if self.post.station.alarm.rung or not self.post.station.staying:
                         raise
                     log.info("%s; others may still ask", fault)
         except BaseException as fault:  # raised again where the others are told

@@ -62,8 +62,10 @@ def _answer(post: Post, keep: Keep, below: BelowTheCut, stay: bool) -> None:
         except PeerRestarted as restarted:
             log.info("%s; it goes on from the last common checkpoint", restarted)
         except PeerError as fault:
+            if post.station.alarm.rung:
+                raise
             if not post.station.staying:
-                if stay or not keep.has_part(PART) or post.station.alarm.rung:
+                if stay or not keep.has_part(PART):
                     raise
                 log.info("the primary has gone; our part was saved before")
                 return

@@ -18,6 +18,7 @@ from fedsim.party.own_table import read_own_table
 from fedsim.party.post import Post, at_post
 from fedsim.party.predict import Predictor
 from fedsim.party.primary import Outcome, prepare
+from fedsim.party.secondary import run_secondary
 from fedsim.party.serving import service
 from fedsim.party.together import run_together
 from fedsim.party.versions import versions_here
@@ -97,6 +98,26 @@ def test_a_partner_that_comes_back_is_asked_again(world):
     world.bring("rentals")
     predictor.post.station.wait_seconds = 20.0
     assert predictor.predict(world.records[:1]).by == "fedsim"
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_a_partner_that_stopped_with_a_word_and_came_back_is_asked_again(world):
+    world.bring("notary")
+    predictor = world.predictor()
+    with staying(world.job, world.files["rentals"], world.transport):
+        assert predictor.predict(world.records[:1]).by == "fedsim"
+    world.bring("rentals")
+    assert predictor.predict(world.records[:1]).by == "fedsim"
+
+
+def test_a_partner_whose_rows_have_changed_since_training_does_not_answer_for_others(world):
+    table = world.files["rentals"].data.file
+    pl.read_csv(table).reverse().write_csv(table)
+    with (
+        pytest.raises(InputError, match="have changed since the model was trained"),
+        at_post(world.job, world.files["rentals"], world.transport, versions_here()) as post,
+    ):
+        run_secondary(post, stay=True)
 
 
 LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}
