@@ -134,7 +134,7 @@ def _last_words(post: Post, fault: BaseException) -> None:
     if isinstance(fault, ApprovalError):
         trouble = Trouble(trouble.origin, "its owner has not approved this job")
     tell(post.sessions(), trouble)
-    if isinstance(fault, Exception):  # whoever was stopped by hand does not stay for it
+    if isinstance(fault, Exception) and not post.station.staying:  # who was stopped by hand does not wait for it
         try:
             _tell_absent(post, trouble, fault)
         except (PeerError, SettingError) as silence:
