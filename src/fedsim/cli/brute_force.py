@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fedsim.linkage.search.points import EARTH_RADIUS
+from fedsim.privacy.plane import EARTH_RADIUS
 from fedsim.types import Floats, Integers
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -20,11 +21,11 @@ from fedsim.party.job import read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.post import Post, at_post
 from fedsim.party.versions import versions_here
-from fedsim.protocol.ledger import Entry
-from fedsim.protocol.tls import Credentials, read_credentials
+from fedsim.protocol.tls import SOON_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport.grpc import GrpcTransport
 
-SOON = 30  # days
+if TYPE_CHECKING:
+    from fedsim.party.primary import Outcome
 
 
 def run_party(
@@ -52,7 +53,7 @@ def run_party(
         typer.echo(json.dumps({**asdict(outcome), "seconds": seconds, "ledger": [asdict(entry) for entry in entries]}))
     elif not quiet:
         _tell([*(outcome_lines(outcome) if outcome else []), *ledger_lines(entries, seconds)])
-    _keep_ledger(post, entries)
+    _keep_ledger(post)
 
 
 def run_all(job_path: Path, party_paths: Sequence[Path], *, quiet: bool, as_json: bool) -> None:
@@ -83,7 +84,7 @@ def credentials_of(own: PartyFile, insecure: bool) -> Credentials | None:
         )
     found = read_credentials(own.tls.authority, own.tls.certificate, own.tls.key, own.party)
     left = found.days_left(datetime.now(UTC))
-    if left < SOON:
+    if left < SOON_DAYS:
         logging.getLogger("fedsim.parties").warning("the certificate of %s ends in %d days", own.party, left)
     return found
 
@@ -98,25 +99,27 @@ def set_up_logging(name: str, *, quiet: bool, verbose: bool) -> None:
     logger.setLevel(logging.ERROR if quiet else level)
 
 
-def _work(post: Post, stay: bool, quiet: bool):  # type: ignore[no-untyped-def]
+def _work(post: Post, stay: bool, quiet: bool) -> Outcome | None:
     """The role's own work; networks are loaded only where they are used."""
     if post.own.role == "coordinator":
         from fedsim.party.coordinator import run_coordinator
 
-        return run_coordinator(post, stay=stay)
+        run_coordinator(post, stay=stay)
+        return None
     if post.own.role == "secondary":
         from fedsim.party.secondary import run_secondary
 
-        return run_secondary(post, stay=stay)
+        run_secondary(post, stay=stay)
+        return None
     from fedsim.party.primary import run_primary
     from fedsim.training.hooks.progress import ProgressBar
 
     return run_primary(post, [] if quiet else [ProgressBar()])
 
 
-def _keep_ledger(post: Post, entries: Sequence[Entry]) -> None:
+def _keep_ledger(post: Post) -> None:
     with whole_file(post.folder / "ledger.json") as part:
-        part.write_text(json.dumps([asdict(entry) for entry in entries], indent=1))
+        part.write_text(post.station.ledger.to_json())
 
 
 def _tell(lines: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.data.features import Preparation, Prepared, Rules, fit_preparation
+from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.estimator.linking import Asked, LinkRule, fit_links
 from fedsim.estimator.pairs import COORDINATOR, PRIMARY, Pair, features_beside
 from fedsim.splitnn.chance import Chance
@@ -69,7 +69,7 @@ class Federation:
         chance = Chance(self.model.config.seed, COORDINATOR)
         links = [party.rule.links(primary, party.table, chance) for party in self.linked]
         lists = [neighbours(found, self.model.config) for found in links]
-        return self.model.predict(as_features(self.preparation.apply(own)), lists)
+        return self.model.predict(Features.of(self.preparation.apply(own)), lists)
 
 
 def fit_federation(
@@ -92,7 +92,7 @@ def fit_federation(
         linked.append(Linked(rule, theirs, table))
         links.append(found)
     result = train(
-        PrimaryData(as_features(preparation.apply(own)), labels.values, labels.goal, PRIMARY),
+        PrimaryData(Features.of(preparation.apply(own)), labels.values, labels.goal, PRIMARY),
         [secondary_data(party, found, plan.config) for party, found in zip(linked, links, strict=True)],
         split,
         plan.config,
@@ -104,7 +104,7 @@ def fit_federation(
 def secondary_data(party: Linked, links: Links, config: Config) -> SecondaryData:
     """A secondary as the training takes it."""
     pair = party.rule.pair
-    features = as_features(party.preparation.apply(pair.their_features(party.table)))
+    features = Features.of(party.preparation.apply(pair.their_features(party.table)))
     found = neighbours(links, config)
     return SecondaryData(features, found.partner, found.similarity, pair.party)
 
@@ -114,8 +114,3 @@ def neighbours(links: Links, config: Config) -> Neighbours:
     equal = links.distance == 0
     some = config.method.partners is Partners.SOME
     return Neighbours(np.where(equal, links.partner, -1) if some else links.partner, links.similarity)
-
-
-def as_features(prepared: Prepared) -> Features:
-    """Prepared columns as the networks take them."""
-    return Features(prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from torch import Tensor
 
 from fedsim.data.features import Preparation
-from fedsim.estimator.federation import Linked, as_features
+from fedsim.estimator.federation import Linked
 from fedsim.estimator.pairs import PRIMARY
 from fedsim.splitnn.below import restored_secondary
 from fedsim.splitnn.device import device_named
@@ -25,22 +24,13 @@ def rebuilt(
 ) -> Model:
     """The model whose parties have these weights."""
     lists = [_held(party, config, weights[party.rule.pair.party]) for party in linked]
-    return restored(config, target, _no_records(preparation), lists, weights[PRIMARY], PRIMARY)
+    columns = Features.without_records(len(preparation.names), preparation.cardinalities, preparation.spread)
+    return restored(config, target, columns, lists, weights[PRIMARY], PRIMARY)
 
 
 def _held(party: Linked, config: Config, weights: Weights) -> HeldList:
     pair = party.rule.pair
-    features = as_features(party.preparation.apply(pair.their_features(party.table)))
+    features = Features.of(party.preparation.apply(pair.their_features(party.table)))
     device = device_named(config.device)
     holder = restored_secondary(pair.party, features, config.below, weights, device=device)
     return HeldList(Neighbours.without_records(party.rule.k), (holder,))
-
-
-def _no_records(preparation: Preparation) -> Features:
-    """The columns of a party without a record in them."""
-    return Features(
-        numbers=np.zeros((0, len(preparation.names)), dtype=np.float32),
-        codes=np.zeros((0, len(preparation.cardinalities)), dtype=np.int64),
-        cardinalities=preparation.cardinalities,
-        spread=preparation.spread,
-    )

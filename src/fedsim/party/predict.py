@@ -70,12 +70,7 @@ class _Trained:
     def columns(self) -> Features:
         """The columns of the primary without a record in them."""
         found = self.preparation
-        return Features(
-            np.zeros((0, len(found.names)), np.float32),
-            np.zeros((0, len(found.cardinalities)), np.int64),
-            found.cardinalities,
-            found.spread,
-        )
+        return Features.without_records(len(found.names), found.cardinalities, found.spread)
 
 
 class Predictor:

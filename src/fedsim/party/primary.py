@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.digest import arrays_digest
 from fedsim.errors import PeerError
 from fedsim.linkage.blind import Delivery
 from fedsim.linkage.blind_file import load_delivery, save_delivery
@@ -24,7 +25,7 @@ from fedsim.party.post import Post
 from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
 from fedsim.party.versions import versions_here
-from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.protocol.digests import table_digest
 from fedsim.protocol.messages import Done, Farewell, Finish
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners
@@ -105,8 +106,7 @@ def prepare(table: OwnTable, post: Post) -> Prepared:
 
 def features_of(preparation: Preparation, frame: Any) -> Features:
     """Records as the networks take them."""
-    found = preparation.apply(frame)
-    return Features(found.numbers, found.codes, found.cardinalities, found.spread)
+    return Features.of(preparation.apply(frame))
 
 
 def neighbours_of(links: Delivery) -> Neighbours:

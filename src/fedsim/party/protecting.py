@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.columns import number
+from fedsim.digest import arrays_digest
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.secret_file import own_secret
 from fedsim.party.job import CutTerms, SecondaryTerms
 from fedsim.privacy.keyed import SECRET_BYTES, subkey
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
-from fedsim.protocol.digests import arrays_digest
 from fedsim.types import Floats
 
 SECRET = "secret"  # noqa: S105 - the name of a file

@@ -112,8 +112,7 @@ def _features(table: OwnTable, keep: Keep) -> tuple[Preparation, Features]:
     else:
         rules = Rules(kinds=table.own.features.kinds)
         preparation = fit_preparation(frame, party=str(table.own.party), rules=rules)
-    found = preparation.apply(frame)
-    return preparation, Features(found.numbers, found.codes, found.cardinalities, found.spread)
+    return preparation, Features.of(preparation.apply(frame))
 
 
 @dataclass(frozen=True, eq=False)

@@ -42,8 +42,7 @@ class Ledger:
         """All lines, in the order of the phases."""
         with self._lock:
             found = [Entry(*key, *counts) for key, counts in self._counts.items()]
-        order = [phase.value for phase in Phase]
-        return sorted(found, key=lambda entry: (order.index(entry.phase), entry))
+        return _by_phase(found)
 
     @property
     def total_bytes(self) -> int:
@@ -58,5 +57,9 @@ class Ledger:
 def merged(ledgers: Iterable[Ledger]) -> list[Entry]:
     """The ledgers of all parties of one process, every frame counted once (each was noted by both its ends)."""
     found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
+    return _by_phase(found.values())
+
+
+def _by_phase(entries: Iterable[Entry]) -> list[Entry]:
     order = [phase.value for phase in Phase]
-    return sorted(found.values(), key=lambda entry: (order.index(entry.phase), entry))
+    return sorted(entries, key=lambda entry: (order.index(entry.phase), entry))

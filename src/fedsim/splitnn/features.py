@@ -6,7 +6,7 @@ Letters: n records, d columns of numbers, e columns of category codes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,22 @@ from torch import Tensor
 
 from fedsim.errors import InputError
 from fedsim.types import Integers
+
+
+class PreparedColumns(Protocol):
+    """What a preparation of tables gives, wherever that lives."""
+
+    @property
+    def numbers(self) -> NDArray[Any]: ...
+
+    @property
+    def codes(self) -> Integers: ...
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]: ...
+
+    @property
+    def spread(self) -> tuple[int, ...]: ...
 
 
 def _no_codes() -> Integers:
@@ -42,6 +58,17 @@ class Features:
         object.__setattr__(self, "numbers", np.ascontiguousarray(self.numbers, dtype=np.float32))
         if not self.codes.size and not self.cardinalities:
             object.__setattr__(self, "codes", np.zeros((len(self.numbers), 0), dtype=np.int64))
+
+    @classmethod
+    def of(cls, prepared: PreparedColumns) -> Features:
+        """Columns that a party's preparation made."""
+        return cls(prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread)
+
+    @classmethod
+    def without_records(cls, n_numbers: int, cardinalities: tuple[int, ...], spread: tuple[int, ...]) -> Features:
+        """The shape of a table with nobody in it."""
+        codes = np.zeros((0, len(cardinalities)), dtype=np.int64)
+        return cls(np.zeros((0, n_numbers), dtype=np.float32), codes, cardinalities, spread)
 
     def __len__(self) -> int:
         return len(self.numbers)

@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedsim.digest import arrays_digest
 from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError
 from fedsim.linkage.blind import Linking, link_again, link_blind
 from fedsim.protocol.codec import Envelope
-from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.protocol.digests import table_digest
 from fedsim.protocol.messages import (
     Candidates,
     Done,

@@ -19,9 +19,9 @@ from scipy.spatial import cKDTree
 
 from fedsim.linkage.search.distinct import distinct
 from fedsim.linkage.search.tiles import in_tiles
+from fedsim.privacy.plane import EARTH_RADIUS
 from fedsim.types import Floats, Integers
 
-EARTH_RADIUS = 6_371_008.8  # metres, IUGG mean radius
 QUERIES_PER_TILE = 2048
 CLEARLY_BEYOND = 1e-9  # relative; far above the rounding of either distance, far below any real gap
 

@@ -17,12 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.digest import arrays_digest
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage.blind import Delivery, Linked, Linking, link_again, link_blind
 from fedsim.linkage.blind_file import load_delivery, load_linked, save_delivery, save_linked
 from fedsim.linkage.whole_file import whole_file
 from fedsim.protocol.codec import Envelope
-from fedsim.protocol.digests import arrays_digest, table_digest
+from fedsim.protocol.digests import table_digest
 from fedsim.protocol.hidden import NOTHING, numbered, rows_behind, seal_key, sealed
 from fedsim.protocol.messages import (
     Candidates,

@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedsim.digest import arrays_digest
 from fedsim.errors import PeerError, SettingError
 from fedsim.protocol.codec import Envelope
 from fedsim.protocol.cut_noise import CutNoise, of_step, of_weights
-from fedsim.protocol.digests import arrays_digest
 from fedsim.protocol.hidden import KEY_BYTES, NOTHING, unsealed
 from fedsim.protocol.messages import (
     Activations,
