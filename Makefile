@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.installed
 WORKERS ?= 2
 
-.PHONY: setup demo test check format lint types imports examples bench clean
+.PHONY: setup demo test check format lint types imports examples docs bench clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,10 @@ imports: setup
 
 examples: setup
 	for example in examples/*.py examples/*/run.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --clean --quiet
+	@echo "docs: build/site/index.html"
 
 bench: setup
 	.venv/bin/fedsim bench linkage

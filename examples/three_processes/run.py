@@ -18,13 +18,13 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from fedsim.cli.party_telling import size
 from fedsim.data.synthetic import city
+from fedsim.report.words import size
 
 HERE = Path(__file__).parent
 FEDSIM = Path(sys.executable).with_name("fedsim")
 PARTIES = {"notary": "coordinator", "rentals": "secondary", "city": "primary"}
-FIXED_PORTS = ("50051", "50052")
+FIXED_PORTS = ("7411", "7412")
 LAST_LINES = 4
 LONGEST = 120.0  # seconds until the parties are stopped
 
@@ -79,6 +79,7 @@ def write_tables(folder: Path) -> None:
     """What each organisation has: flats with prices, rentals with rents; they share no key, only places."""
     town = city(np.random.default_rng(7))
     town.flats.write_csv(folder / "flats.csv")
+    city(np.random.default_rng(8)).flats.drop("price").head(20).write_csv(folder / "new-flats.csv")
     town.rentals.write_csv(folder / "rentals.csv")
 
 

@@ -12,6 +12,7 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- DeviceError        the device asked for is not there
      +-- PolicyError        a party's own rules or its owner's approval forbid the job
      +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
+     |    +-- AwayError     it is not there now and may come back; the command line exits with 3
      +-- WireError          bytes from a peer break the protocol (names the message and the rule)
 """
 
@@ -51,6 +52,10 @@ class PolicyError(FedSimError):
 
 class PeerError(FedSimError):
     """Another party refused, failed or cannot be reached."""
+
+
+class AwayError(PeerError):
+    """Another party is not there now; the same attempt may succeed later."""
 
 
 class WireError(FedSimError):

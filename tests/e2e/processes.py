@@ -99,7 +99,8 @@ class Crew:
 
     def said(self, name: str) -> str:
         """All that a party printed so far, in all its processes."""
-        return self.place.log(name).read_text()
+        log = self.place.log(name)
+        return log.read_text() if log.exists() else ""
 
     def until(self, happened: Callable[[], bool], seconds: float = SECONDS) -> None:
         deadline = time.monotonic() + seconds

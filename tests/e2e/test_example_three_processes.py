@@ -7,11 +7,17 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import Request, urlopen
 
+import polars as pl
 import pytest
 
 from fedsim.party.audit_log import verify
+from party_folders import free_ports
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "three_processes"
@@ -72,6 +78,47 @@ def left_well(terminal: subprocess.Popen[str]) -> None:
     assert terminal.returncode == 0, faults
 
 
+def predict_as_written(three: Path) -> None:
+    notary, agency, batch, service = commands("Predictions")
+    online = [shell(f"exec {command}", three) for command in (notary, agency)]
+    try:
+        ask_as_written(three, batch, service, online)
+        for terminal in reversed(online):
+            terminal.terminate()  # as a service manager does
+            left_well(terminal)
+    finally:
+        for terminal in online:
+            terminal.kill()
+
+
+def ask_as_written(three: Path, batch: str, service: str, online: list[subprocess.Popen[str]]) -> None:
+    left_well(shell(batch, three))
+    predicted = pl.read_csv(three / "predictions.csv")
+    assert (len(predicted), set(predicted["by"])) == (20, {"fedsim"})
+    (port,) = free_ports(1)
+    online.append(shell(f"exec {service.replace('7413', str(port))}", three))
+    answer = asked(port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
+    assert answer["by"] == "fedsim"
+    assert answer["predictions"][0] == pytest.approx(predicted["prediction"][0], rel=1e-4)
+
+
+def asked(port: int, records: list[dict[str, object]]) -> dict[str, Any]:
+    """What the service answers, once it is there."""
+    request = Request(
+        f"http://127.0.0.1:{port}/predict",
+        json.dumps({"records": records}).encode(),
+        {"Content-Type": "application/json"},
+    )
+    deadline = time.monotonic() + LONGEST
+    while True:
+        try:
+            with urlopen(request, timeout=LONGEST) as reply:  # noqa: S310
+                return dict(json.load(reply))
+        except URLError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
 def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tuple[Path, str]) -> None:
     (project := tmp_path / "project").mkdir()
     (project / "examples").symlink_to(ROOT / "examples")
@@ -82,4 +129,5 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tup
     left_well(shell("\n".join(before[4:]), three))
     for terminal in [shell(command, three) for command in commands("Three terminals")]:
         left_well(terminal)
+    predict_as_written(three)
     left_well(shell("\n".join(commands("After")), three))

@@ -144,7 +144,7 @@ def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_pat
         parties.start()
         parties.until_step(2)
         parties.running.pop(CITY).kill()
-        assert parties.wait(20) == {NOTARY: 2, RENTALS: 2}
+        assert parties.wait(20) == {NOTARY: 3, RENTALS: 3}
         assert all("primary 'city'" in parties.said(name).splitlines()[-1] for name in (NOTARY, RENTALS))
 
 

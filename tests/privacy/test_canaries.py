@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
-from collections import deque
+from collections import Counter, deque
 from contextlib import suppress
 
 import numpy as np
@@ -226,9 +226,11 @@ def test_only_messages_of_the_table_were_sent_and_the_ledgers_count_them_all(run
     assert all(kind in ALLOWED[sender.role, receiver.role] for sender, receiver, kind in sent)
     for name, ledger in run.ledgers.items():
         own = str(run.place.own(name).party)
-        counted = {(entry.receiver, entry.kind): entry.messages for entry in ledger if entry.sender == own}
-        seen = [(str(receiver), kind) for sender, receiver, kind in sent if sender.name == name]
-        assert counted == {pair: seen.count(pair) for pair in set(seen)}
+        counted: Counter[tuple[str, str]] = Counter()
+        for entry in ledger:
+            counted[entry.receiver, entry.kind] += entry.messages * (entry.sender == own)
+        seen = Counter((str(receiver), kind) for sender, receiver, kind in sent if sender.name == name)
+        assert +counted == seen
 
 
 @pytest.mark.parametrize(("name", "column"), [(CITY, "price"), (CITY, "lat"), (RENTALS, "lon")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,22 @@ def test_a_tradeoff_has_a_point_for_every_setting(folder, monkeypatch, capsys):
     points = json.loads((folder / "tradeoff.json").read_text())["points"]
     assert points[-1]["gain"] < points[0]["gain"]
     assert fedsim(monkeypatch, *words, "colour") == 2
+
+
+def test_a_demanded_audit_is_the_one_that_the_refusal_names(folder, monkeypatch, capsys):
+    party = folder / "rentals.toml"
+    party.write_text(party.read_text().replace("[policy]", "[policy]\naudit = { limit = 0.99999 }"))
+    assert fedsim(monkeypatch, "approve", "job.toml", "rentals.toml", "--yes") == 2
+    refused = capsys.readouterr().err
+    assert "no attack on it gains more than 0.99999, and has run none" in refused
+    command = shlex.split(refused.partition("fedsim audit`: ")[2])
+    assert command[:2] == ["fedsim", "audit"]
+    assert fedsim(monkeypatch, *command[1:], "--quick", "-q") == 0
+    assert fedsim(monkeypatch, "approve", "job.toml", "rentals.toml", "--yes") == 0
+
+
+def test_check_names_the_command_of_a_demanded_audit(folder, monkeypatch, capsys):
+    party = folder / "rentals.toml"
+    party.write_text(party.read_text().replace("[policy]", "[policy]\naudit = { limit = 0.3 }"))
+    fedsim(monkeypatch, "check", "job.toml", "rentals.toml", "-q")
+    assert "has run none; its owner runs `fedsim audit`; fedsim audit job.toml rentals.toml" in capsys.readouterr().err

@@ -134,3 +134,14 @@ def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path)
     for table, out in (("ours.csv", "a"), ("theirs.parquet", "b")):
         assert run(*ENCODE, "--table", table, "--out", out, "-q") == 0
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
+
+
+def test_programs_get_the_whole_fingerprint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*ENCODE, "--table", "ours.csv", "--out", "ours.safetensors", "--json") == 0
+    said, encoded = json.loads(capsys.readouterr().out), load_encoded(folder / "ours.safetensors")
+    assert said == {
+        "records": 3,
+        "bits": encoded.n_bits,
+        "fingerprint": encoded.fingerprint,
+        "file": "ours.safetensors",
+    }

@@ -244,3 +244,16 @@ def test_a_table_with_nothing_to_learn_from_is_told():
 
 def test_quiet_prints_nothing():
     assert fedsim("init", *BOTH, "--yes", "--quiet") == ""
+
+
+def test_programs_get_one_object():
+    said = json.loads(fedsim("init", *BOTH, "--yes", "--json"))
+    assert (said["label"], said["task"], said["k"]) == ("price", "regression", 20)
+    assert said["link_by"][0] == {"primary": "lat", "secondary": "lat", "kind": "numeric"}
+    assert all(Path(said["folder"], name).exists() for name in said["files"])
+
+
+def test_questions_do_not_stand_in_the_way_of_the_object():
+    asked = CliRunner().invoke(app, ["init", *BOTH, "--label", "price", "--json"], input="\n\n")
+    assert "Columns that link" in asked.stderr
+    assert json.loads(asked.stdout)["label"] == "price"

@@ -20,6 +20,7 @@ from fedsim.privacy.mechanisms import (
     DummyLinks,
     FlippedBits,
     MinimumDegree,
+    NoisyFeatures,
     NoisySimilarities,
     PlanarLaplace,
 )
@@ -30,6 +31,7 @@ EVERY = [
     (PlanarLaplace(0.01), np.zeros((5, 2))),
     (FlippedBits(1.0, 8), np.zeros((5, 4), np.uint8)),
     (ClipAndNoise(1.0, 0.5), np.ones((5, 4))),
+    (NoisyFeatures(2.0), np.arange(20.0).reshape(5, 4)),
     (DummyLinks(0.5, 40), np.arange(15).reshape(5, 3)),
     (MinimumDegree(1, 2), np.arange(15).reshape(5, 3)),
 ]
@@ -199,3 +201,32 @@ def test_more_links_lower_the_greedy_bound_and_the_paper_expects_less_than_one_f
 def test_settings_without_meaning_are_refused(wrong):
     with pytest.raises(SettingError):
         wrong()
+
+
+def test_noise_on_features_has_the_promised_share_of_each_columns_deviation():
+    values = chance(1).normal(size=(20_000, 2)) * [1.0, 50.0] + [0.0, 1000.0]
+    noise = NoisyFeatures(3.0).apply(values, chance()) - values
+    assert (noise.std(axis=0) / values.std(axis=0)).tolist() == pytest.approx([3.0, 3.0], rel=0.02)
+
+
+def test_a_number_far_out_counts_as_three_deviations_away():
+    values = np.zeros((10_001, 1))
+    values[0] = 1e6
+    kept = NoisyFeatures(1.0).laid_on(values, np.zeros_like(values))
+    assert kept[0, 0] == pytest.approx(values.mean() + 3 * values.std())
+
+
+def test_nobody_tells_two_numbers_apart_better_than_the_promised_auc():
+    mechanism = NoisyFeatures(4.0)
+    values = np.repeat([[-1e9], [1e9]], 5_000, axis=0)  # as far apart as clipping lets them be is two deviations here
+    noisy = mechanism.apply(values, chance())[:, 0]
+    higher = (noisy[5_000:, None] > noisy[None, :5_000:50]).mean()
+    assert 0.55 < higher <= mechanism.spent.most_auc
+
+
+def test_a_category_stays_as_often_as_is_said_and_is_any_other_else():
+    mechanism, codes = NoisyFeatures(3.0), np.zeros((50_000, 1), np.int64)
+    found = mechanism.replaced(codes, (5,), chance().random((50_000, 1, 2)))
+    share = np.bincount(found[:, 0], minlength=5) / len(found)
+    assert share[0] == pytest.approx(mechanism.kept + (1 - mechanism.kept) / 5, abs=0.01)
+    assert share[1:].tolist() == pytest.approx([(1 - mechanism.kept) / 5] * 4, abs=0.01)

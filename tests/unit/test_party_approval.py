@@ -49,7 +49,7 @@ def test_nobody_approved_says_the_command_to_run(tmp_path):
     spaced.mkdir()
     with pytest.raises(ApprovalError) as caught:
         approved(job_with(spaced), party_with(spaced))
-    assert "the owner of secondary 'rentals' has not approved job 'flats' (baf063fbadf3): nobody did yet" in str(
+    assert "the owner of secondary 'rentals' has not approved job 'flats' (bd3b09e8823e): nobody did yet" in str(
         caught.value
     )
     assert str(caught.value).endswith(f"fedsim approve '{spaced}/job.toml' '{spaced}/rentals.toml'")

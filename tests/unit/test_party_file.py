@@ -10,9 +10,10 @@ from typing import get_args
 import pytest
 
 from fedsim.errors import FedSimError, InputError, SettingError
+from fedsim.party.demands import HardeningWord
 from fedsim.party.job import read_job
 from fedsim.party.own_columns import identifiers_for, own_columns
-from fedsim.party.party_file import HardeningWord, KindWord, PartyFile, read_party_file
+from fedsim.party.party_file import KindWord, PartyFile, read_party_file
 from fedsim.party.policy import refusals
 from fedsim.protocol.parties import Party, Role
 

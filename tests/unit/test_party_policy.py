@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from fedsim.party.audit_demand import FORMAT, audit_path, unaudited
 from fedsim.party.job import Job, read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.policy import record_refusals, refusals
+from fedsim.party.protection import CutTerms, Protection
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -50,6 +53,39 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
             "the two",
         ),
         (
+            "rentals",
+            "max_epsilon_per_km = 10",
+            "secondary 'rentals' demands places blurred with epsilon of at most 10 per km, the job has none",
+        ),
+        ("rentals", "min_degree = 5", "secondary 'rentals' demands min_degree of at least 5, the job has 1"),
+        ("rentals", "min_dummies = 0.2", "secondary 'rentals' demands dummies of at least 0.2, the job has 0"),
+        (
+            "rentals",
+            "hide_rows = true",
+            "secondary 'rentals' demands hidden rows, the job shows the primary which rows repeat",
+        ),
+        (
+            "rentals",
+            "min_feature_noise = 2",
+            "secondary 'rentals' demands noise of at least 2 deviations on features, the job has 0",
+        ),
+        (
+            "rentals",
+            "activations = { min_noise = 0.5 }",
+            "secondary 'rentals' demands noise of at least 0.5 on activations, the job has none",
+        ),
+        (
+            "city",
+            "gradients = { min_noise = 2 }",
+            "primary 'city' demands noise of at least 2 on gradients, the job has none",
+        ),
+        (
+            "rentals",
+            "audit = { limit = 0.3 }",
+            "secondary 'rentals' demands an audit of this very job in which no attack on it gains more than 0.3, and "
+            "has run none; its owner runs `fedsim audit`",
+        ),
+        (
             "city",
             "max_tau = 0.5",
             "primary 'city' demands tau of at most 0.5 for secondary 'schools', the job has sigma 0.4 and promises "
@@ -86,6 +122,93 @@ def test_a_broken_rule_is_told_in_full(tmp_path, name, rule, told):
 )
 def test_a_rule_that_is_kept_refuses_nothing(tmp_path, rule):
     assert refusals(job_with(tmp_path), party_with(tmp_path, "rentals", rule)) == []
+
+
+LIST = "tau = 0.01"
+GUARDED = f"""{LIST}
+blur = {{ latitude = "lat", longitude = "lon", epsilon_per_km = 5 }}
+min_degree = 5
+dummies = 0.2
+hide_rows = true"""
+CUT = """[protection]
+features = { noise = 3 }
+activations = { clip = 1.0, noise = 0.5 }
+gradients = { clip = 0.1, noise = 2 }
+
+[network]"""
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "max_epsilon_per_km = 5",
+        "min_degree = 5\nmin_dummies = 0.2\nhide_rows = true",
+        "activations = { min_noise = 0.5, max_clip = 1.0 }\ngradients = { min_noise = 2 }",
+        "min_feature_noise = 3",
+    ],
+)
+def test_a_job_that_protects_as_much_as_is_demanded_is_taken(tmp_path, rule):
+    path = tmp_path / "job.toml"
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace(LIST, GUARDED).replace("[network]", CUT)
+    path.write_text(text, encoding="utf-8")
+    assert refusals(read_job(path), party_with(tmp_path, "rentals", rule)) == []
+
+
+def test_weaker_protection_than_demanded_is_told_by_its_figures(tmp_path):
+    rentals = party_with(tmp_path, "rentals", "activations = { min_noise = 2, max_clip = 0.5 }\nmax_epsilon_per_km = 1")
+    blur = 'blur = { latitude = "lat", longitude = "lon", epsilon_per_km = 5 }'
+    job = job_with(tmp_path, LIST, f"{LIST}\n{blur}")
+    job = job.model_copy(update={"protection": Protection(activations=CutTerms(clip=1.0, noise=0.5))})
+    assert [told.partition("demands ")[2] for told in refusals(job, rentals)] == [
+        "places blurred with epsilon of at most 1 per km, the job has epsilon 5 per km",
+        "noise of at least 2 on activations, the job has 0.5",
+        "activations clipped at 0.5 or less, the job has 1",
+    ]
+
+
+FINDING = {"about": "rentals", "adversary": "primary", "verdict": "kept", "leak": 0.2}
+
+
+def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
+    """An audit of a job as `fedsim audit` writes it, with one attack on this party."""
+    report = {"format": FORMAT, "hash": job.hash, "tables": [str(own.party)], "findings": [FINDING], **changes}
+    path = audit_path(job, own)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(report), encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("changes", "lacking"),
+    [
+        ({}, ""),
+        ({"hash": "0" * 64}, "has run none"),
+        ({"tables": ["primary 'city'"]}, "has run none"),
+        ({"findings": []}, "has run none"),
+        ({"findings": [{"leak": "0.2"}]}, "has run none"),
+        ({"findings": [FINDING | {"leak": 0.31}]}, "found 1 attack above it"),
+        ({"findings": [FINDING | {"leak": float("nan")}]}, "found 1 attack above it"),
+        ({"findings": [FINDING | {"verdict": "broken"}]}, "found a guarantee broken"),
+        ({"findings": [FINDING, FINDING | {"about": "schools", "leak": 0.9}]}, ""),
+        ({"findings": [FINDING | {"adversary": "secondary"}]}, "has run one that attacks others alone"),
+    ],
+)
+def test_only_an_audit_of_this_job_on_the_own_table_and_under_the_limit_will_do(tmp_path, changes, lacking):
+    job, rentals = job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")
+    report_on_file(job, rentals, **changes)
+    assert unaudited(job, rentals) == lacking
+    assert bool(refusals(job, rentals)) == bool(lacking)
+
+
+def test_an_audit_of_the_job_before_it_changed_will_not_do(tmp_path):
+    job, rentals = job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")
+    report_on_file(job, rentals)
+    assert unaudited(job_with(tmp_path, "k = 50", "k = 49"), rentals) == "has run none"
+
+
+def test_a_demanded_audit_that_is_missing_shows_others_no_path(tmp_path):
+    told = " ".join(refusals(job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")))
+    assert "fedsim audit" in told
+    assert str(tmp_path) not in told
 
 
 def test_a_bound_on_tau_refuses_a_job_without_noise(tmp_path):

@@ -48,7 +48,7 @@ def inversion_attack(
     middle, spread = wanted[known].mean(axis=0), wanted[known].std(axis=0)
     scaled = (wanted - middle) / np.where(spread > 0, spread, 1.0)  # every feature counts alike in the fit
     rest = np.setdiff1d(np.arange(len(inputs)), known)
-    model = best_fitted(regressors(len(known), rng), inputs[known], scaled[known], mean_r2)
+    model = best_fitted(regressors(len(known), rng), inputs[known], scaled[known], _as_tables)
     guess = model.predict(inputs[rest]).reshape(len(rest), -1)
     truth = scaled[rest]
     each = [mean_r2(guess[:, [column]], truth[:, [column]]) for column in range(truth.shape[1])]
@@ -62,3 +62,8 @@ def inversion_attack(
         f"activations, and the features of {len(known)} rows",
         {"R2 of the feature guessed best": max(each), "known rows": float(len(known))},
     )
+
+
+def _as_tables(guess: Floats, truth: Floats) -> float:
+    """Some models return a flat list where a single feature is wanted."""
+    return mean_r2(guess.reshape(truth.shape), truth)

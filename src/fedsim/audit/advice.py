@@ -16,7 +16,7 @@ from fedsim.audit.rows import Row
 from fedsim.audit.scene import Linkage, Scene
 from fedsim.audit.settings import Settings
 from fedsim.errors import SettingError
-from fedsim.party.job import Blur, CutTerms, Protection
+from fedsim.party.protection import Blur, CutTerms, FeatureTerms, Protection
 from fedsim.training.metrics import Metrics
 
 BLURS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # epsilon per kilometre, weakest first
@@ -24,6 +24,7 @@ SIGMAS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
 DUMMIES = (0.2, 0.5, 0.9)
 NOISES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 TINY = 1e-9
+QUALITIES = ("rmse", "auc", "accuracy")  # the first that a task has
 
 
 @dataclass(frozen=True)
@@ -84,18 +85,30 @@ class Bench:
         """Clipped at the length that half of the gradients have."""
         return self._cut(learns, "gradients", max(self.plain.length if self.plain else 1.0, TINY))
 
+    def features(self, learns: str) -> Lever:
+        return self._trained_under(learns, lambda noise: f"protection.features with noise = {noise:g}", _features)
+
     def activations(self, learns: str) -> Lever:
         return self._cut(learns, "activations", 1.0)
 
     def _cut(self, learns: str, side: str, clip: float) -> Lever:
         clip = float(f"{clip:.3g}")
+        return self._trained_under(
+            learns,
+            lambda noise: f"protection.{side} with clip = {clip:g}, noise = {noise:g}",
+            lambda noise: Protection.model_validate({side: CutTerms(clip=clip, noise=noise)}),
+        )
+
+    def _trained_under(
+        self, learns: str, setting: Callable[[float], str], protection: Callable[[float], Protection]
+    ) -> Lever:
         without = _words(self.plain.metrics) if self.plain else "unknown"
 
         def measure(noise: float) -> tuple[float, str]:
-            heard, leak = self.trained(learns, Protection(**{side: CutTerms(clip=clip, noise=noise)}))
+            heard, leak = self.trained(learns, protection(noise))
             return leak, f"validation {_words(heard.metrics)}, {without} without, after {self.settings.epochs} epochs"
 
-        return Lever(lambda noise: f"protection.{side} with clip = {clip:g}, noise = {noise:g}", NOISES, measure)
+        return Lever(setting, NOISES, measure)
 
     def trained(self, learns: str, protection: Protection) -> tuple[by_cut.Heard, float]:
         """A short training under this protection, and the best attack on it."""
@@ -140,7 +153,7 @@ def _levers(bench: Bench, row: Row) -> list[Lever]:
     if attack.startswith("order") and places:
         return [bench.blur(learns)]
     if attack == "feature inversion":
-        return [bench.activations(learns)]
+        return [bench.features(learns), bench.activations(learns)]
     return [bench.gradients(learns)] if attack.startswith("gradient") else []
 
 
@@ -174,11 +187,23 @@ def _no_way_out(row: Row) -> str:
         return "codes that keep similarities give this away; choose a coordinator you trust, or salt the field"
     if row.found.attack == "model completion":
         return "the secondary's own network learns this; give it fewer columns or stop earlier"
+    if row.found.attack.startswith("noise left out"):
+        return "this build does not do what the job says; do not use it"
     if row.found.attack == "row counts":
         return "a secondary always sees which of its rows are asked for"
     return "no mechanism of a job changes it"
 
 
+def _features(noise: float) -> Protection:
+    return Protection(features=FeatureTerms(noise=noise))
+
+
+def quality(metrics: Metrics) -> tuple[str, float]:
+    """The figure by which a training is judged here, with its name."""
+    name = next(name for name in QUALITIES if name in metrics)
+    return name, metrics[name]
+
+
 def _words(metrics: Metrics) -> str:
-    name = "rmse" if "rmse" in metrics else "accuracy"
-    return f"{name} {metrics[name]:.4g}"
+    name, value = quality(metrics)
+    return f"{name} {value:.4g}"

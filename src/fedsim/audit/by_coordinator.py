@@ -23,7 +23,7 @@ from fedsim.types import Bits
 
 KNOWN = 10  # records whose numbers the coordinator happens to know
 MOST_IN_GRAPH = 300  # the attack costs their cube
-MOST_NAMED = 3_000
+NAMED_PER_TARGET = 4  # records named for every target of the slow attacks
 MOST_BITS = 4_096  # of long filters every so-manieth byte is looked at: the attack costs their square
 
 
@@ -44,13 +44,13 @@ def attempts(linkage: Linkage, settings: Settings, rng: np.random.Generator) -> 
             memory=16.0 * bits**2 + 6.0 * len(table) * bits,
         )
     if len(texts) == 1 and len(schema.fields) == 1:
-        yield from _on_names(linkage, texts[0].column, flips, rng)
+        yield from _on_names(linkage, texts[0].column, flips, rng, NAMED_PER_TARGET * settings.targets)
 
 
-def _on_names(linkage: Linkage, column: str, flips: float, rng: np.random.Generator) -> Iterator[Attempt]:
+def _on_names(linkage: Linkage, column: str, flips: float, rng: np.random.Generator, most: int) -> Iterator[Attempt]:
     names = _names(linkage, column)
     learns, promised = f"the {column} of a record, with the party's own list as the public one", _flipped(flips)
-    rows = np.sort(rng.choice(len(names), min(MOST_NAMED, len(names)), replace=False))
+    rows = np.sort(rng.choice(len(names), min(most, len(names)), replace=False))
     yield Attempt(
         Adversary.COORDINATOR,
         "frequency of string filters",

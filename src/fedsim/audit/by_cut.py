@@ -8,37 +8,43 @@ Letters: U rows, C width of the cut layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedsim.attack.completion import completion_attack
 from fedsim.attack.eavesdrop import Eavesdropper, mean_by_row
 from fedsim.attack.finding import Adversary, Finding
 from fedsim.attack.gradients import direction_attack, named_labels, norm_attack
 from fedsim.attack.inversion import inversion_attack
+from fedsim.attack.ranking import auc
 from fedsim.audit.attempt import Attempt
+from fedsim.audit.guard import Guarded, Laid, missing_noise
 from fedsim.audit.rows import NOTHING, Guarantee
 from fedsim.audit.scene import Linkage
 from fedsim.data.features import Rules, fit_preparation
 from fedsim.data.splits import random_split
 from fedsim.errors import InputError
-from fedsim.party.job import CutTerms, Job, Protection
+from fedsim.party.feature_noise import noisy_features
+from fedsim.party.job import Job
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of
 from fedsim.party.primary import config_of, features_of
-from fedsim.privacy.mechanisms import ClipAndNoise
-from fedsim.protocol.cut_noise import CutNoise, of_step
+from fedsim.party.protecting import noise_of
+from fedsim.party.protection import CutTerms, FeatureTerms, Protection
+from fedsim.privacy.keyed import SECRET_BYTES
+from fedsim.privacy.mechanisms import ClipAndNoise, NoisyFeatures
+from fedsim.privacy.mechanisms.features import WIDEST
+from fedsim.protocol.cut_noise import CutNoise
 from fedsim.splitnn.below import start_secondary
-from fedsim.splitnn.cut import Secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.secondary import LocalSecondary
-from fedsim.training import Goal, HeldList, PrimaryData, train_with
+from fedsim.training import Goal, HeldList, PrimaryData, Result, train_with
 from fedsim.training.metrics import Metrics
 from fedsim.types import Floats, Integers, Split
 
@@ -73,6 +79,8 @@ class Heard:
     counts: Integers  # (U,), how often each row crossed
     length: float  # median length of a gradient of one step
     metrics: Metrics
+    test: Metrics = field(default_factory=dict)  # the same on rows that no setting was chosen by
+    laid: Mapping[str, Laid] = field(default_factory=dict)  # the noise that was laid on either side
 
     @property
     def most_sent(self) -> int:
@@ -108,12 +116,16 @@ def listened(subject: Subject, linkage: Linkage, epochs: int, protection: Protec
     config = replace(config_of(subject.job), epochs=epochs, patience=None, save_steps=None)
     below = replace(config.below, clip=wanted.activations.clip if wanted.activations else None)
     steps = epochs * config.steps_per_epoch(len(subject.split.train))
-    local = start_secondary(linkage.scene.name, subject.secondary.take(linkage.order), below, total_steps=steps)
-    ear = Eavesdropper(_Guarded(local, answers=_noise(wanted.activations, linkage)), int(LEARNING_SHARE * steps))
-    holder = _Guarded(ear, sends=_noise(wanted.gradients, linkage))
-    lists = [HeldList(Neighbours(linkage.view.partner, linkage.view.similarity), (holder,))]
+    used = _guarded(subject, linkage, wanted)
+    local = start_secondary(linkage.scene.name, used.take(linkage.order), below, total_steps=steps)
+    answering = Guarded(local, answers=_noise(wanted.activations, linkage))
+    ear = Eavesdropper(answering, int(LEARNING_SHARE * steps))
+    sending = Guarded(ear, sends=_noise(wanted.gradients, linkage))
+    lists = [HeldList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(subject.primary, lists, subject.split, config)
-    heard = _heard(subject, linkage, ear, local, result.metrics["validation"])
+    heard = _heard(subject, linkage, ear, local, metrics_of(subject, result, "validation"))
+    laid = {"features": _laid_on(subject.secondary, used), "activations": answering.laid, "gradients": sending.laid}
+    heard = replace(heard, laid=laid, test=metrics_of(subject, result, "test"))
     if wanted.gradients is None or wanted.gradients.noise == 0:
         return heard
     # The mean of so much noise is the shorter the more often a row was sent: that would tell counts, not gradients.
@@ -130,7 +142,7 @@ def attempts(heard: Heard, subject: Subject, linkage: Linkage, rng: np.random.Ge
         "feature inversion",
         f"the features of {linkage.scene.name}",
         lambda: inversion_attack(heard.activations, features, known, rng=rng),
-        _accounted(protection.activations, heard.most_sent),
+        _of_features(protection, heard.most_sent),
         memory=16.0 * heard.activations.size,
     )
     whose = "whether the records near a row lie above the median label"
@@ -147,37 +159,44 @@ def attempts(heard: Heard, subject: Subject, linkage: Linkage, rng: np.random.Ge
         lambda: _counted(heard, rng),
         NOTHING,
     )
+    yield from _laid(heard, protection)
     yield Attempt(
         Adversary.SECONDARY, "model completion", whose, lambda: _completed(heard, features, known, rng), NOTHING
     )
 
 
-@dataclass(eq=False, repr=False)
-class _Guarded:
-    """A secondary behind the noise of one side: on its answers, or on the gradients sent to it."""
+def _laid(heard: Heard, protection: Protection) -> Iterator[Attempt]:
+    """Whether the noise that the job promises is there."""
+    sides: tuple[tuple[Adversary, str, CutTerms | FeatureTerms | None], ...] = (
+        (Adversary.PRIMARY, "features", protection.features),
+        (Adversary.PRIMARY, "activations", protection.activations),
+        (Adversary.SECONDARY, "gradients", protection.gradients),
+    )
+    for who, what, terms in sides:
+        if terms is not None and terms.noise > 0:
+            unit = terms.clip if isinstance(terms, CutTerms) else 1.0
+            promised = Guarantee(f"noise of deviation {terms.noise * unit:g} on every number of {what}", 0.0)
+            run = partial(missing_noise, heard.laid[what], terms.noise * unit, who, what)
+            yield Attempt(who, f"noise left out of {what}", f"what noise on {what} should hide", run, promised)
 
-    party: Secondary
-    answers: CutNoise | None = None
-    sends: CutNoise | None = None
-    _rows: Tensor | None = None
 
-    def __getattr__(self, name: str) -> Any:
-        """All that crosses unchanged is the party's own."""
-        return getattr(self.party, name)
+def _guarded(subject: Subject, linkage: Linkage, wanted: Protection) -> Features:
+    """The secondary's features with the noise that is wanted on them."""
+    if wanted.features is None:
+        return subject.secondary
+    return noisy_features(subject.secondary, wanted.features, _secret(linkage), table=linkage.scene.name)
 
-    def activations(self, rows: Tensor, step: int) -> Tensor:
-        self._rows = rows
-        reply = self.party.activations(rows, step)
-        return reply if self.answers is None else self.answers.noisy(reply, rows.numpy(), of_step("activations", step))
 
-    def descend(self, gradients: Tensor, step: int) -> None:
-        if self.sends is not None and self._rows is not None:
-            gradients = self.sends.protected(gradients, self._rows.numpy(), of_step("gradients", step))
-        self.party.descend(gradients, step)
-
-    def infer(self, rows: Tensor) -> Tensor:
-        reply = self.party.infer(rows)
-        return reply if self.answers is None else self.answers.noisy(reply, rows.numpy(), "after training")
+def _laid_on(features: Features, used: Features) -> Laid:
+    """The noise on features, in deviations of their columns."""
+    laid, before = Laid(), features.numbers.astype(np.float64)
+    deviation = before.std(axis=0)
+    varies = deviation > 0
+    scaled, noisy = (
+        (numbers - before.mean(axis=0))[:, varies] / deviation[varies] for numbers in (before, used.numbers)
+    )
+    laid.add(torch.from_numpy(np.clip(scaled, -WIDEST, WIDEST)), torch.from_numpy(noisy))
+    return laid
 
 
 def _heard(subject: Subject, linkage: Linkage, ear: Eavesdropper, local: LocalSecondary, metrics: Metrics) -> Heard:
@@ -196,6 +215,15 @@ def _heard(subject: Subject, linkage: Linkage, ear: Eavesdropper, local: LocalSe
     return Heard(linkage.order[seen], activations, gradients, own, above, counts, length, metrics)
 
 
+def metrics_of(subject: Subject, result: Result, part: str) -> Metrics:
+    """How good a training is on a part of the split; of two classes with the AUC, which accuracy is too coarse for."""
+    found, predicted = result.metrics[part], result.predictions[part]
+    if predicted.ndim != 2 or predicted.shape[1] != 2:
+        return found
+    label = subject.primary.labels[getattr(subject.split, part)]
+    return {**found, "auc": auc(predicted[:, 1].astype(np.float64), label == subject.primary.labels.max())}
+
+
 def _completed(heard: Heard, features: Floats, known: Integers, rng: np.random.Generator) -> Finding:
     """What counts is what training together adds to the secondary's own features."""
     found = completion_attack(heard.own, features, heard.labels, known, rng=rng)
@@ -207,6 +235,13 @@ def _counted(heard: Heard, rng: np.random.Generator) -> Finding:
     """Rows in demand stand where records are dense; no noise on gradients hides that."""
     found = norm_attack(heard.counts[:, None].astype(np.float64), heard.labels, rng=rng)
     return replace(found, attack="row counts", knew="how often each of its rows was asked for")
+
+
+def _of_features(protection: Protection, sent: int) -> Guarantee:
+    """What noise on features promises, which lasts; else what noise on activations does."""
+    if protection.features is None:
+        return _accounted(protection.activations, sent)
+    return Guarantee(NoisyFeatures(protection.features.noise).guarantee, claimed=True)
 
 
 def _accounted(terms: CutTerms | None, sent: int, *, bounds_auc: bool = False) -> Guarantee:
@@ -222,8 +257,11 @@ def _accounted(terms: CutTerms | None, sent: int, *, bounds_auc: bool = False) -
 
 
 def _noise(terms: CutTerms | None, linkage: Linkage) -> CutNoise | None:
-    secret = np.random.default_rng([linkage.scene.seed, 3]).bytes(32)
-    return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
+    return noise_of(terms, _secret(linkage))
+
+
+def _secret(linkage: Linkage) -> bytes:
+    return np.random.default_rng([linkage.scene.seed, 3]).bytes(SECRET_BYTES)
 
 
 def _features(table: OwnTable, rows: Integers | None) -> Features:

@@ -24,6 +24,7 @@ from fedsim.privacy.bounds import noise_for, success_bound
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.types import Integers
 
+Attack = Callable[[PrimaryView], Finding]
 FILTER = "the exact filter of a partner's record, hence its identifiers"
 SLACK = 0.05  # the shape of a town is a prior that helps any attacker a little beyond the blurred place
 NO_MORE = Guarantee("none: tau speaks of one similarity at a time")
@@ -43,20 +44,21 @@ def _on_filters(linkage: Linkage, settings: Settings, rng: np.random.Generator) 
     view, terms, room = linkage.seen, linkage.terms, _codebook_bytes(linkage)
     promised = _tau(linkage)
     if terms.metric == "hamming":
-        yield _attempt(
-            "greedy",
-            FILTER,
-            lambda: _stronger(view, lambda seen: greedy_attack(seen, linkage.codes, rng=rng)),
-            promised,
-            room,
-        )
-        distance = linkage.distances
-        yield _attempt(
-            "greedy, distances",
-            "the exact distance of a link",
-            lambda: _stronger(linkage.apart(), lambda seen: distance_attack(seen, distance())),
-            _with_honest_noise(linkage, promised, rng),
-        )
+        distance = linkage.distances()
+
+        def on_filters(seen: PrimaryView) -> Finding:
+            return greedy_attack(seen, linkage.codes, rng=rng)
+
+        def on_distances(seen: PrimaryView) -> Finding:
+            return distance_attack(seen, distance)
+
+        for name, learns, seen, attack, memory in (
+            ("greedy", FILTER, view, on_filters, room),
+            ("greedy, distances", "the exact distance of a link", linkage.apart(), on_distances, 0.0),
+        ):
+            affordable = memory <= settings.memory
+            mark = _with_honest_noise(linkage, promised, seen, attack, rng) if affordable else promised
+            yield _attempt(name, learns, partial(_stronger, seen, attack), mark, memory)
     claimed = NO_MORE if promised.most is not None else NOTHING
     yield _attempt(
         "likelihood",
@@ -131,19 +133,20 @@ def _tau(linkage: Linkage) -> Guarantee:
     return NOTHING
 
 
-def _with_honest_noise(linkage: Linkage, promised: Guarantee, rng: np.random.Generator) -> Guarantee:
+def _with_honest_noise(
+    linkage: Linkage, promised: Guarantee, seen: PrimaryView, attack: Attack, rng: np.random.Generator
+) -> Guarantee:
     """The theorem takes similarities to be normal; where they are not, noise drawn here as promised sets the mark."""
     scale, distance = linkage.view.known_scale(), linkage.distances()
     if promised.most is None or scale.deviation <= 0:
         return promised
     sigma = linkage.terms.sigma or noise_for(promised.most, scale.deviation)
     similarity = (-distance - scale.mean) / scale.deviation + rng.normal(0.0, sigma, distance.shape)
-    honest = PrimaryView(linkage.apart().partner, similarity, scale, sigma)
-    reached = _stronger(honest, lambda seen: distance_attack(seen, distance)).score.high
+    reached = _stronger(PrimaryView(seen.partner, similarity, scale, sigma), attack).score.high
     return Guarantee(promised.sentence, max(promised.most, reached))
 
 
-def _stronger(view: PrimaryView, attack: Callable[[PrimaryView], Finding]) -> Finding:
+def _stronger(view: PrimaryView, attack: Attack) -> Finding:
     """The better of two attackers: one who believes in the noise, and one who does not."""
     naive = PrimaryView(view.partner, view.similarity, view.scale, 0.0)
     tries = [attack(seen) for seen in ([view, naive] if view.sigma else [view])]

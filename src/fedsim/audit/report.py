@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsim.audit.rows import Row, Skipped, Verdict
+from fedsim.party.audit_demand import FORMAT
 
-FORMAT = "fedsim audit 1"
 METRES = "median error in metres"
 
 
@@ -38,6 +38,7 @@ class Report:
     skipped: tuple[Skipped, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
+    tables: tuple[str, ...] = ()  # the parties whose own tables were attacked
 
     @property
     def broken(self) -> tuple[Row, ...]:
@@ -74,6 +75,7 @@ class Report:
             "headline": self.headline,
             "job": self.job,
             "hash": self.hash,
+            "tables": list(self.tables),
             "limit": self.limit,
             "exceeds": bool(self.over) or bool(self.broken),
             "findings": [row.as_dict() for row in self.rows],

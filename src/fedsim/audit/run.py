@@ -48,7 +48,16 @@ def audit_job(job: Job, files: Sequence[PartyFile], settings: Settings, tell: Te
         tell(f"looking for settings that keep {name} under the limit")
         advice += advised(audited.scene, audited.subject, found, settings)
     notes = (*tables.notes, "tau means something for whole Hamming distances only: in other units it changes with them")
-    return Report(job.name, job.hash, settings.limit, tuple(rows), (*skipped, *ALWAYS_SKIPPED), tuple(advice), notes)
+    return Report(
+        job=job.name,
+        hash=job.hash,
+        limit=settings.limit,
+        rows=tuple(rows),
+        skipped=(*skipped, *ALWAYS_SKIPPED),
+        advice=tuple(advice),
+        notes=notes,
+        tables=tuple(str(own.party) for own in files if own.data is not None),
+    )
 
 
 def prepare(job: Job, tables: Tables, name: str, settings: Settings) -> tuple[Audited, list[Skipped]]:

@@ -30,11 +30,11 @@ from fedsim.linkage.metrics.filters import RankHamming
 from fedsim.linkage.search.distinct import Records, distinct
 from fedsim.party.job import SecondaryTerms
 from fedsim.party.own_table import encode_table
-from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim.party.protecting import moved
+from fedsim.party.protection import place_columns
+from fedsim.privacy.keyed import SECRET_BYTES
 from fedsim.types import EncodedTable, Floats, Integers
 
-LATITUDES = ("latitude", "lat")
-LONGITUDES = ("longitude", "lon", "lng", "long")
 PAIRS_AT_ONCE = 1 << 16
 MOST_BITS = 1 << 17  # of filters whose pivots are sorted for every guess
 
@@ -56,15 +56,14 @@ class Scene:
         if self.terms.blur is not None:
             return self.terms.blur.latitude, self.terms.blur.longitude
         numeric = [field.column for field in self.terms.encoding.fields if isinstance(field.encoding, NumericFilter)]
-        latitude, longitude = (_called(numeric, words) for words in (LATITUDES, LONGITUDES))
-        return (latitude, longitude) if latitude and longitude else None
+        return place_columns(numeric)
 
     def linkage(self, **changes: Any) -> Linkage:
         """The linkage under the job's terms, some of them changed."""
         terms = self.terms.model_copy(update=changes)
         rng = np.random.default_rng([self.seed, 1])
-        key, secret = Key(rng.bytes(32)), rng.bytes(32)
-        sides = [self._moved(frame, terms, rng) for frame in (self.primary, self.secondary)]
+        key, secret = Key(rng.bytes(SECRET_BYTES)), rng.bytes(SECRET_BYTES)
+        sides = [moved(frame, terms, rng.bytes(SECRET_BYTES), self.name) for frame in (self.primary, self.secondary)]
         queries, candidates = (encode_table(terms.encoding, side, key, self.name) for side in sides)
         linking = Linking(
             terms.metric,
@@ -88,20 +87,6 @@ class Scene:
         if self.place_columns is None:
             return None
         return np.column_stack([number(frame[name], table=self.name).to_numpy() for name in self.place_columns])
-
-    def _moved(self, frame: pl.DataFrame, terms: SecondaryTerms, rng: np.random.Generator) -> pl.DataFrame:
-        """Places blurred as the parties blur them; those that leave the agreed range stay at its border."""
-        places = self._places(frame)
-        if terms.blur is None or places is None:
-            return frame
-        moved = PlanarLaplace(terms.blur.epsilon_per_km / 1000.0).apply(places, rng)
-        ranges = {field.column: field.encoding for field in terms.encoding.fields}
-        columns = []
-        for axis, name in enumerate((terms.blur.latitude, terms.blur.longitude)):
-            code = ranges[name]
-            inside = np.clip(moved[:, axis], code.low, code.high) if isinstance(code, NumericFilter) else moved[:, axis]
-            columns.append(pl.Series(name, inside))
-        return frame.with_columns(columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,8 +196,3 @@ class SchemaPlaces:
 def _is_plain(schema: Schema, columns: Sequence[str]) -> bool:
     plain = isinstance(schema.combine, Concatenate) and all(isinstance(step, Shuffle) for step in schema.hardening)
     return plain and sorted(schema.columns) == sorted(columns)
-
-
-def _called(columns: Sequence[str], words: Sequence[str]) -> str | None:
-    named = [column for column in columns if column.lower().split("_")[-1] in words or column.lower() in words]
-    return named[0] if len(named) == 1 else None

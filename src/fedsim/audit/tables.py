@@ -49,7 +49,8 @@ def read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.
     )
     if primary is None:
         halves = {name: _halves(table, rng) for name, table in secondaries.items()}
-        first = next(iter(halves))
+        first, *others = halves
+        notes += [f"{read[name].own.party} was left out; audit it alone, or with the primary's file" for name in others]
         return Tables(halves[first][0], {first: halves[first][1]}, tuple(notes))
     own, other = _halves(primary, rng)
     secondary = next(iter(job.secondaries))

@@ -15,14 +15,16 @@ from fedsim.audit.scene import Linkage, Scene
 from fedsim.audit.settings import Settings
 from fedsim.audit.tables import read_tables
 from fedsim.errors import SettingError
-from fedsim.party.job import Blur, CutTerms, Job, Protection
+from fedsim.party.job import Job
 from fedsim.party.party_file import PartyFile
+from fedsim.party.protection import Blur, CutTerms, FeatureTerms, Protection
 
 TAUS = (0.5, 0.1, 0.05, 0.02, 0.01)
 AGAINST: dict[str, Callable[[Attempt], bool]] = {
     "tau": lambda attempt: attempt.what in ("greedy", "likelihood"),
     "blur": lambda attempt: attempt.learns.startswith("where"),
     "gradients": lambda attempt: attempt.what.startswith("gradient"),
+    "features": lambda attempt: attempt.what == "feature inversion",
     "activations": lambda attempt: attempt.what == "feature inversion",
 }
 
@@ -66,9 +68,12 @@ def _settings(audited: Audited, settings: Settings, sweep: str) -> list[tuple[st
         return [*found, *((f"tau {tau:g}", scene.linkage(tau=tau, sigma=None), Protection()) for tau in TAUS)]
     if sweep == "blur":
         return found + _blurs(scene)
+    if sweep == "features":
+        noisy = ((noise, Protection(features=FeatureTerms(noise=noise))) for noise in advice.NOISES)
+        return [*found, *((f"noise {noise:g}", plain, protection) for noise, protection in noisy)]
     bench = advice.Bench(scene, audited.subject, settings)
     clip = 1.0 if sweep == "activations" or bench.plain is None else max(bench.plain.length, advice.TINY)
-    noises = [(noise, Protection(**{sweep: CutTerms(clip=clip, noise=noise)})) for noise in advice.NOISES]
+    noises = [(noise, Protection.model_validate({sweep: CutTerms(clip=clip, noise=noise)})) for noise in advice.NOISES]
     return [*found, *((f"noise {noise:g}", plain, protection) for noise, protection in noises)]
 
 
@@ -96,5 +101,4 @@ def _point(
     wanted = [attempt for attempt in attempts if AGAINST[sweep](attempt)]
     rows, _ = tried("", wanted, settings.memory)
     best = max(rows, key=lambda row: row.found.advantage)
-    metric = "rmse" if "rmse" in heard.metrics else "accuracy"
-    return Point(words, settings.seed, best.found.advantage, best.found.attack, metric, heard.metrics[metric])
+    return Point(words, settings.seed, best.found.advantage, best.found.attack, *advice.quality(heard.metrics))

@@ -8,23 +8,37 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 from fedsim.cli.app import app
+from fedsim.cli.exit_codes import ExitCode, code_of
 from fedsim.errors import FedSimError
 
 DEBUG = "--debug"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit code: 0 done, 1 a defect of ours, 2 something to mend, 130 stopped."""
+    """Run one command and leave with its :class:`ExitCode`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         # Read here, because it is accepted before and after the name of the command.
         app(args=[word for word in words if word != DEBUG], prog_name="fedsim")
     except FedSimError as error:
-        if DEBUG in words:
-            traceback.print_exception(error)
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _leave(error, str(error), code_of(error), debug=DEBUG in words)
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(ExitCode.STOPPED)
+    except Exception as error:  # the outermost door: what another library says may hold records
+        _leave(error, _defect(error), ExitCode.DEFECT, debug=DEBUG in words)
+
+
+def _leave(error: Exception, told: str, code: ExitCode, *, debug: bool) -> None:
+    if debug:
+        traceback.print_exception(error)
+    print(f"error: {told}", file=sys.stderr)
+    sys.exit(code)
+
+
+def _defect(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} in {Path(place.filename).name}, line {place.lineno}"
+    return f"{where}: a defect of FedSim; run it again with --debug, and report what that shows without your records"

@@ -10,8 +10,10 @@ from fedsim import __version__
 from fedsim.cli.approve import approve
 from fedsim.cli.audit import audit
 from fedsim.cli.bench import bench
+from fedsim.cli.board import board
 from fedsim.cli.certs import certs
 from fedsim.cli.check import check
+from fedsim.cli.compare import compare
 from fedsim.cli.datasets import datasets
 from fedsim.cli.demo import demo
 from fedsim.cli.encode import encode
@@ -24,9 +26,10 @@ from fedsim.cli.log import log
 from fedsim.cli.parties import coordinator, primary, secondary, train
 from fedsim.cli.predict import predict, serve
 from fedsim.cli.privacy import app as privacy
+from fedsim.cli.runs import report, runs
 
 # Tracebacks with local variables would show records.
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 app.command()(init)
 app.command()(link)
 app.command()(encode)
@@ -35,6 +38,7 @@ app.command()(certs)
 app.command()(approve)
 app.command()(check)
 app.command()(audit)
+app.command()(compare)
 app.command()(explain)
 app.command()(coordinator)
 app.command()(primary)
@@ -42,6 +46,9 @@ app.command()(secondary)
 app.command()(train)
 app.command()(predict)
 app.command()(serve)
+app.command()(runs)
+app.command()(report)
+app.command()(board)
 app.command()(log)
 app.command()(demo)
 app.command()(bench)

@@ -11,27 +11,31 @@ import typer
 from fedsim.data.readers import read_table
 from fedsim.errors import SettingError
 from fedsim.party.approval import ApprovalError, approve, approved, os_user
+from fedsim.party.audit_demand import audit_command, unaudited
 from fedsim.party.audit_log import log_of
 from fedsim.party.job import Job, read_job
-from fedsim.party.leaving import settings_of, what_leaves
+from fedsim.party.leaving import Paragraph, settings_of, what_leaves
 from fedsim.party.own_columns import beyond_policy, own_columns
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.policy import refusals
+from fedsim.party.promises import promises
 from fedsim.party.toml_faults import cut
 
+Say = Callable[[str], None]
 
-def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool]) -> bool:
+
+def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: Say = typer.echo) -> bool:
     """Show the job, check it against the party's policy, ask, and write the answer down."""
     job, party_file = read_job(job_path), read_party_file(party_path)
     header, n_records = _table(party_file)
-    _show(job, party_file, header)
+    _show(job, party_file, header, say)
     broken = refusals(job, party_file, n_records)
     if broken:
         _refuse(job, party_file, broken)
-    typer.echo("policy      the job keeps every rule of this party's policy")
+    say("policy      the job keeps every rule of this party's policy")
     earlier = _earlier(job, party_file, header)
     if earlier:
-        typer.echo(f"already approved {earlier}; nothing has changed since")
+        say(f"already approved {earlier}; nothing has changed since")
         return True
     facts = {"job": job.name, "hash": job.hash, "by": os_user()}
     if not ask():
@@ -39,7 +43,7 @@ def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool]) -> bo
         return False
     _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
     log_of(party_file).append("job approved", facts)
-    typer.echo(f"approved: {path}")
+    say(f"approved: {path}")
     return True
 
 
@@ -51,26 +55,23 @@ def _table(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
     return table.columns, len(table)
 
 
-def _show(job: Job, party_file: PartyFile, header: Sequence[str] | None) -> None:
-    _say("party", str(party_file.party))
-    for name, value in settings_of(job):
-        _say(name, value)
-    for paragraph in what_leaves(job, party_file, own_columns(job, party_file, header)):
-        typer.echo(f"\n{cut(paragraph.heading, 10_000)}")
+def _show(job: Job, party_file: PartyFile, header: Sequence[str] | None, say: Say) -> None:
+    for name, value in (("party", str(party_file.party)), *settings_of(job)):
+        say(f"{name:<11} {value}")
+    promised = Paragraph("what the job promises", tuple(promises(job)))
+    for paragraph in (*what_leaves(job, party_file, own_columns(job, party_file, header)), promised):
+        say(f"\n{cut(paragraph.heading, 10_000)}")
         for sentence in paragraph.sentences:
-            typer.echo(f"  - {cut(sentence, 100_000)}")
-    typer.echo()
-
-
-def _say(name: str, value: str) -> None:
-    typer.echo(f"{name:<11} {value}")
+            say(f"  - {cut(sentence, 100_000)}")
+    say("")
 
 
 def _refuse(job: Job, party_file: PartyFile, broken: Sequence[str]) -> None:
     log_of(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": broken})
     columns = beyond_policy(job, party_file)
     named = f" (columns {', '.join(columns)})" if columns else ""
-    raise SettingError(f"this party's policy refuses job '{job.name}': {'; '.join(broken)}{named}")
+    command = f": {audit_command(job, party_file)}" if unaudited(job, party_file) else ""
+    raise SettingError(f"this party's policy refuses job '{job.name}': {'; '.join(broken)}{command}{named}")
 
 
 def _earlier(job: Job, party_file: PartyFile, header: Sequence[str] | None) -> str:

@@ -16,9 +16,11 @@ from fedsim.audit.report import METRES, Report
 from fedsim.audit.rows import Row, Verdict
 from fedsim.audit.run import audit_job
 from fedsim.audit.settings import Settings
+from fedsim.errors import FileError
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import read_job
 from fedsim.party.party_file import read_party_file
+from fedsim.party.run_folder import private_folder
 from fedsim.report.audit_page import audit_page
 from fedsim.report.page import write_page
 from fedsim.report.words import duration, measure
@@ -36,6 +38,7 @@ def audit_and_tell(
     report = audit_job(read_job(job), files, settings, _nothing if silent else _progress)
     page = audit_page(report)  # both are ready before either is written
     text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
+    _make_folder(out)
     write_page(page, out.with_name(f"{out.name}.html"))
     with whole_file(out.with_name(f"{out.name}.json")) as part:
         part.write_text(f"{text}\n", encoding="utf-8")
@@ -46,6 +49,14 @@ def audit_and_tell(
             typer.echo(line)
         typer.echo(f"written: {out}.html, {out}.json")
     return bool(report.over or report.broken)
+
+
+def _make_folder(out: Path) -> None:
+    """Where a party keeps its audits nobody else may look: they say what is weak."""
+    try:
+        private_folder(out.parent)
+    except FileError as fault:
+        raise FileError(f"cannot make the folder {out.parent}; choose another --out") from fault
 
 
 def _nothing(_: str) -> None:
@@ -67,17 +78,24 @@ def lines_of(report: Report) -> Iterator[str]:
     for note in report.notes:
         yield from textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="      ")
     yield ""
-    yield f"{'attack':<30}{'success (95 %)':<26}{'guessing':<10}{'error':<10}{'promised':<10}{'verdict':<9}cost"
+    yield f"{'attack':<32}{'success (95 %)':<28}{'guessing':<10}{'error':<10}{'promised':<10}{'verdict':<9}cost"
     for who in Adversary:
         rows = [row for row in report.rows if row.found.adversary is who]
         if rows:
-            yield f"by the {who.value}"
-            yield from (_line(row, report.limit) for row in rows)
+            yield from _by(who, rows, report.limit)
     yield ""
     yield from _advice(report)
     yield "not attacked:"
     for skipped in report.skipped:
         yield textwrap.shorten(f"  {skipped.who.value}: {skipped.what} - {skipped.why}", WIDTH, placeholder=" ...")
+
+
+def _by(who: Adversary, rows: Sequence[Row], limit: float) -> Iterator[str]:
+    """The attacks of one adversary, one secondary after the other."""
+    abouts = dict.fromkeys(row.about for row in rows)
+    for about in abouts:
+        yield f"by the {who.value}, in its links with {about}" if len(abouts) > 1 else f"by the {who.value}"
+        yield from (_line(row, limit) for row in rows if row.about == about)
 
 
 def _line(row: Row, limit: float) -> str:
@@ -87,7 +105,7 @@ def _line(row: Row, limit: float) -> str:
     promised = "none" if row.guarantee.most is None else f"{row.guarantee.most:.3g}"
     mark = "!" if row.leak > limit else " "
     return (
-        f"{mark} {found.attack:<28}{success:<26}{measure(found.blind):<10}{error:<10}{promised:<10}"
+        f"{mark} {found.attack:<30}{success:<28}{measure(found.blind):<10}{error:<10}{promised:<10}"
         f"{MARKS[row.verdict]:<9}{duration(found.seconds)}"
     )
 

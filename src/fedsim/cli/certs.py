@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet
+from fedsim.cli.options import Json, Quiet
 from fedsim.errors import FileError, SettingError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ def certs(
     renew: Renew = False,
     show: Show = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Make an authority, and a certificate and key for each party, good for its role and name alone.
 
@@ -45,14 +48,42 @@ def certs(
 
     now, parties = datetime.now(UTC), _parties(coordinator or [], primary or [], secondary or [])
     if show is not None:
-        _show(show, parties, now)
+        _tell(_certificates(_listed(show, parties), show, now), quiet=quiet, as_json=as_json)
         return
     if not parties:
         raise SettingError("no party named; give --coordinator, --primary or --secondary a name, or --show a folder")
     written = certificates.renew(out, parties, now, days) if renew else certificates.certify(out, parties, now, days)
-    if not quiet:
-        _print(_lines([path for path in written if path.suffix == ".pem"], out, now))
-        _print(_advice(written, out))
+    _tell(_certificates([path for path in written if path.suffix == ".pem"], out, now), quiet=quiet, as_json=as_json)
+    if not quiet and not as_json:
+        for line in _advice(written, out):
+            typer.echo(line)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A certificate: its file, whose it is and how long it is good."""
+
+    file: str
+    of: str
+    until: datetime
+    left: timedelta
+
+    def line(self) -> str:
+        """For people."""
+        return f"{Path(self.file).name:<28} {self.of:<28} until {self.until:%Y-%m-%d}, {_left(self.left)}"
+
+    def as_dict(self) -> dict[str, object]:
+        """For programs."""
+        days = self.left // timedelta(days=1)
+        return {"file": self.file, "of": self.of, "until": self.until.isoformat(), "days_left": days}
+
+
+def _tell(found: Iterator[Seen], *, quiet: bool, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps({"certificates": [one.as_dict() for one in found]}, ensure_ascii=False))
+    elif not quiet:
+        for one in found:
+            typer.echo(one.line())
 
 
 def _parties(coordinators: Sequence[str], primaries: Sequence[str], secondaries: Sequence[str]) -> list[Party]:
@@ -66,16 +97,16 @@ def _parties(coordinators: Sequence[str], primaries: Sequence[str], secondaries:
     return parties
 
 
-def _show(folder: Path, parties: Sequence[Party], now: datetime) -> None:
+def _listed(folder: Path, parties: Sequence[Party]) -> list[Path]:
     if parties:
         raise SettingError("--show only lists certificates; leave it away to make some")
     found = sorted(folder.glob("*.pem"), key=lambda path: (path.stem != "ca", path.name))
     if not found:
         raise FileError(f"no certificates (*.pem) in {folder}; check the path, or make some with --out {folder}")
-    _print(_lines(found, folder, now))
+    return found
 
 
-def _lines(paths: Sequence[Path], folder: Path, now: datetime) -> Iterator[str]:
+def _certificates(paths: Sequence[Path], folder: Path, now: datetime) -> Iterator[Seen]:
     """Whose each certificate is, and for how long."""
     from fedsim.protocol.certificates import authority_files, read_certificates
 
@@ -83,7 +114,7 @@ def _lines(paths: Sequence[Path], folder: Path, now: datetime) -> Iterator[str]:
     for path in paths:
         certificate = read_certificates(path)[0]
         end = certificate.not_valid_after_utc
-        yield f"{path.name:<28} {_whose(certificate, authority):<28} until {end:%Y-%m-%d}, {_left(end - now)}"
+        yield Seen(str(path), _whose(certificate, authority), end, end - now)
 
 
 def _whose(certificate: Certificate, authority: Certificate) -> str:
@@ -117,8 +148,3 @@ def _advice(written: Sequence[Path], folder: Path) -> Iterator[str]:
         yield f"all in {folder}: give each party its new .pem; ca.pem and its key stay as they are"
     if "ca.key" in keys:
         yield "ca.key can make anyone a party: it goes to none of them, keep it offline with whoever runs this command"
-
-
-def _print(lines: Iterator[str]) -> None:
-    for line in lines:
-        typer.echo(line)

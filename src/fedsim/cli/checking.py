@@ -14,11 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.cli.party_telling import size
 from fedsim.party.check import Report, check_job
 from fedsim.party.checks.finding import Finding, Level, Section
 from fedsim.party.estimate import Estimate, Link
-from fedsim.report.words import duration, many
+from fedsim.report.words import duration, many, size
 
 PIPED = 120  # columns where no terminal says how many there are
 NAME = 14  # of them for the name of a check

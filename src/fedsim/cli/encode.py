@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, Separator
+from fedsim.cli.options import Json, Quiet, Separator
 
 
 def encode(
@@ -20,6 +21,7 @@ def encode(
     out: Annotated[Path, typer.Option(help="File to write, such as filters.safetensors.")],
     separator: Separator = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Turn the identifiers of a table into keyed bit filters.
 
@@ -29,6 +31,9 @@ def encode(
     from fedsim.data.sql_source import source_of
 
     encoded = run_encode(source_of(table), schema, key, out, separator)
-    if not quiet:
+    if as_json:
+        found = {"records": len(encoded), "bits": encoded.n_bits, "fingerprint": encoded.fingerprint, "file": str(out)}
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    elif not quiet:
         typer.echo(f"{len(encoded):,} records as filters of {encoded.n_bits:,} bits in {out}")
         typer.echo(f"fingerprint {encoded.fingerprint[:12]}: filters link only where the other party shows the same")

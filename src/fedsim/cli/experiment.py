@@ -28,15 +28,24 @@ def experiment(
     """Link, split and prepare the tables of an experiment, train its rungs, and print their test results.
 
     What is in the results file already is not trained again. On another machine with torch and numpy alone:
-    python -m fedsim.experiment.run FILE OUT OUT/results.jsonl
+    python -m fedsim.experiment.run OUT/rungs.json OUT OUT
     """
+    import json
+    from dataclasses import asdict
+
+    from fedsim.experiment.cases import Cases, save_cases
     from fedsim.experiment.outline import read_outline
-    from fedsim.experiment.prepare import save_arrays
+    from fedsim.experiment.own_files import read_dataset
+    from fedsim.experiment.results import Results
     from fedsim.experiment.run import climb
     from fedsim.experiment.table import print_table
 
-    outline, results = read_outline(file), out / "results.jsonl"
-    save_arrays(outline, data, seeds, out)
-    if not prepare_only:
-        climb(outline, out, results)
-        print_table(results, metric)
+    outline = read_outline(file)
+    cases = Cases(read_dataset(outline, data)).each(outline.splits, range(seeds))
+    if prepare_only:
+        save_cases(cases, out)
+        (out / "rungs.json").write_text(json.dumps([asdict(rung) for rung in outline.rungs]))
+        return
+    results = Results(out)
+    climb(cases, outline.rungs, results)
+    print_table(results.lines, metric)

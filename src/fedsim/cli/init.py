@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, Separator, names
+from fedsim.cli.options import Json, Quiet, Separator, keep_quiet, names
 
 Primary = Annotated[
     str | None,
@@ -48,6 +49,7 @@ def init(
     yes: Yes = False,
     force: Force = False,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Look at the tables, propose how to link and what to learn, and write job.toml and a file for every party.
 
@@ -69,7 +71,10 @@ def init(
         epochs=epochs,
         separators={"primary": separator, "secondary": separator_secondary or separator},
     )
-    run_init(wishes, out, Asker(_best_guess if yes else _ask), force=force, say=_keep_quiet if quiet else typer.echo)
+    say = keep_quiet if quiet or as_json else typer.echo
+    found = run_init(wishes, out, Asker(_best_guess if yes else _ask), force=force, say=say)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
 
 
 def _best_guess(question: str, guess: str) -> str:
@@ -78,12 +83,8 @@ def _best_guess(question: str, guess: str) -> str:
 
 def _ask(question: str, guess: str) -> str:
     try:
-        answer: str = typer.prompt(question, default=guess or None)
+        answer: str = typer.prompt(question, default=guess or None, err=True)
     except typer.Abort:  # nobody is there to answer
         typer.echo("\nno answer; say --yes to take the best guess", err=True)
         raise typer.Exit(2) from None
     return answer.strip()
-
-
-def _keep_quiet(line: str = "") -> None:
-    """Print nothing."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.cli.init_files import Targets, next_steps
+from fedsim.cli.init_telling import Told, line_of, plan_lines, plan_object
 from fedsim.cli.options import names
 from fedsim.data.looks import TableLook, look_at
 from fedsim.data.readers import likely_separator, read_table
@@ -23,13 +24,11 @@ from fedsim.party.proposal_learning import (
     look_of,
 )
 from fedsim.party.proposed_files import Own, Plan, party_names
-from fedsim.party.toml_faults import cut
 from fedsim.report.words import many
 
 Say = Callable[[str], None]
 TASKS = ("regression", "classification")
 ASKED = "as asked"
-FEW, LONGEST = 8, 10_000
 
 
 @dataclass(frozen=True)
@@ -79,8 +78,8 @@ class Goal:
     notes: tuple[str, ...] = ()
 
 
-def run_init(wishes: Wishes, folder: Path, asker: Asker, *, force: bool, say: Say) -> None:
-    """Write the files; nothing is written before all is known, and nothing is replaced unasked."""
+def run_init(wishes: Wishes, folder: Path, asker: Asker, *, force: bool, say: Say) -> Told:
+    """Write the files and hand back what they say; nothing is written before all is known, or replaced unasked."""
     words = {"primary": wishes.primary, "secondary": wishes.secondary}
     sources = {role: source_of(word) for role, word in words.items() if word}
     if not sources:
@@ -89,15 +88,19 @@ def run_init(wishes: Wishes, folder: Path, asker: Asker, *, force: bool, say: Sa
     targets.check(force=force)
     seen = {role: _look(source, wishes.separators[role]) for role, source in sources.items()}
     for table in seen.values():
-        say(_line(table.look.name, _size_words(table)))
+        say(line_of(table.look.name, _size_words(table)))
     tables = Tables(*(seen[role].look if role in seen else None for role in words))
     linked = _linking(tables, wishes, asker)
     goal = _goal(tables.primary, linked, wishes, asker)
     plan = _plan(tables, linked, goal, wishes, seen)
-    _tell(plan, linked, goal, say)
-    say(_line("written", ", ".join(targets.write(plan))))
+    notes = (*linked.notes, *goal.notes)
+    for line in plan_lines(plan, linked, notes):
+        say(line)
+    written = targets.write(plan)
+    say(line_of("written", ", ".join(written)))
     for line in next_steps(plan, targets):
         say(line)
+    return plan_object(plan, linked, notes) | {"folder": str(folder), "files": written}
 
 
 def _look(source: Source, separator: str | None) -> Seen:
@@ -173,33 +176,6 @@ def _own(role: str, table: Seen, linked: Linking, goal: Goal) -> Own:
     return Own(table.source, table.separator, table.look.gap_words, identifiers, learnt)
 
 
-def _tell(plan: Plan, linked: Linking, goal: Goal, say: Say) -> None:
-    for pair, field in zip(linked.pairs, linked.fields, strict=True):
-        both = " = ".join(dict.fromkeys(name for name in (pair.primary, pair.secondary) if name))
-        reach = f", threshold {field.encoding.threshold:g}" if hasattr(field.encoding, "threshold") else ""
-        say(_line("link by", f"{both} ({field.encoding.KIND}, {field.encoding.bits:,} bits{reach})"))
-    for name, guess in (("label", plan.label), ("task", plan.task), ("split", plan.split)):
-        if guess:
-            say(_line(name, f"{guess.word}, {guess.reason}"))
-    noise = f"tau {plan.tau:g}" if plan.tau else "none"
-    say(_line("partners", f"{plan.k} per record; noise on their similarities: {noise}"))
-    for role, own in plan.own.items():
-        used, dropped = own.learning.columns + own.learning.linking, [name for name, _ in own.learning.dropped]
-        say(_line("features", f"{plan.names()[role]}: {_few(used)}" + (f"; left out: {_few(dropped)}" * bool(dropped))))
-    for note in (*linked.notes, *goal.notes):
-        say(_line("warning", note))
-
-
-def _few(columns: Sequence[str]) -> str:
-    more = f" and {len(columns) - FEW} more" if len(columns) > FEW else ""
-    return ", ".join(columns[:FEW]) + more
-
-
 def _size_words(table: Seen) -> str:
     split = f", split at {table.separator!r}" if table.separator else ""
     return f"{many(table.look.rows, 'record')}, {many(len(table.look.columns), 'column')}{split}"
-
-
-def _line(name: str, value: str) -> str:
-    """Names of columns and files cannot steer a terminal."""
-    return cut(f"{name:<12} {value}", LONGEST)

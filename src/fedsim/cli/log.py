@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsim.cli.options import Quiet
+
 if TYPE_CHECKING:
     from fedsim.party.audit_log import Entry
 
@@ -17,6 +19,7 @@ PIPED = 200
 def log(
     file: Annotated[Path, typer.Argument(help="The audit log, such as rentals-run/audit.jsonl.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as one JSON object.")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Show a party's audit log and check that no line was changed, added or removed.
 
@@ -31,7 +34,8 @@ def log(
             entries.append(entry)
     except FileError as error:
         fault = error
-    (_tell_programs if as_json else _tell_people)(entries, str(fault) if fault else None)
+    if as_json or not quiet:
+        (_tell_programs if as_json else _tell_people)(entries, str(fault) if fault else None)
     if fault:
         raise fault
 
@@ -55,8 +59,10 @@ def _tell_people(entries: list[Entry], fault: str | None) -> None:
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED)
-    if entries:
+    with console.capture() as printed:
         console.print(table)
+    for line in printed.get().splitlines() if entries else ():
+        typer.echo(line.rstrip())
     if not fault:
         typer.echo(
             f"{len(entries)} entries, each as it was written; last hash {entries[-1].hash if entries else 'none'}"

@@ -31,3 +31,7 @@ def checked_seed(seed: int) -> int:
     if seed < 0:
         raise SettingError(f"--seed {seed} is negative; give a whole number of at least 0")
     return seed
+
+
+def keep_quiet(line: str = "") -> None:
+    """Print nothing."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,17 +17,23 @@ from typing import TYPE_CHECKING
 import typer
 
 from fedsim.cli.party_telling import ledger_lines, outcome_lines
+from fedsim.cli.reporting import report_on
 from fedsim.errors import SettingError
-from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.post import Post, at_post
+from fedsim.party.run_folder import run_path
+from fedsim.party.run_progress import shown
 from fedsim.party.versions import versions_here
+from fedsim.protocol.ledger import Entry
+from fedsim.protocol.station import Station
 from fedsim.protocol.tls import SOON_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport.grpc import GrpcTransport
 
 if TYPE_CHECKING:
     from fedsim.party.primary import Outcome
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_party(
@@ -44,16 +52,64 @@ def run_party(
     if own.role != role:
         raise SettingError(f"{party_path} is the file of a {own.role}; run `fedsim {own.role}` with it")
     set_up_logging(own.name, quiet=quiet, verbose=verbose)
-    began = time.perf_counter()
-    with at_post(job, own, GrpcTransport(credentials_of(own, insecure)), versions_here()) as post:
-        outcome = _work(post, stay, quiet)
-        entries = post.station.ledger.entries()
-    seconds = time.perf_counter() - began
+    outcome: Outcome | None = None
+    with (
+        counted(quiet=quiet or as_json) as count,
+        at_post(job, own, GrpcTransport(credentials_of(own, insecure)), versions_here()) as post,
+    ):
+        count.station = post.station
+        with shown(post.folder, job, post.station, post.progress):
+            outcome = _work(post, stay, quiet)
+        if outcome and not quiet and not as_json:
+            _tell(outcome_lines(outcome))
+    if outcome:
+        report_on(post.folder, silent=quiet or as_json)
     if as_json and outcome:
-        typer.echo(json.dumps({**asdict(outcome), "seconds": seconds, "ledger": [asdict(entry) for entry in entries]}))
-    elif not quiet:
-        _tell([*(outcome_lines(outcome) if outcome else []), *ledger_lines(entries, seconds)])
-    _keep_ledger(post)
+        ledger = [asdict(entry) for entry in count.entries()]
+        typer.echo(json.dumps({**asdict(outcome), "seconds": count.seconds, "ledger": ledger}))
+
+
+@dataclass(eq=False)
+class Count:
+    """What a party's process has sent and received, and since when."""
+
+    began: float
+    station: Station | None = None
+
+    def stop(self, *_signal: object) -> None:
+        """End at the next safe point; a second signal ends at once."""
+        for number in STOPPING:
+            signal.signal(number, signal.SIG_DFL)
+        if self.station is None:
+            raise KeyboardInterrupt
+        self.station.alarm.stop()
+
+    def entries(self) -> list[Entry]:
+        """The lines of the ledger."""
+        return self.station.ledger.entries() if self.station else []
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.perf_counter() - self.began
+
+
+@contextmanager
+def counted(*, quiet: bool) -> Iterator[Count]:
+    """Print what crossed the border however the block ends; a service manager's signal ends it as Ctrl-C does."""
+    count = Count(time.perf_counter())
+    for number in STOPPING:
+        signal.signal(number, count.stop)
+    try:
+        yield count
+    except KeyboardInterrupt:
+        logging.getLogger("fedsim.parties").info("stopped by its owner")
+        if count.station is None or not count.station.staying:  # to be stopped is how those end that stay
+            raise
+    finally:
+        entries = count.entries()
+        if entries and not quiet:
+            _tell(ledger_lines(entries, count.seconds))
 
 
 def run_all(job_path: Path, party_paths: Sequence[Path], *, quiet: bool, as_json: bool) -> None:
@@ -66,6 +122,7 @@ def run_all(job_path: Path, party_paths: Sequence[Path], *, quiet: bool, as_json
     began = time.perf_counter()
     found = run_together(job, files, [] if quiet else [ProgressBar()])
     seconds = time.perf_counter() - began
+    report_on(next(run_path(job, own) for own in files if own.role == "primary"), silent=quiet or as_json)
     if as_json:
         ledger = [asdict(entry) for entry in found.ledger]
         typer.echo(json.dumps({**asdict(found.outcome), "seconds": seconds, "ledger": ledger}))
@@ -115,11 +172,6 @@ def _work(post: Post, stay: bool, quiet: bool) -> Outcome | None:
     from fedsim.training.hooks.progress import ProgressBar
 
     return run_primary(post, [] if quiet else [ProgressBar()])
-
-
-def _keep_ledger(post: Post) -> None:
-    with whole_file(post.folder / "ledger.json") as part:
-        part.write_text(post.station.ledger.to_json())
 
 
 def _tell(lines: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fedsim.protocol.ledger import Entry
-from fedsim.report.words import duration
+from fedsim.report.words import duration, size
 
 if TYPE_CHECKING:
     from fedsim.party.primary import Outcome
@@ -28,15 +28,3 @@ def ledger_lines(entries: Sequence[Entry], seconds: float) -> list[str]:
         way = f"{entry.sender} -> {entry.receiver}"
         lines.append(f"  {entry.phase:<8}{entry.kind:<14}{way:<50}{entry.messages:>7,} x {size(entry.bytes):>9}")
     return lines
-
-
-def size(n_bytes: int) -> str:
-    """Bytes in a unit one can read.
-
-    >>> size(2_560_000)
-    '2.6 MB'
-    """
-    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.1f} {unit}"
-    return f"{n_bytes} bytes"

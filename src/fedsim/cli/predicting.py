@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 import uvicorn
 
-from fedsim.cli.party_run import credentials_of, set_up_logging
+from fedsim.cli.party_run import Count, counted, credentials_of, set_up_logging
 from fedsim.data.files import check_outputs
 from fedsim.data.readers import read_table
 from fedsim.data.typed import typed
@@ -45,7 +46,7 @@ def run_predict(
     for column in keep:
         if column not in frame.columns:
             raise InputError(f"{records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
-    with _predictor(job, party, wait, **ways) as predictor:
+    with counted(quiet=ways["quiet"]) as count, _predictor(job, party, wait, count, **ways) as predictor:
         missing = predictor.post.own.data.missing if predictor.post.own.data else ()
         found = predictor.predict(typed(frame, missing))
     _write(frame.select(keep), found, out)
@@ -58,20 +59,40 @@ def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None
     secret = _token(token)
     if secret is None and not loopback_only(f"{where[0]}:{where[1]}"):
         raise SettingError(f"--host {where[0]} can be reached by others; give --token a file, or serve on 127.0.0.1")
-    with _predictor(job, party, wait, **ways) as predictor:
+    with (
+        _bound(*where) as door,
+        counted(quiet=ways["quiet"]) as count,
+        _predictor(job, party, wait, count, **ways) as predictor,
+        suppress(KeyboardInterrupt),  # the way it ends
+    ):
         if not ways["quiet"]:
-            print(f"predictions at http://{where[0]}:{where[1]}/ (Ctrl-C ends)", flush=True)
-        uvicorn.run(service(predictor, secret), host=where[0], port=where[1], log_level="warning", access_log=False)
+            print(f"predictions at http://{where[0]}:{door.getsockname()[1]}/ (Ctrl-C ends)", flush=True)
+        config = uvicorn.Config(service(predictor, secret), log_level="warning", access_log=False)
+        uvicorn.Server(config).run(sockets=[door])
 
 
 @contextmanager
-def _predictor(job: Path, party: Path, wait: float, **ways: bool) -> Iterator[Predictor]:
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """The door, opened before anything else is done."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        door = socket.create_server((host, port), family=family)
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or "no such address"
+        raise SettingError(f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port") from error
+    with door:
+        yield door
+
+
+@contextmanager
+def _predictor(job: Path, party: Path, wait: float, count: Count, **ways: bool) -> Iterator[Predictor]:
     agreed, own = read_job(job), read_party_file(party)
     if own.role is not Role.PRIMARY:
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts")
     set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
     transport = GrpcTransport(credentials_of(own, ways["insecure"]))
     with at_post(agreed, own, transport, versions_here()) as post:
+        count.station = post.station
         yield Predictor(post, wait_seconds=wait)
         for session in post.sessions():
             if not session.is_over:

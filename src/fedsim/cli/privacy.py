@@ -53,7 +53,7 @@ Links = Annotated[int, typer.Option(help="Links that name one partner, all of wh
 JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="The job file all parties share.")]
 PartyPaths = Annotated[list[Path], typer.Argument(metavar="PARTY", help="Files of the primary and a secondary.")]
 Out = Annotated[Path, typer.Option(help="Name of the two files to write: OUT.json and OUT.html.")]
-Sweep = Annotated[str, typer.Option(help="What is swept: tau, blur, gradients or activations.")]
+Sweep = Annotated[str, typer.Option(help="What is swept: tau, blur, features, gradients or activations.")]
 Seeds = Annotated[int, typer.Option(min=1, max=20, help="How many seeds; each trains every setting once.")]
 Epochs = Annotated[int, typer.Option(min=1, help="Length of each training.")]
 MostRecords = Annotated[int, typer.Option(min=20, help="Larger tables are sampled to so many records.")]

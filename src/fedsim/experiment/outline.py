@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass, field, fields
@@ -9,11 +10,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fedsim.errors import FileError, SettingError
+from fedsim.experiment.rung import Rung
 
 Section = TypeVar("Section")
 TASKS = ("regression", "classification")
 SPLITS = ("random", "group")
-PARTNERS = ("real", "placebo")
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,6 @@ class TableOutline:
     identifiers: list[str]
     features: list[str] = field(default_factory=list)
     drop: list[str] = field(default_factory=list)
-    kinds: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     label: str = ""
     transform: str = ""
@@ -40,23 +40,8 @@ class LinkOutline:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One training: which preset and method, on which inputs. ``partner`` is ``real`` or ``placebo``."""
-
-    name: str
-    preset: str
-    method: str
-    partner: str = "real"
-    own_identifiers: bool = False
-    k: int | None = None
-    epochs: int | None = None
-    batch: int | None = None
-    rate: float | None = None
-
-
-@dataclass(frozen=True)
 class Outline:
-    """An experiment: tables, links, splits and rungs."""
+    """An experiment on the user's own files: tables, links, splits and rungs."""
 
     name: str
     unit: str
@@ -70,24 +55,33 @@ class Outline:
 
 def read_outline(path: Path) -> Outline:
     """The experiment of a TOML file."""
-    try:
-        with path.open("rb") as file:
-            words = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise FileError(f"{path} cannot be read as an experiment: {error}") from error
+    words = read_words(path)
     sections = {
-        "primary": _section(TableOutline, words.get("primary", {}), "primary"),
-        "secondary": _section(TableOutline, words.get("secondary", {}), "secondary"),
-        "link": _section(LinkOutline, words.get("link", {}), "link"),
-        "rungs": [_section(Rung, rung, "rungs") for rung in words.get("rungs", [])],
+        "primary": section(TableOutline, words.get("primary", {}), "primary"),
+        "secondary": section(TableOutline, words.get("secondary", {}), "secondary"),
+        "link": section(LinkOutline, words.get("link", {}), "link"),
+        "rungs": [rung_from(rung) for rung in words.get("rungs", [])],
     }
-    outline = _section(Outline, {**words, **sections}, "file")
+    outline = section(Outline, {**words, **sections}, "file")
     check_word(outline.task, TASKS, "task")
     for split in outline.splits:
         check_word(split, SPLITS, "split")
-    for rung in outline.rungs:
-        check_word(rung.partner, PARTNERS, "partner")
     return outline
+
+
+def read_words(path: Path) -> dict[str, Any]:
+    """What a TOML file says, in plain words."""
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise FileError(f"{path} cannot be read as an experiment: {error}") from error
+
+
+def rung_from(words: dict[str, Any]) -> Rung:
+    """A rung as a file describes it; its key follows from its name where none is given."""
+    name = words.get("name", "")
+    return section(Rung, {"key": re.sub(r"\W+", "-", name.lower()).strip("-"), **words}, "rungs")
 
 
 def check_word(word: str, known: Collection[str], setting: str) -> None:
@@ -96,7 +90,8 @@ def check_word(word: str, known: Collection[str], setting: str) -> None:
         raise SettingError(f"{setting} '{word}' is unknown; choose {' or '.join(known)}")
 
 
-def _section(kind: type[Section], words: dict[str, Any], name: str) -> Section:
+def section(kind: type[Section], words: dict[str, Any], name: str) -> Section:
+    """A part of a file as the value it describes."""
     known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
     unknown = sorted(set(words) - known)
     if unknown:

@@ -1,7 +1,7 @@
 """Train the rungs of an experiment on prepared arrays; needs torch and numpy alone.
 
-``python -m fedsim.experiment.run experiments/hdb.toml arrays results.jsonl`` trains every rung on every ``.npz`` of the
-folder and appends one line per training; what is there already is not trained again.
+``python -m fedsim.experiment.run RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of the
+folder; what is among the results already is not trained again.
 """
 
 from __future__ import annotations
@@ -9,90 +9,159 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from fedsim.errors import SettingError
-from fedsim.experiment.arrays import Arrays, Parts
-from fedsim.experiment.outline import Outline, Rung, read_outline
+from fedsim.experiment.arrays import Arrays, Linked
+from fedsim.experiment.choices import TREES, check_rung, config_of
+from fedsim.experiment.results import Results
+from fedsim.experiment.rung import Rung
 from fedsim.splitnn.features import Features
-from fedsim.training import Config, Goal, PrimaryData, SecondaryData, train
-from fedsim.training.choices import Deviations, config_for
+from fedsim.training import Goal, PrimaryData, SecondaryData, train
+from fedsim.training.data import as_features
+from fedsim.training.metrics import Metrics
 
 PLACEBO_SEED = 1234
+PIECES = 3
+Tell = Callable[[str], None]
 
 
-def config_of(rung: Rung, seed: int) -> Config:
-    """The rung's preset with its own settings put in."""
-    deviations = Deviations(rung.epochs, rung.batch, rung.rate)
-    return config_for(rung.preset, rung.method, deviations, seed=seed, device="auto")
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """What came of a training: predictions of the test rows, metrics, and figures about the run."""
+
+    predictions: NDArray[Any]
+    test: Metrics
+    validation: Metrics
+    figures: dict[str, Any]
 
 
-def parties(rung: Rung, arrays: Arrays) -> tuple[PrimaryData, list[SecondaryData]]:
-    """The inputs of a rung; a placebo partner keeps its links and has its feature rows shuffled."""
-    own, k = _features(arrays.primary), rung.k or arrays.partner.shape[1]
-    if rung.own_identifiers and not arrays.place.shape[1]:
-        raise SettingError(f"rung '{rung.name}' uses the primary's own identifiers, but they are no numbers")
-    if rung.own_identifiers:
-        spread = (*(own.spread or ()), *range(own.numbers.shape[1], own.numbers.shape[1] + arrays.place.shape[1]))
-        own = replace(own, numbers=np.hstack([own.numbers, arrays.place]), spread=spread)
+def primary_of(rung: Rung, arrays: Arrays) -> PrimaryData:
+    """What the primary of a rung learns from."""
+    own = arrays.primary
+    if rung.inputs == "identifiers":
+        own = beside(own, arrays.own)
+    if rung.inputs == "secondary":
+        linked = arrays.secondaries[0]
+        own = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
     goal = Goal.NUMBERS if arrays.about["task"] == "regression" else Goal.CLASSES
-    theirs = _features(arrays.secondary)
+    return PrimaryData(own, arrays.labels, goal)
+
+
+def secondaries_of(rung: Rung, arrays: Arrays) -> list[SecondaryData]:
+    """The partners of a rung, real or not."""
+    rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
+    others = np.arange(len(arrays.labels))
+    if rung.partner == "shuffled":
+        others = rng.permutation(others)
+    found = [_secondary(rung, linked, others, rng) for linked in arrays.secondaries]
+    return in_pieces(found[0], rung.pieces) if rung.pieces else found
+
+
+def _secondary(rung: Rung, linked: Linked, others: NDArray[Any], rng: np.random.Generator) -> SecondaryData:
+    features, lists = linked.features, linked.list_of[others]
     if rung.partner == "placebo":
-        theirs = theirs.take(np.random.default_rng(PLACEBO_SEED).permutation(len(theirs)))
-    links = arrays.partner[arrays.list_of, :k].astype(np.int64), arrays.similarity[arrays.list_of, :k]
-    return PrimaryData(own, arrays.labels, goal), [SecondaryData(theirs, *links)]
+        features = features.take(rng.permutation(len(features)))
+    if rung.method == "exact":
+        equal = linked.equal[lists, None].astype(np.int64)
+        return SecondaryData(features, equal, np.zeros(equal.shape), linked.name)
+    k = rung.k or linked.partner.shape[1]
+    if k > linked.partner.shape[1]:
+        raise SettingError(f"rung '{rung.key}' asks for k={k}, but {linked.partner.shape[1]} partners were linked")
+    partner, similarity = linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k]
+    return SecondaryData(features, partner, similarity, linked.name)
 
 
-def _features(parts: Parts) -> Features:
+def in_pieces(whole: SecondaryData, wanted: str) -> list[SecondaryData]:
+    """A secondary's columns cut into three parties with the same rows; the first of those wanted brings the list."""
+    features = as_features(whole.features)
+    columns = np.array_split(np.arange(features.numbers.shape[1]), PIECES)
+    tables = {str(place + 1): Features(features.numbers[:, some]) for place, some in enumerate(columns)}
+    first, others = wanted[:1], list(wanted[1:])
+    leader = SecondaryData(tables[first], whole.partner, whole.similarity, f"party {first}")
+    return [leader, *(SecondaryData(tables[one], name=f"party {one}", aligned_with=leader.name) for one in others)]
+
+
+def beside(left: Features, right: Features) -> Features:
+    """The columns of both."""
+    shifted = tuple(left.numbers.shape[1] + place for place in right.many_valued)
     return Features(
-        numbers=parts["numbers"],
-        codes=parts["codes"].astype(np.int64),
-        cardinalities=tuple(parts["cardinalities"].tolist()),
-        spread=tuple(parts["spread"].tolist()),
+        np.hstack([left.numbers, right.numbers]),
+        np.hstack([left.codes, right.codes]),
+        left.cardinalities + right.cardinalities,
+        spread=(*left.many_valued, *shifted),
     )
 
 
-def climb(outline: Outline, folder: Path, results: Path) -> None:
-    """Train what is not yet in the results file with the same settings, one line each."""
-    done = {_key(json.loads(line)) for line in results.read_text().splitlines()} if results.exists() else set()
-    for path in sorted(folder.glob(f"{outline.name}-*.npz")):
-        arrays = Arrays.load(path)
-        for rung in outline.rungs:
-            if _key({**arrays.about, "settings": asdict(rung)}) in done:
-                continue
-            line = measure(rung, arrays)
-            print(line["split"], line["seed"], line["rung"], line["test"], f"{line['seconds']:.0f} s", flush=True)
-            with results.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+def trained(rung: Rung, arrays: Arrays) -> Trained:
+    """One training."""
+    if rung.method == TREES:
+        from fedsim.experiment.trees import grown  # noqa: PLC0415 - scikit-learn is not on every machine
 
-
-def measure(rung: Rung, arrays: Arrays) -> dict[str, Any]:
-    """One training and what came of it."""
+        return grown(rung, primary_of(rung, arrays), arrays)
     config = config_of(rung, arrays.about["seed"])
-    start = time.perf_counter()
-    result = train(*parties(rung, arrays), arrays.split, config)
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    return {
-        **arrays.about,
-        "rung": rung.name,
-        "settings": asdict(rung),
-        "test": result.metrics["test"],
-        "validation": result.metrics["validation"],
+    result = train(primary_of(rung, arrays), secondaries_of(rung, arrays), arrays.split, config)
+    figures = {
         "best_epoch": result.best.number,
-        "seconds": time.perf_counter() - start,
-        "device": device,
-        "torch": torch.__version__,
+        "epochs": len(result.history),
+        "epoch_seconds": float(np.median([epoch.seconds for epoch in result.history])),
     }
+    return Trained(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
 
 
-def _key(line: dict[str, Any]) -> str:
-    return json.dumps([line["settings"], line["split"], line["seed"]], sort_keys=True)
+def climb(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell = print) -> None:
+    """Train every rung on every case, but for what is among the results."""
+    for rung in rungs:
+        check_rung(rung)
+    for arrays in cases:
+        for rung in rungs:
+            key = key_of(rung, arrays)
+            if results.has(key):
+                continue
+            began = time.perf_counter()
+            done = trained(rung, arrays)
+            line = {
+                **arrays.about,
+                **key,
+                "test": done.test,
+                "validation": done.validation,
+                **done.figures,
+                **machine(),
+            }
+            results.add({**line, "seconds": time.perf_counter() - began}, done.predictions)
+            shown = ", ".join(f"{name} {value:.4g}" for name, value in done.test.items())
+            tell(f"{arrays.about['split']} split, seed {arrays.about['seed']}: {rung.name}: {shown}")
+
+
+def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:
+    """By what a training is known: its settings, and the digest of the data it sees."""
+    alone = rung.method in ("solo", TREES) and rung.inputs != "secondary"
+    seed = arrays.about["seed"]
+    return {"settings": asdict(rung), "data": f"{arrays.own_digest if alone else arrays.digest} {seed}"}
+
+
+def machine() -> dict[str, str]:
+    """Where a training ran."""
+    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
+    return {"device": device, "torch": torch.__version__, "numpy": np.__version__}
+
+
+def read_rungs(path: Path) -> list[Rung]:
+    """Rungs from a JSON list."""
+    return [Rung(**words) for words in json.loads(path.read_text())]
+
+
+def cases_in(folder: Path) -> Iterable[Arrays]:
+    """The arrays of a folder, one after the other."""
+    return (Arrays.load(path) for path in sorted(folder.glob("*.npz")))
 
 
 if __name__ == "__main__":
-    climb(read_outline(Path(sys.argv[1])), Path(sys.argv[2]), Path(sys.argv[3]))
+    climb(cases_in(Path(sys.argv[2])), read_rungs(Path(sys.argv[1])), Results(Path(sys.argv[3])))

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +13,7 @@ from fedsim.errors import SettingError
 def table(lines: list[dict[str, Any]], metric: str) -> str:
     """Markdown: rungs down, splits across; the numbers are those of the test records.
 
-    >>> row = {"rung": "Solo", "split": "random", "unit": "S$", "test": {"rmse": 2.0}}
+    >>> row = {"settings": {"name": "Solo"}, "split": "random", "unit": "S$", "test": {"rmse": 2.0}}
     >>> print(table([row, {**row, "test": {"rmse": 3.0}}], "rmse"))
     | rmse, S$ | random split |
     |---|---|
@@ -24,8 +21,9 @@ def table(lines: list[dict[str, Any]], metric: str) -> str:
     """
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     for line in lines:
-        found[line["rung"], line["split"]].append(line["test"][metric])
-    rungs, splits = (list(dict.fromkeys(line[name] for line in lines)) for name in ("rung", "split"))
+        found[line["settings"]["name"], line["split"]].append(line["test"][metric])
+    rungs = list(dict.fromkeys(line["settings"]["name"] for line in lines))
+    splits = list(dict.fromkeys(line["split"] for line in lines))
     head = [f"| {metric}, {lines[0]['unit']} | " + " | ".join(f"{split} split" for split in splits) + " |"]
     rule = ["|" + "---|" * (len(splits) + 1)]
     body = [f"| {rung} | " + " | ".join(_cell(found[rung, split]) for split in splits) + " |" for rung in rungs]
@@ -38,14 +36,9 @@ def _cell(values: list[float]) -> str:
     return f"{np.mean(values):.3f} ± {np.std(values, ddof=min(1, len(values) - 1)):.3f} ({len(values)})"
 
 
-def print_table(results: Path, metric: str) -> None:
-    """The table of a results file."""
-    lines = [json.loads(line) for line in results.read_text().splitlines()]
+def print_table(lines: list[dict[str, Any]], metric: str) -> None:
+    """The table of some results."""
     known = sorted({name for line in lines for name in line["test"]})
     if metric not in known:
         raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}")
     print(table(lines, metric))
-
-
-if __name__ == "__main__":
-    print_table(Path(sys.argv[1]), sys.argv[2])

@@ -13,7 +13,9 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, model_validator
 
 from fedsim.errors import SettingError
+from fedsim.linkage.encoding.numbers import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
+from fedsim.party.protection import Blur, Protection, place_columns, protected
 from fedsim.party.toml_file import Document, RuleError, Section, document_from, read_document, real, whole
 from fedsim.protocol.parties import NAME, Party, Role
 
@@ -45,12 +47,12 @@ def _address(text: str) -> str:
 def bindable(text: str) -> str:
     """The address, if one could listen there; port 0 stands for any free one.
 
-    >>> bindable("[::1]:50051")
-    '[::1]:50051'
+    >>> bindable("[::1]:7411")
+    '[::1]:7411'
     """
     found = _ADDRESS.fullmatch(text)
     if not found or int(found.group(3)) > 65535:
-        raise SettingError(f"'{text[:60]}' is no address; give host and port such as 127.0.0.1:50051")
+        raise SettingError(f"'{text[:60]}' is no address; give host and port such as 127.0.0.1:7411")
     return text
 
 
@@ -69,7 +71,7 @@ def _without_dates(value: Any) -> Any:
 
 NAME_WORDS = "up to 40 small letters, digits and '-', as in a host name"
 PartyName = Annotated[str, Field(pattern=f"^{NAME.pattern}$", title=NAME_WORDS)]
-Address = Annotated[str, AfterValidator(_address), Field(title="host and port such as 127.0.0.1:50051")]
+Address = Annotated[str, AfterValidator(_address), Field(title="host and port such as 127.0.0.1:7411")]
 MethodName = Annotated[MethodWord, BeforeValidator(_usable)]
 AgreedSchema = Annotated[Schema, PlainValidator(_schema), PlainSerializer(Schema.to_dict)]
 
@@ -83,7 +85,7 @@ class Reachable(Section):
     address: Address = Field(
         description="Where the other parties reach it. Where it listens at another address, behind a router for "
         "instance, its own file says so under network.listen.",
-        examples=["127.0.0.1:50051"],
+        examples=["127.0.0.1:7411"],
     )
 
 
@@ -156,41 +158,6 @@ class Network(Section):
     )
 
 
-class Blur(Section):
-    """Places moved at random before they are encoded (geo-indistinguishability)."""
-
-    latitude: str = Field(description="The agreed identifier that is the latitude, in degrees.", examples=["lat"])
-    longitude: str = Field(description="The agreed identifier that is the longitude, in degrees.", examples=["lon"])
-    epsilon_per_km: Annotated[float, real(0, 1e6)] = Field(
-        description="Odds between two places one kilometre apart grow at most by e to this, whatever is computed from "
-        "the blurred place and however often; places move by 2000 / epsilon_per_km metres on average.",
-        examples=[10],
-    )
-
-
-class CutTerms(Section):
-    """Bounded length and noise for rows that cross the cut."""
-
-    clip: Annotated[float, real(0, 1e6)] = Field(
-        description="Rows longer than this are scaled down to it, so that noise can promise something.", examples=[1.0]
-    )
-    noise: Annotated[float, real(0, 1e6)] = Field(
-        description="Standard deviation of the noise on every number, as a multiple of the clip.", examples=[0.5]
-    )
-
-
-class Protection(Section):
-    """What is laid on activations and gradients beside the noise on similarities."""
-
-    activations: CutTerms | None = Field(
-        default=None,
-        description="Clip and noise on what secondaries send: protects their features from the primary.",
-    )
-    gradients: CutTerms | None = Field(
-        default=None, description="Clip and noise on what the primary sends back: protects its labels."
-    )
-
-
 class SecondaryTerms(Section):
     """How one secondary is linked with the primary; neither ``tau`` nor ``sigma``: no noise."""
 
@@ -254,6 +221,14 @@ class SecondaryTerms(Section):
         return self
 
 
+def _protected(terms: SecondaryTerms) -> SecondaryTerms:
+    """With what the preset recommends for a list, where the job says nothing else."""
+    numeric = [field.column for field in terms.encoding.fields if isinstance(field.encoding, NumericFilter)]
+    wanted = protected(place_columns(numeric), whole_distances=terms.metric == "hamming")
+    given = terms.model_fields_set | ({"tau", "sigma"} if terms.model_fields_set & {"tau", "sigma"} else set())
+    return terms.model_copy(update={name: value for name, value in wanted.items() if name not in given})
+
+
 def _in_order(secondaries: dict[str, SecondaryTerms]) -> dict[str, SecondaryTerms]:
     """By name: the hash does not see the order of the file, so no party may."""
     for name in secondaries:
@@ -263,7 +238,7 @@ def _in_order(secondaries: dict[str, SecondaryTerms]) -> dict[str, SecondaryTerm
 
 
 class Job(Document):
-    """A job as its file says it, defaults spelt out; the secondaries stand in the order of their names."""
+    """A job as its file says it, defaults and presets spelt out; the secondaries stand in the order of their names."""
 
     name: PartyName = Field(description="The job's name, for logs and for the folders of its runs.", examples=["flats"])
     seed: Annotated[int, whole(0, 2**63 - 1)] = Field(
@@ -281,7 +256,8 @@ class Job(Document):
     )
     network: Network = Field(default=Network(), description="How long a party waits for a missing peer.")
     protection: Protection = Field(
-        default=Protection(), description="Clip and noise on what crosses the cut; left out, there is none."
+        default=Protection(),
+        description="A preset for the whole job, or clip and noise on what crosses the cut; left out, there is none.",
     )
     secondaries: Annotated[
         dict[str, SecondaryTerms],
@@ -311,6 +287,14 @@ class Job(Document):
         if self.coordinator.address == self.primary.address:
             raise RuleError("coordinator and primary have the same address; give each its own port", "primary")
         return self
+
+    @model_validator(mode="after")
+    def _spelt_out(self) -> Self:
+        """Every list under the settings of the preset, where the job asks for one."""
+        if self.protection.preset is None:
+            return self
+        lists = {name: _protected(terms) for name, terms in self.secondaries.items()}
+        return self.model_copy(update={"secondaries": lists})
 
     @classmethod
     def from_dict(cls, described: Mapping[str, Any]) -> Job:

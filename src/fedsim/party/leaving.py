@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fedsim.party.job import CutTerms, Job, SecondaryTerms
+from fedsim.party.job import Job, SecondaryTerms
 from fedsim.party.own_columns import OwnColumns
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import hardening_of
+from fedsim.party.protection import CutTerms, Protection
 from fedsim.protocol.parties import Party, Role
 
 
@@ -43,10 +44,11 @@ def settings_of(job: Job) -> Iterator[tuple[str, str]]:
         further = ", ".join(_further(terms))
         if further:
             yield "", further
-    yield (
-        "cut",
-        f"activations {_cut_words(job.protection.activations)}, gradients {_cut_words(job.protection.gradients)}",
-    )
+    if job.protection.preset:
+        yield "preset", f"{job.protection.preset}, which stands for the settings above and below"
+    protection = job.protection
+    yield "features", _feature_words(protection)
+    yield "cut", f"activations {_cut_words(protection.activations)}, gradients {_cut_words(protection.gradients)}"
 
 
 def _further(terms: SecondaryTerms) -> Iterator[str]:
@@ -59,6 +61,11 @@ def _further(terms: SecondaryTerms) -> Iterator[str]:
         yield f"{terms.dummies:.0%} of the links are dummies"
     if terms.hide_rows:
         yield "the primary cannot see which rows repeat"
+
+
+def _feature_words(protection: Protection) -> str:
+    terms = protection.features
+    return "of secondaries as they are" if terms is None else f"of secondaries with noise of {terms.noise:g} deviations"
 
 
 def _cut_words(terms: CutTerms | None) -> str:

@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
 
-from fedsim.data.sql_source import Source, SqlTable, is_url
-from fedsim.errors import SettingError
-from fedsim.party.job import MethodWord, PartyName, WireWord, bindable
-from fedsim.party.toml_file import Document, RuleError, Section, read_document, real, whole
+from fedsim.data.sql_source import Source, SqlTable
+from fedsim.party.demands import Policy
+from fedsim.party.job import PartyName, bindable
+from fedsim.party.toml_file import Document, RuleError, Section, read_document
+from fedsim.party.written import COLUMN_NAMES, LONGEST_NAME, ColumnName, Columns, FileName
 from fedsim.protocol.parties import Party, Role
 
 KindWord = Literal["number", "category", "date"]
-HardeningWord = Literal["shuffle", "xor-fold", "balance", "bit-flip"]
-LONGEST_NAME = 500
-_SECRET = re.compile(r"[0-9A-Fa-f]{64,}")
-
-
-def _beside(written: Any, info: ValidationInfo) -> Any:
-    """A path as the party file means it: relative to the folder where that file lies."""
-    if not isinstance(written, str) or not written or "\0" in written:
-        raise SettingError("this is no path; give the name of a file, relative to this one")
-    if is_url(written):
-        raise SettingError("this is a URL; a database is named under data.url, with table or query beside it")
-    if _SECRET.fullmatch(written):
-        raise SettingError("this looks like a key itself; write it to a file readable by you alone and name that file")
-    return Path((info.context or {}).get("folder", ""), written)
-
-
-def _each_once(words: tuple[str, ...]) -> tuple[str, ...]:
-    seen: set[str] = set()
-    for word in words:
-        if word in seen:
-            raise SettingError(f"'{word[:60]}' stands there twice; name it once")
-        seen.add(word)
-    return words
 
 
 def _columns_by_name(written: dict[str, Any]) -> dict[str, Any]:
@@ -47,19 +24,6 @@ def _columns_by_name(written: dict[str, Any]) -> dict[str, Any]:
         if not all(isinstance(own, str) and 1 <= len(own) <= LONGEST_NAME for own in inside):
             raise RuleError("give the name of a column, or a table of such names for one secondary", name)
     return written
-
-
-COLUMN_NAMES = "a list of column names"
-PARTY_NAMES = "a list of names of parties"
-FileName = Annotated[Path, BeforeValidator(_beside), Field(title="a path, relative to this file")]
-ColumnName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME, title="the name of a column")]
-Columns = Annotated[tuple[ColumnName, ...], Strict(False), AfterValidator(_each_once), Field(title=COLUMN_NAMES)]
-Names = Annotated[tuple[PartyName, ...], Strict(False), Field(title=PARTY_NAMES)]
-Hashes = Annotated[
-    tuple[Annotated[str, Field(pattern="^[0-9a-f]{12,64}$")], ...],
-    Strict(False),
-    Field(title="a list of job hashes, each of 12 to 64 digits from 0 to 9 and a to f"),
-]
 
 
 class Tls(Section):
@@ -205,88 +169,16 @@ class Serving(Section):
 class OwnNetwork(Section):
     """Where the party listens, if that is not the job's address."""
 
-    listen: Annotated[str | None, Field(title="host and port such as 0.0.0.0:50052")] = Field(
+    listen: Annotated[str | None, Field(title="host and port such as 0.0.0.0:7412")] = Field(
         default=None,
         description="Where this party listens, if that is not the address the job has for it.",
-        examples=["0.0.0.0:50052"],
+        examples=["0.0.0.0:7412"],
     )
 
     @model_validator(mode="after")
     def _address(self) -> Self:
         if self.listen is not None:
             bindable(self.listen)
-        return self
-
-
-class Policy(Section):
-    """What the party demands of every job; what is left out it does not mind.
-
-    ``max_new_records`` is the coordinator's: how many records it links per list after training, over all predictions.
-    Noise does not protect against endless questions: near-copies of one record, each with noise of its own, average
-    it away.
-    """
-
-    max_tau: Annotated[float | None, real(0, 1)] = Field(
-        default=None, description="The largest tau this party takes; jobs without tau are refused.", examples=[0.05]
-    )
-    min_candidates: Annotated[int | None, whole(1, 1_000_000_000)] = Field(
-        default=None,
-        description="The fewest records of its own with which the party takes part; among few, each is easier to find.",
-        examples=[1000],
-    )
-    columns: Columns | None = Field(
-        default=None,
-        title=COLUMN_NAMES,
-        description="The only columns of the table that any job may use, for linking or learning.",
-        examples=[["lat", "lon", "rent"]],
-    )
-    min_k: Annotated[int | None, whole(1, 10_000)] = Field(
-        default=None, description="The smallest k this party takes: long lists tell less of each record.", examples=[10]
-    )
-    max_k: Annotated[int | None, whole(1, 10_000)] = Field(
-        default=None, description="The largest k this party takes: long lists show more records.", examples=[50]
-    )
-    hardening: Annotated[tuple[HardeningWord, ...], Strict(False)] = Field(
-        default=(), description="Steps of hardening that the filters must go through.", examples=[["balance"]]
-    )
-    methods: Annotated[tuple[MethodWord, ...] | None, Strict(False)] = Field(
-        default=None, description="The methods this party takes part in.", examples=[["fedsim"]]
-    )
-    wire: Annotated[tuple[WireWord, ...] | None, Strict(False)] = Field(
-        default=None, description="The forms of numbers on the wire this party takes.", examples=[["float32"]]
-    )
-    max_epochs: Annotated[int | None, whole(1, 100_000)] = Field(
-        default=None,
-        description="The most epochs this party trains; a job that leaves their number to the preset is refused.",
-        examples=[100],
-    )
-    max_new_records: Annotated[int, whole(0, 1_000_000_000)] = Field(
-        default=100_000,
-        description="The coordinator's alone: records it links per list after training, over all predictions. Endless "
-        "near-copies of one record would average the noise away.",
-    )
-    primary: Names | None = Field(
-        default=None, title=PARTY_NAMES, description="The primaries this party works with.", examples=[["city"]]
-    )
-    coordinator: Names | None = Field(
-        default=None, title=PARTY_NAMES, description="The coordinators this party works with.", examples=[["notary"]]
-    )
-    secondaries: Names | None = Field(
-        default=None,
-        title=PARTY_NAMES,
-        description="The other secondaries this party works with.",
-        examples=[["schools"]],
-    )
-    approve: Hashes = Field(
-        default=(),
-        description="Jobs that need no `fedsim approve` any more, by the first 12 or more digits of their hash.",
-        examples=[["0b1c2d3e4f5a"]],
-    )
-
-    @model_validator(mode="after")
-    def _some_k(self) -> Self:
-        if self.min_k is not None and self.max_k is not None and self.min_k > self.max_k:
-            raise RuleError(f"min_k is {self.min_k} and max_k {self.max_k}; no k is both", "min_k")
         return self
 
 
@@ -303,6 +195,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator itself; remove it",
+        ("policy", "audit"): "a coordinator has no table to audit; remove it",
     },
     Role.PRIMARY: {
         ("policy", "primary"): "this party is the primary itself; remove it",

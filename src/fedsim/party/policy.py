@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from fedsim.party.audit_demand import unaudited
+from fedsim.party.demands import CutDemand
 from fedsim.party.job import Job, SecondaryTerms
 from fedsim.party.own_columns import beyond_policy
 from fedsim.party.party_file import PartyFile
+from fedsim.party.protection import CutTerms
 from fedsim.protocol.parties import Role
 
 Rule = Callable[[Job, PartyFile], Iterator[str]]
@@ -68,6 +71,58 @@ def _hardening(job: Job, party_file: PartyFile) -> Iterator[str]:
                 yield f"demands filters hardened by {kind}{of_list}, the job has {' and '.join(present) or 'none'}"
 
 
+def _blur(job: Job, party_file: PartyFile) -> Iterator[str]:
+    most = party_file.policy.max_epsilon_per_km
+    for of_list, terms in _lists(job, party_file):
+        if most is not None and (terms.blur is None or terms.blur.epsilon_per_km > most):
+            has = "none" if terms.blur is None else f"epsilon {terms.blur.epsilon_per_km:g} per km"
+            yield f"demands places blurred with epsilon of at most {most:g} per km{of_list}, the job has {has}"
+
+
+def _links(job: Job, party_file: PartyFile) -> Iterator[str]:
+    policy = party_file.policy
+    for of_list, terms in _lists(job, party_file):
+        if policy.min_degree is not None and terms.min_degree < policy.min_degree:
+            yield f"demands min_degree of at least {policy.min_degree}{of_list}, the job has {terms.min_degree}"
+        if policy.min_dummies is not None and terms.dummies < policy.min_dummies:
+            yield f"demands dummies of at least {policy.min_dummies:g}{of_list}, the job has {terms.dummies:g}"
+        if policy.hide_rows and not terms.hide_rows:
+            yield f"demands hidden rows{of_list}, the job shows the primary which rows repeat"
+
+
+def _cut(job: Job, party_file: PartyFile) -> Iterator[str]:
+    policy, protection = party_file.policy, job.protection
+    least, noise = policy.min_feature_noise, protection.features.noise if protection.features else 0.0
+    if least is not None and noise < least:
+        yield f"demands noise of at least {least:g} deviations on features, the job has {noise:g}"
+    yield from _cut_faults("activations", policy.activations, protection.activations)
+    yield from _cut_faults("gradients", policy.gradients, protection.gradients)
+
+
+def _cut_faults(what: str, demand: CutDemand | None, terms: CutTerms | None) -> Iterator[str]:
+    if demand is None:
+        return
+    if terms is None:
+        yield f"demands noise of at least {demand.min_noise:g} on {what}, the job has none"
+        return
+    if terms.noise < demand.min_noise:
+        yield f"demands noise of at least {demand.min_noise:g} on {what}, the job has {terms.noise:g}"
+    if demand.max_clip is not None and terms.clip > demand.max_clip:
+        yield f"demands {what} clipped at {demand.max_clip:g} or less, the job has {terms.clip:g}"
+
+
+def audit_refusals(job: Job, party_file: PartyFile) -> list[str]:
+    """That the audit it demands is missing, if it is."""
+    return [f"{party_file.party} {sentence}" for sentence in _audit(job, party_file)]
+
+
+def _audit(job: Job, party_file: PartyFile) -> Iterator[str]:
+    lacking, demand = unaudited(job, party_file), party_file.policy.audit
+    if demand is not None and lacking:
+        most = f"in which no attack on it gains more than {demand.limit:g}"
+        yield f"demands an audit of this very job {most}, and {lacking}; its owner runs `fedsim audit`"
+
+
 def _training(job: Job, party_file: PartyFile) -> Iterator[str]:
     policy, training = party_file.policy, job.training
     if policy.methods is not None and training.method not in policy.methods:
@@ -108,4 +163,15 @@ def _all(words: tuple[str, ...]) -> str:
     return " or ".join(words) or "none"
 
 
-_RULES: tuple[Rule, ...] = (_noise, _partners, _hardening, _training, _company, _columns)
+_RULES: tuple[Rule, ...] = (
+    _noise,
+    _partners,
+    _hardening,
+    _blur,
+    _links,
+    _cut,
+    _training,
+    _company,
+    _columns,
+    _audit,
+)

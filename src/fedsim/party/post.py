@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fedsim.errors import FileError, PeerError, PolicyError, SettingError
+from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, SettingError
 from fedsim.party.approval import ApprovalError, approved
 from fedsim.party.audit_log import AuditLog, Fact
 from fedsim.party.job import Job
+from fedsim.party.ledger_file import add_to_ledger
 from fedsim.party.own_columns import check_in_job
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import refusals
 from fedsim.party.run_folder import RunningError, run_folder, run_path
+from fedsim.party.run_progress import Progress
 from fedsim.protocol.handshake import Dialler, Reception
 from fedsim.protocol.messages import Trouble
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.session import Session
 from fedsim.protocol.station import Station
 from fedsim.protocol.transport.base import Listener, Transport
-from fedsim.protocol.trouble import public_reason, tell, trouble_of
+from fedsim.protocol.trouble import tell, trouble_of
 
 log = logging.getLogger("fedsim.parties")
 
@@ -44,6 +47,7 @@ class Post:
     diallers: dict[Role, Dialler] = field(default_factory=dict)
     receptions: list[Reception] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
+    progress: Progress = field(default_factory=Progress)
 
     def peer(self, role: Role) -> Party:
         """The coordinator or the primary."""
@@ -65,7 +69,7 @@ class Post:
         if role not in self.diallers:
             self.diallers[role] = Dialler(self.station, self.transport, self.job.address_of(peer), peer)
         session = self.diallers[role].open(wait_seconds)
-        self.opened.append(session)
+        self.opened[:] = [*(other for other in self.opened if not other.is_over), session]
         return session
 
     def receive(self, expected: list[Party]) -> Reception:
@@ -93,14 +97,16 @@ def at_post(job: Job, own: PartyFile, transport: Transport, versions: Mapping[st
     with ExitStack() as alone:
         try:
             alone.enter_context(run_folder(job, own))
+            alone.callback(_keep_ledger, post)
             _check_will(post, audit)
             yield post
         except RunningError:  # the others speak with that process, and all is well with them
             raise
         except BaseException as fault:
             station.note = partial(_note_if_possible, audit)
-            _last_words(post, fault)
-            station.note("stopped", {"job": job.short_hash, "reason": public_reason(fault)})
+            trouble = _trouble(station, fault)
+            station.note("stopped", {"job": job.short_hash, "told": trouble.reason, "details": _details(fault)})
+            _last_words(post, trouble, fault)
             raise
         else:
             audit.append("finished", {"job": job.short_hash, "bytes": station.ledger.total_bytes})
@@ -128,11 +134,30 @@ def _note_if_possible(audit: AuditLog, what: str, facts: Mapping[str, Fact]) -> 
         log.warning("%s", silence)
 
 
-def _last_words(post: Post, fault: BaseException) -> None:
+def _keep_ledger(post: Post) -> None:
+    try:
+        add_to_ledger(post.folder, post.station.ledger.entries())
+    except FileError as silence:
+        log.warning("%s", silence)
+
+
+def _trouble(station: Station, fault: BaseException) -> Trouble:
+    if isinstance(fault, ApprovalError):  # whose text names a file and a command of ours
+        return Trouble(str(station.party), "its owner has not approved this job")
+    return trouble_of(station, fault)
+
+
+def _details(fault: BaseException) -> str:
+    """The whole reason, for our own log; of a defect its place in the program, for its text may hold anything."""
+    if isinstance(fault, FedSimError):
+        return str(fault)
+    places = traceback.extract_tb(fault.__traceback__)
+    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
+    return f"{type(fault).__name__}{where}"
+
+
+def _last_words(post: Post, trouble: Trouble, fault: BaseException) -> None:
     """Tell those who listen, and those who have not come yet."""
-    trouble = trouble_of(post.station, fault)
-    if isinstance(fault, ApprovalError):
-        trouble = Trouble(trouble.origin, "its owner has not approved this job")
     tell(post.sessions(), trouble)
     if isinstance(fault, Exception) and not post.station.staying:  # who was stopped by hand does not wait for it
         try:
@@ -143,6 +168,7 @@ def _last_words(post: Post, fault: BaseException) -> None:
 
 def _tell_absent(post: Post, trouble: Trouble, fault: Exception) -> None:
     """The coordinator, which everybody comes to, stays a moment; anybody else who has not joined yet tells it."""
+    log.error("stopping, and telling the others: %s", fault if isinstance(fault, FedSimError) else trouble.reason)
     if post.station.party.role is Role.COORDINATOR:
         reception = post.receptions[0] if post.receptions else post.receive(post.others)
         reception.dismiss(trouble, min(LATE_SECONDS, post.job.network.wait_seconds))

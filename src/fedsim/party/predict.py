@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedsim.data.features import Preparation
-from fedsim.errors import InputError, PeerError
+from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.party.keeping import Keep
 from fedsim.party.own_columns import identifiers_for
 from fedsim.party.own_table import encode_own
@@ -37,9 +38,12 @@ from fedsim.splitnn.gates.order import Neighbours
 from fedsim.training import HeldList, Model
 from fedsim.training.restore import restored
 from fedsim.training.target_state import target_from
-from fedsim.types import Floats
+from fedsim.types import EncodedTable, Floats
 
 log = logging.getLogger("fedsim.parties")
+
+POLL = 0.05
+ONE_TRY = 0.1  # seconds, for a coordinator that has been away longer than we wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +92,7 @@ class Predictor:
         self._built: tuple[list[Session], Model] | None = None
         self._holders: dict[str, RemoteSecondary] = {}
         self._lock = threading.Lock()
+        self._lost: float | None = time.monotonic()  # since when there is no coordinator
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -98,16 +103,28 @@ class Predictor:
 
     def online(self) -> dict[str, bool]:
         """Which secondaries are connected just now."""
-        there = {session.peer for session in self._reception.sessions() if session.connected}
-        return {party.name: party in there for party in self.post.secondaries}
+        return {party.name: not self._reception.away_seconds(party) for party in self.post.secondaries}
+
+    def coordinator_online(self) -> bool:
+        """Whether the coordinator is connected; where it is not, it is dialled once."""
+        if not self._coordinator.connected and self._lock.acquire(blocking=False):
+            try:
+                self._coordinator.session()
+            except PeerError as fault:
+                log.info("%s", fault)
+            finally:
+                self._lock.release()
+        return self._coordinator.connected
 
     def predict(self, records: pl.DataFrame) -> Predictions:
         """Predict new records, whose columns are those of training without the label."""
         self._check(records)
+        features = self._features(self._trained, records)
+        encoded = {name: self._encoded(records, name) for name in self.post.job.secondaries}
         with self._lock:
             try:
-                return self._together(records)
-            except PeerError as away:
+                return self._together(features, encoded)
+            except AwayError as away:
                 if self.post.own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with our own features alone: %s", away)
@@ -120,32 +137,46 @@ class Predictor:
         if missing:
             raise InputError(f"the records have no column '{missing[0]}', which training had; add it")
 
-    def _together(self, records: pl.DataFrame) -> Predictions:
+    def _together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
         while True:
             try:
+                self._wait_for_secondaries()
                 model = self._model()
-                lists = [self._neighbours(records, name) for name in self.post.job.secondaries]
-                values = model.predict(self._features(self._trained, records), lists)
+                lists = [self._neighbours(name, table) for name, table in encoded.items()]
+                values = model.predict(features, lists)
                 return self._told(values, self._trained, self.post.job.training.method)
             except PeerRestarted as restarted:
                 log.info("%s; asking again", restarted)
 
+    def _wait_for_secondaries(self) -> None:
+        """Who left a while ago is not waited for: every question would take that long."""
+        for party in self.post.secondaries:
+            while away := self._reception.away_seconds(party):
+                self.post.station.alarm.check()
+                if away > self.post.station.wait_seconds:
+                    raise AwayError(f"{party} has been away for {away:.0f} seconds; its owner starts it with --stay")
+                time.sleep(POLL)
+
     def _alone(self, records: pl.DataFrame, away: str) -> Predictions:
         if self._solo is None:
-            raise PeerError(away)
+            raise AwayError(away)
         target = target_from(self._solo.facts["target"])
         model = restored(
             config_of(self.post.job, "solo"), target, self._solo.columns(), [], self._solo.weights, self.post.own.name
         )
         values = model.predict(self._features(self._solo, records), [])
-        offline = tuple(name for name, there in self.online().items() if not there)
-        return replace(self._told(values, self._solo, "solo", offline), reason=away)
+        offline = [name for name, there in self.online().items() if not there]
+        if not offline and not self._coordinator.connected:  # it is asked once all others are there
+            offline = [self.post.peer(Role.COORDINATOR).name]
+        return replace(self._told(values, self._solo, "solo", tuple(offline)), reason=away)
 
-    def _neighbours(self, records: pl.DataFrame, name: str) -> Neighbours:
+    def _encoded(self, records: pl.DataFrame, name: str) -> EncodedTable:
         job, own = self.post.job, self.post.own
         named = identifiers_for(job, own, name)
         frame = records.select(**{agreed: pl.col(column) for agreed, column in named.items()})
-        encoded = encode_own(job, own, name, frame, self.post.folder)
+        return encode_own(job, own, name, frame, self.post.folder)
+
+    def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
         found = self._coordinator.ask(lambda session: new_partners(session, name, encoded))
         self._holders[name].expect(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
@@ -180,8 +211,11 @@ class Predictor:
         return Predictions([classes[place] for place in likeliest], values, classes, by, away)
 
     def _dialled(self) -> Session:
-        session = self.post.dial(Role.COORDINATOR)
-        session.phase = Phase.PREDICT
+        now = time.monotonic()
+        self._lost = self._lost or now
+        left = self.post.station.wait_seconds - (now - self._lost)
+        session = self.post.dial(Role.COORDINATOR, max(ONE_TRY, left))
+        session.phase, self._lost = Phase.PREDICT, None
         return session
 
 

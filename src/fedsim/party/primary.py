@@ -24,11 +24,12 @@ from fedsim.party.own_table import OwnTable, classes_of, numbers_of, read_own_ta
 from fedsim.party.post import Post
 from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
+from fedsim.party.recording import Ended, Gates, Watching, keep_record, look_into
 from fedsim.party.versions import versions_here
 from fedsim.protocol.digests import table_digest
-from fedsim.protocol.messages import Done, Farewell, Finish
+from fedsim.protocol.messages import Farewell, Phase
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners
+from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners, finish
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.tensors import form_named
 from fedsim.protocol.trouble import tell
@@ -74,13 +75,16 @@ def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
         log.info("job '%s' was trained before", post.job.name)
         _tell_coordinator(coordinator, post)
         return _outcome_of(keep)
-    coordinator.session()  # it compares jobs and releases; no data is touched before
     reception = post.receive(post.secondaries)
+    coordinator.session()  # it compares jobs and releases; no data is touched before
+    post.progress.enter(Phase.LINK.value)
     table = read_own_table(post.job, post.own)
     prepared = prepare(table, post)
     lists = {party: _links(post, keep, coordinator, table, party, prepared.split) for party in post.secondaries}
     reaches = {party: Reach(_opener(reception.session_with, party)) for party in post.secondaries}
-    result = _trained(post, prepared, lists, reaches, hooks)
+    result, gates = _trained(post, prepared, lists, reaches, (*hooks, Watching(post.progress)))
+    links = {party.name: delivery for party, delivery in lists.items()}
+    keep_record(post.folder, Ended(post.job, table, prepared, links, result, gates), post.progress)
     if post.own.serving.when_partner_is_away == "solo":
         save_solo(post.job, keep, prepared)
     _save(keep, prepared, result)  # the last of all parts: where it is, nothing else is missing
@@ -172,7 +176,7 @@ def _trained(
     lists: dict[Party, Delivery],
     reaches: dict[Party, Reach],
     hooks: Sequence[Hook],
-) -> Result:
+) -> tuple[Result, Gates]:
     """Train; whenever a secondary starts anew, all go back to the last common checkpoint."""
     config, form = config_of(post.job), form_named(post.job.training.wire)
     noise = cut_noise(post.job.protection.gradients, post.folder)
@@ -183,13 +187,14 @@ def _trained(
             result = train_with(
                 prepared.data, held, prepared.split, config, folder=post.folder / "checkpoints", hooks=hooks
             )
+            gates = look_into(result, prepared, [part.neighbours for part in held])
             for holder in holders.values():
                 holder.finish()
         except PeerRestarted as restarted:
             log.warning("%s; all go on from the last common checkpoint", restarted)
             post.station.note("restarted", {"peer": str(restarted.peer)})
         else:
-            return result
+            return result, gates
 
 
 def _save(keep: Keep, prepared: Prepared, result: Result) -> None:
@@ -216,6 +221,6 @@ def _tell_coordinator(coordinator: Reach, post: Post) -> None:
     """A coordinator that has not heard of the end is told; one that has gone has heard."""
     post.station.wait_seconds = LAST_WORD_SECONDS
     try:
-        coordinator.ask(lambda session: session.call(Finish(), Done))
+        coordinator.ask(finish)
     except PeerError:
         log.info("the coordinator has gone before")

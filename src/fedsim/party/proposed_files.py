@@ -76,9 +76,9 @@ def _job(plan: Plan) -> Iterator[str]:
     yield f"name = {toml(plan.primary if plan.own.get('primary') else plan.secondary)}"
     yield "seed = 0"
     yield from _reachable(
-        plan, "coordinator", COORDINATOR, 50051, "finds partners by encoded identifiers; no table, no key"
+        plan, "coordinator", COORDINATOR, 7411, "finds partners by encoded identifiers; no table, no key"
     )
-    yield from _reachable(plan, "primary", plan.primary, 50052, "has the label, leads the training, keeps the model")
+    yield from _reachable(plan, "primary", plan.primary, 7412, "has the label, leads the training, keeps the model")
     yield "\n[task]"
     if plan.task:
         yield f"kind = {toml(plan.task.word)} # {plan.task.reason}"

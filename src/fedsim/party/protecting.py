@@ -11,7 +11,8 @@ from fedsim.data.columns import number
 from fedsim.digest import arrays_digest
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.secret_file import own_secret
-from fedsim.party.job import CutTerms, SecondaryTerms
+from fedsim.party.job import SecondaryTerms
+from fedsim.party.protection import CutTerms
 from fedsim.privacy.keyed import SECRET_BYTES, subkey
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
@@ -29,7 +30,12 @@ def frame_digest(frame: pl.DataFrame) -> str:
 
 def cut_noise(terms: CutTerms | None, folder: Path) -> CutNoise | None:
     """Clip and noise for what this party sends over the cut."""
-    return None if terms is None else CutNoise(terms.clip, terms.noise, own_secret(folder / SECRET))
+    return None if terms is None else noise_of(terms, own_secret(folder / SECRET))
+
+
+def noise_of(terms: CutTerms | None, secret: bytes) -> CutNoise | None:
+    """The same, from a secret that is at hand."""
+    return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
 
 
 def blurred(identifiers: pl.DataFrame, terms: SecondaryTerms, folder: Path, table: str) -> pl.DataFrame:
@@ -37,15 +43,20 @@ def blurred(identifiers: pl.DataFrame, terms: SecondaryTerms, folder: Path, tabl
 
     A place that left the range of its encoding is brought back to the edge, which costs no privacy.
     """
+    return identifiers if terms.blur is None else moved(identifiers, terms, own_secret(folder / SECRET), table)
+
+
+def moved(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table: str) -> pl.DataFrame:
+    """The same, by a secret that is at hand."""
     blur = terms.blur
     if blur is None:
         return identifiers
     columns = [blur.latitude, blur.longitude]
     places = np.column_stack([number(identifiers[name], table=table).to_numpy() for name in columns])
-    seed = subkey(own_secret(folder / SECRET), f"blur of {frame_digest(identifiers)}", SECRET_BYTES)
+    seed = subkey(secret, f"blur of {frame_digest(identifiers)}", SECRET_BYTES)
     rng = np.random.default_rng(int.from_bytes(seed, "big"))
-    moved = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).apply(places, rng)
-    inside = [_inside(moved[:, axis], terms, name) for axis, name in enumerate(columns)]
+    elsewhere = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).apply(places, rng)
+    inside = [_inside(elsewhere[:, axis], terms, name) for axis, name in enumerate(columns)]
     return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
 
 

@@ -20,6 +20,11 @@ class Reach:
         self._open = open_session
         self._session: Session | None = None
 
+    @property
+    def connected(self) -> bool:
+        """Whether the peer is there just now."""
+        return self._session is not None and not self._session.is_over and self._session.connected
+
     def session(self) -> Session:
         """The conversation of now, opened where there is none."""
         if self._session is None or self._session.is_over:

@@ -15,6 +15,7 @@ from fedsim.data.features import Preparation, Rules, fit_preparation
 from fedsim.errors import InputError, PeerError
 from fedsim.linkage.encoded_file import load_encoded
 from fedsim.linkage.whole_file import whole_file
+from fedsim.party.feature_noise import guarded_features
 from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
 from fedsim.party.own_table import OwnTable, read_own_table
@@ -46,7 +47,7 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
         coordinator.session()  # it compares jobs and releases; no data is touched before
     table = read_own_table(post.job, post.own)
     order = _order(post, table, keep, coordinator)
-    answers = _Answers(post, keep, order, _features(table, keep), stay)
+    answers = _Answers(post, keep, order, _features(post, table, keep), stay)
     if stay:
         post.station.wait_seconds, post.station.staying = float("inf"), keep.has_part(PART)
     _answer(post, keep, answers.below_the_cut(), stay)
@@ -104,7 +105,7 @@ def _read_order(path: Path) -> Order | None:
         return None
 
 
-def _features(table: OwnTable, keep: Keep) -> tuple[Preparation, Features]:
+def _features(post: Post, table: OwnTable, keep: Keep) -> tuple[Preparation, Features]:
     """Features in our own order, and how they were prepared."""
     frame = table.features()
     if keep.has_part(PART):
@@ -112,7 +113,7 @@ def _features(table: OwnTable, keep: Keep) -> tuple[Preparation, Features]:
     else:
         rules = Rules(kinds=table.own.features.kinds)
         preparation = fit_preparation(frame, party=str(table.own.party), rules=rules)
-    return preparation, Features.of(preparation.apply(frame))
+    return preparation, guarded_features(Features.of(preparation.apply(frame)), frame, post.job.protection, post.folder)
 
 
 @dataclass(frozen=True, eq=False)

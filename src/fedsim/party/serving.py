@@ -11,12 +11,13 @@ from fastapi import Depends, FastAPI, Header, HTTPException, Request
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from fedsim.errors import FedSimError, InputError, PeerError
+from fedsim.errors import AwayError, FedSimError, InputError, PeerError
 from fedsim.party.predict import Predictor
 from fedsim.protocol.trouble import public_reason
 from fedsim.version import VERSION
 
 MOST_RECORDS = 1000
+STATUS: tuple[tuple[type[FedSimError], int], ...] = ((AwayError, 503), (PeerError, 502), (InputError, 422))
 Cell = str | float | int | bool | None
 
 
@@ -44,6 +45,7 @@ class Health(BaseModel):
     """Whether everybody is there."""
 
     status: str
+    coordinator: bool
     secondaries: dict[str, bool]
 
 
@@ -60,9 +62,10 @@ def service(predictor: Predictor, token: str | None = None) -> FastAPI:
 
     @app.get("/health")
     def health() -> Health:
-        """Which secondaries are connected: the status is 'ok' with all of them, else 'partial'."""
-        there = predictor.online()
-        return Health(status="ok" if all(there.values()) else "partial", secondaries=there)
+        """Who is connected: the status is 'ok' with the coordinator and all secondaries, else 'partial'."""
+        coordinator, there = predictor.coordinator_online(), predictor.online()
+        status = "ok" if coordinator and all(there.values()) else "partial"
+        return Health(status=status, coordinator=coordinator, secondaries=there)
 
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
@@ -113,6 +116,6 @@ def _guard(token: str) -> Any:
 
 
 async def _refused(request: Request, fault: Exception) -> JSONResponse:
-    status = 503 if isinstance(fault, PeerError) else 422 if isinstance(fault, InputError) else 500
+    status = next((code for kind, code in STATUS if isinstance(fault, kind)), 500)
     told = public_reason(fault) if status == 500 else str(fault)
     return JSONResponse({"detail": told}, status_code=status)

@@ -13,6 +13,7 @@ from fedsim.party.job import Job
 from fedsim.party.party_file import PartyFile
 from fedsim.party.post import Post, at_post
 from fedsim.party.primary import Outcome, run_primary
+from fedsim.party.run_progress import shown
 from fedsim.party.secondary import run_secondary
 from fedsim.party.versions import versions_here
 from fedsim.protocol.ledger import Entry, Ledger, merged
@@ -80,6 +81,7 @@ class _PartyThread(threading.Thread):
         try:
             with at_post(self.job, self.own, self.transport, versions_here()) as post:
                 self.ledger = post.station.ledger
-                self.outcome = roles[self.own.role](post)
+                with shown(post.folder, post.job, post.station, post.progress):
+                    self.outcome = roles[self.own.role](post)
         except BaseException as fault:  # told to whoever waits for all threads
             self.fault = fault

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fedsim.difference import difference
-from fedsim.errors import FedSimError, PeerError, SettingError, WireError
+from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import Hello, Message, Refusal, Trouble, Welcome
 from fedsim.protocol.parties import Party, Role
@@ -38,6 +38,7 @@ BACK_OFF, MOST_BACK_OFF = 0.05, 2.0  # seconds between two attempts to dial; dou
 TAKEN_SECONDS = 45.0  # a line that was cut is found dead within this time
 IDENT = re.compile(r"[0-9a-f]{32}")  # of a session
 MOST_REFUSALS = 20  # of one caller that are noted: a stranger must not fill our disk
+ROUNDING = ("torch", "numpy", "cpu", "threads")  # versions on which the last bit of a sum may depend
 SKEW = 300.0  # seconds between two clocks that are worth a word
 
 
@@ -63,6 +64,7 @@ class Reception:
         self._fresh: dict[Party, Session] = {}
         self._unfit: set[Party] = set()
         self._refused: Counter[str] = Counter()
+        self._delayed: set[str] = set()
         self._last_word: Trouble | None = None
         self._opened = time.monotonic()
         self._changed = threading.Condition()
@@ -78,13 +80,13 @@ class Reception:
     def _answer(self, caller: Party | None, line: Line) -> None:
         try:
             hello, size = _first(line, Hello)
+            found = self._admit(caller, hello, line)
         except (SilenceError, WireError) as fault:
             self._turn_away(line, caller, Objection(str(fault)))
             return
         except LineBroken:
             line.close()
             return
-        found = self._admit(caller, hello, line)
         if isinstance(found, Objection):
             self._turn_away(line, caller, found)
         else:
@@ -100,12 +102,20 @@ class Reception:
                 self.station.alarm.check()
                 waited = time.monotonic() - since
                 if waited > self.station.wait_seconds:
-                    raise PeerError(f"{party} did not come within {waited:.0f} seconds; start it and run this again")
+                    raise AwayError(f"{party} did not come within {waited:.0f} seconds; start it and run this again")
                 if waited > 3 and not told:
                     log.info("waiting for %s", party)
                     told = True
                 self._changed.wait(0.2)
             return self._fresh.pop(party)
+
+    def away_seconds(self, party: Party) -> float:
+        """Since when a party has not been connected; 0 while it is."""
+        with self._changed:
+            known = self._sessions.get(party)
+        if known is None:
+            return time.monotonic() - self._opened
+        return known.away_seconds
 
     def sessions(self) -> list[Session]:
         """All conversations that are going on."""
@@ -136,20 +146,21 @@ class Reception:
             other = known is not None and known.peer_instance != hello.instance
             if known and known.connected and other:
                 return Objection(f"another process speaks as {party} already", passing=True)
+            received = hello.received
             if known is None or other or known.is_over or hello.resume != known.ident.hex():
+                received = 0
                 if known:
                     known.end(PeerRestarted(party))
                 known = self._sessions[party] = self._fresh[party] = Session(
                     self.station, party, secrets.token_bytes(16), hello.instance
                 )
                 self.station.note("joined", {"peer": str(party), "versions": hello.versions})
+                _mind_the_versions(self.station, party, hello.versions)
                 self._changed.notify_all()
+            known.check_received(received)
             welcome = Welcome(known.ident.hex(), known.received, self.station.version_text, time.time())
-            try:
-                self.station.ledger.note(welcome, self.station.party, party, _say(line, welcome))
-            except LineBroken as fault:
-                return Objection(str(fault), passing=True)
-            known.attach(line, hello.received)
+            self.station.ledger.note(welcome, self.station.party, party, _say(line, welcome))
+            known.attach(line, received)
             if self._last_word:
                 known.post(self._last_word)
             return known
@@ -184,11 +195,13 @@ class Reception:
     def _turn_away(self, line: Line, caller: Party | None, objection: Objection) -> None:
         who = str(caller) if caller else "a caller"
         with self._changed:
-            self._refused[who] += not objection.passing
+            again = objection.passing and objection.reason in self._delayed  # it dials again and again
+            self._delayed |= {objection.reason} if objection.passing else set()
+            self._refused[who] += not again
             count = self._refused[who]
-        if not objection.passing and count <= MOST_REFUSALS:
+        if not again and count <= MOST_REFUSALS:
             last = "; from now on this is no longer noted" if count == MOST_REFUSALS else ""
-            log.warning("%s was not let in: %s%s", who, objection.reason, last)
+            log.warning("%s was not let in%s: %s%s", who, " yet" * objection.passing, objection.reason, last)
             self.station.note("refused", {"peer": who, "reason": objection.reason + last})
         with suppress(LineBroken):
             _say(line, Refusal(objection.reason, objection.passing))
@@ -228,6 +241,7 @@ class Dialler:
         session = Session(self.station, self.peer, bytes.fromhex(welcome.session))
         session.attach(line, welcome.received)
         self.station.note("joined", {"peer": str(self.peer), "versions": welcome.versions})
+        _mind_the_versions(self.station, self.peer, welcome.versions)
         return session
 
     def _keep(self, session: Session, line: Line) -> None:
@@ -258,7 +272,8 @@ class Dialler:
                 return reply
             waited = time.monotonic() - began
             if not reply.passing or waited > min(wait_seconds, reply.seconds):
-                raise PeerError(f"{self.peer} at {self.address}: {reply.reason}")
+                kind = AwayError if reply.passing and math.isinf(reply.seconds) else PeerError
+                raise kind(f"{self.peer} at {self.address}: {reply.reason}")
             if session is not None and session.is_over:
                 raise PeerError(f"the conversation with {self.peer} has ended")
             if session is None:
@@ -365,3 +380,12 @@ def _mind_the_clock(peer: Party, clock: float) -> None:
     skew = clock - time.time()
     if abs(skew) > SKEW:
         log.warning("the clock of %s is %+.0f minutes from ours; certificates may seem expired", peer, skew / 60)
+
+
+def _mind_the_versions(station: Station, peer: Party, versions: str) -> None:
+    """Other libraries are allowed; they may round otherwise, which the record of a run should explain."""
+    found = _loaded(versions)
+    theirs = found if isinstance(found, dict) else {}
+    others = [name for name in ROUNDING if name in theirs and theirs[name] != station.versions.get(name, theirs[name])]
+    if others:
+        log.info("%s computes with another %s: figures may differ in the last digits", peer, " and ".join(others))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from fedsim.protocol.messages import Message, Phase
 from fedsim.protocol.parties import Party
@@ -49,9 +48,15 @@ class Ledger:
         """Bytes of all frames, sent and received."""
         return sum(entry.bytes for entry in self.entries())
 
-    def to_json(self) -> str:
-        """The lines as JSON."""
-        return json.dumps([asdict(entry) for entry in self.entries()], indent=1)
+
+def summed(entries: Iterable[Entry]) -> list[Entry]:
+    """One line for all that have the same phase, kind, sender and receiver."""
+    counts: dict[tuple[str, str, str, str], list[int]] = {}
+    for entry in entries:
+        found = counts.setdefault((entry.phase, entry.kind, entry.sender, entry.receiver), [0, 0])
+        found[0] += entry.messages
+        found[1] += entry.bytes
+    return _by_phase(Entry(*key, *found) for key, found in counts.items())
 
 
 def merged(ledgers: Iterable[Ledger]) -> list[Entry]:

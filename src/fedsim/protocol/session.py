@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import TypeVar
 
-from fedsim.errors import PeerError, WireError
+from fedsim.errors import AwayError, PeerError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import Farewell, Hello, Message, Notice, Phase, Refusal, Trouble, Welcome
 from fedsim.protocol.parties import Party
@@ -24,7 +24,7 @@ from fedsim.protocol.words import plain
 log = logging.getLogger("fedsim.parties")
 
 POLL = 0.2  # seconds between looks at the alarm
-TELL_AFTER, TELL_EVERY = 3.0, 60.0  # seconds of absence before it is said, and said again
+TELL_AFTER, TELL_EVERY = 3.0, 60.0  # seconds of absence or silence before it is said, and said again
 MOST_GARBAGE = 100  # lines dropped in a row, for what the peer sent on them
 MOST_WAITING = 1 << 30  # bytes of messages that nobody has looked at yet
 HANDSHAKE = (Hello, Welcome, Refusal)
@@ -68,6 +68,12 @@ class Session:
     def connected(self) -> bool:
         """Whether there is a line just now."""
         return self._line is not None
+
+    @property
+    def away_seconds(self) -> float:
+        """Since when there is no line; 0 while there is one."""
+        since = self._away_since
+        return 0.0 if since is None else time.monotonic() - since
 
     @property
     def is_done(self) -> bool:
@@ -116,9 +122,15 @@ class Session:
         if self._over:
             raise self._over
 
+    def check_received(self, received: int) -> None:
+        """Refuse a peer that has received what was never sent."""
+        if received > self._sent:
+            raise WireError(f"{self.peer} has received {received} frames of a conversation that had {self._sent}")
+
     def attach(self, line: Line, received: int) -> None:
         """Go on with a new line, on which the peer says it has received this much."""
         with self._changed:
+            self.check_received(received)
             if self._over:
                 line.close()
                 return
@@ -149,6 +161,7 @@ class Session:
         with self._changed:
             self._over = self._over or reason
             line, self._line = self._line, None
+            self._away_since = self._away_since or time.monotonic()
             self._changed.notify_all()
         if line is not None:
             line.close()
@@ -181,7 +194,7 @@ class Session:
         if self._away_since is not None:
             away = now - self._away_since
             if away > self.station.wait_seconds:
-                raise PeerError(
+                raise AwayError(
                     f"{self.peer} has been away for {away:.0f} seconds; start it again, then this party: both go on "
                     "from the last checkpoint"
                 )
@@ -189,7 +202,7 @@ class Session:
         elif seconds is not None:
             silent = now - self._touched
             if silent > seconds:
-                raise PeerError(
+                raise AwayError(
                     f"{self.peer} is connected but has not answered for {seconds:.0f} seconds; look at its log"
                 )
             self._tell_wait(now, silent, ", which is connected but silent")
@@ -237,7 +250,8 @@ class Session:
     def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
         if isinstance(message, Trouble) and self.station.staying:
-            self._over = self._over or PeerError(f"{plain(message.origin)} stopped: {plain(message.reason)}")
+            self._away_since = time.monotonic()
+            self._over = self._over or AwayError(f"{plain(message.origin)} stopped: {plain(message.reason)}")
         elif isinstance(message, Trouble):
             self.station.alarm.ring(plain(message.origin), plain(message.reason))
         elif isinstance(message, Notice):

@@ -21,16 +21,24 @@ def _unheard(what: str, facts: Mapping[str, Any]) -> None:
 
 
 class Alarm:
-    """Rung once, by whoever fails first; everybody who waits hears it."""
+    """Rung once, by whoever fails first; everybody who waits hears it, and so with the owner's wish to stop.
+
+    An exception out of a signal, in the midst of gRPC, would leave locks behind that nobody opens again.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rung: tuple[str, str] | None = None
+        self._stopped = False
 
     def ring(self, origin: str, reason: str) -> None:
         """Tell all who wait in this process; the first reason stays."""
         with self._lock:
             self._rung = self._rung or (origin, reason)
+
+    def stop(self) -> None:
+        """The owner wishes to stop; all who wait leave with KeyboardInterrupt."""
+        self._stopped = True
 
     @property
     def rung(self) -> tuple[str, str] | None:
@@ -39,6 +47,8 @@ class Alarm:
 
     def check(self) -> None:
         """Raise what was rung."""
+        if self._stopped:
+            raise KeyboardInterrupt
         if self._rung:
             origin, reason = self._rung
             raise PeerError(f"{origin} stopped: {reason}")

@@ -94,19 +94,19 @@ def read_credentials(
 def split_address(address: str) -> tuple[str, int]:
     """Host and port.
 
-    >>> split_address("rentals.example.org:50051"), split_address("[::1]:0")
-    (('rentals.example.org', 50051), ('::1', 0))
+    >>> split_address("rentals.example.org:7411"), split_address("[::1]:0")
+    (('rentals.example.org', 7411), ('::1', 0))
     """
     found = _ADDRESS.fullmatch(address)
     if found is None or int(found[2]) > 65535:
-        raise SettingError(f"address {address[:60]!a}; write host:port, as in rentals.example.org:50051")
+        raise SettingError(f"address {address[:60]!a}; write host:port, as in rentals.example.org:7411")
     return found[1].strip("[]"), int(found[2])
 
 
 def loopback_only(address: str) -> bool:
     """Whether nobody outside this machine can be meant.
 
-    >>> loopback_only("127.0.0.1:50051"), loopback_only("[::1]:50051"), loopback_only("0.0.0.0:50051")
+    >>> loopback_only("127.0.0.1:7411"), loopback_only("[::1]:7411"), loopback_only("0.0.0.0:7411")
     (True, True, False)
     """
     host, _ = split_address(address)
@@ -122,7 +122,7 @@ def check_plaintext(address: str) -> None:
     if not loopback_only(address):
         raise SettingError(
             f"plaintext is for tests on one machine, and {address} is open to others; "
-            "use certificates made by `fedsim certs`, or an address such as 127.0.0.1:50051"
+            "use certificates made by `fedsim certs`, or an address such as 127.0.0.1:7411"
         )
 
 

@@ -67,7 +67,7 @@ def importance_figure(importance: Importance) -> Figure:
     picture = drawing(title, described, join([_heat(values), _ranks(len(values)), _outputs(values.shape[1])]))
     return Figure(
         title,
-        f"Integrated gradients of the merge gate, averaged over records; darker counts more. {described}",
+        f"Integrated gradients of the merge gate, averaged over records; strong colours count. {described}",
         picture,
         ("rank", "share of all contributions"),
         tuple(

@@ -16,7 +16,7 @@ from fedsim.report.svg import LEFT, RIGHT, WIDTH, drawing, element, join, tip
 from fedsim.report.words import count, many, measure
 from fedsim.types import Floats, Integers
 
-CELLS = 44
+MOST_CELLS = 44  # along a side
 FEWEST = 3
 SHADES = 5
 TALLEST = 300.0
@@ -34,8 +34,13 @@ class Grid:
     rows: int
 
 
-def places_figure(positions: Floats, distance: Floats, *, title: str, caption: str) -> Figure | None:
-    """``positions`` holds latitude and longitude (or up and right); ``None`` where no cell may be drawn."""
+def places_figure(
+    positions: Floats, distance: Floats, *, title: str, caption: str, shaded: str = "median distance"
+) -> Figure | None:
+    """``positions`` holds latitude and longitude (or up and right); ``None`` where no cell may be drawn.
+
+    ``shaded`` says what ``distance`` is, where it is anything else.
+    """
     grid = gridded(positions, distance)
     if not len(grid.records):
         return None
@@ -62,24 +67,28 @@ def places_figure(positions: Floats, distance: Floats, *, title: str, caption: s
     picture = drawing(title, described, join([*cells, _legend(rows, bottom + 14)]), bottom + 44)
     left_out = len(positions) - int(grid.records.sum())
     note = f" {many(left_out, 'record')} in cells of fewer than {FEWEST} are left out." if left_out else ""
-    return Figure(title, caption + note, picture, ("median distance", "cells", "records"), rows)
+    return Figure(title, caption + note, picture, (shaded, "cells", "records"), rows)
 
 
 def gridded(positions: Floats, distance: Floats) -> Grid:
     """Records collected into square cells; east-west is shortened as on the globe where degrees allow it."""
     up, right = positions[:, 0], positions[:, 1] * _shortening(positions)
-    size = max(float(np.ptp(up)), float(np.ptp(right)), 1e-9) / CELLS
-    row = ((up - up.min()) / size).astype(np.int64).clip(0, CELLS - 1)
-    column = ((right - right.min()) / size).astype(np.int64).clip(0, CELLS - 1)
-    cell, member, records = np.unique(row * CELLS + column, return_inverse=True, return_counts=True)
+    side = _side(len(positions))
+    size = max(float(np.ptp(up)), float(np.ptp(right)), 1e-9) / side
+    row = ((up - up.min()) / size).astype(np.int64).clip(0, side - 1)
+    column = ((right - right.min()) / size).astype(np.int64).clip(0, side - 1)
+    cell, member, records = np.unique(row * side + column, return_inverse=True, return_counts=True)
     order = np.lexsort((distance, member))
     # Within a cell the distances are sorted, so the middle one is the (lower) median.
     middle = np.cumsum(records) - records + (records - 1) // 2
     width, height = int(column.max()) + 1, int(row.max()) + 1
     kept = records >= FEWEST
-    return Grid(
-        (cell % CELLS)[kept], (cell // CELLS)[kept], records[kept], distance[order][middle][kept], width, height
-    )
+    return Grid((cell % side)[kept], (cell // side)[kept], records[kept], distance[order][middle][kept], width, height)
+
+
+def _side(records: int) -> int:
+    """Cells along a side: few where records are few, so that most cells hold enough of them."""
+    return int(np.clip(math.sqrt(records / (2 * FEWEST)), 2, MOST_CELLS))
 
 
 def _shortening(positions: Floats) -> float:

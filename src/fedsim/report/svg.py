@@ -84,8 +84,8 @@ def _on_tick(place: int, step: float) -> float:
 def tick_label(value: float, step: float) -> str:
     """As many decimals as the step needs, thousands apart.
 
-    >>> tick_label(0.5, 0.05), tick_label(12000.0, 2000.0), tick_label(3e-6, 1e-6), tick_label(2e6, 1e6)
-    ('0.50', '12,000', '3e-06', '2 M')
+    >>> [tick_label(*pair) for pair in ((0.5, 0.05), (12000.0, 2000.0), (3e-6, 1e-6), (2e5, 1e4), (2e6, 1e6))]
+    ['0.50', '12,000', '3e-06', '200 k', '2 M']
     """
     if value == 0:
         return "0"
@@ -93,8 +93,8 @@ def tick_label(value: float, step: float) -> str:
     label = f"{value:,.{decimals}f}"
     if step < 1e-4:
         label = f"{value:.3g}"
-    if abs(value) >= 1e6:
-        label = f"{value / 1e6:g} M"
+    if abs(value) >= 1e5:
+        label = f"{value / 1e6:g} M" if abs(value) >= 1e6 else f"{value / 1e3:g} k"
     return label.replace("-", "−", 1) if value < 0 else label
 
 

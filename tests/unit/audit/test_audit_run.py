@@ -10,7 +10,7 @@ import pytest
 from tests.party_jobs import lay_out
 
 from fedsim.attack.finding import Adversary
-from fedsim.audit import by_primary, scene
+from fedsim.audit import by_cut, by_primary, scene
 from fedsim.audit.attempt import Attempt, tried
 from fedsim.audit.report import METRES
 from fedsim.audit.rows import Verdict
@@ -19,8 +19,11 @@ from fedsim.audit.settings import Settings
 from fedsim.audit.tables import read_tables
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.blind import Delivery, Linking
-from fedsim.party.job import Blur, Protection, read_job
+from fedsim.party.job import read_job
 from fedsim.party.party_file import read_party_file
+from fedsim.party.protection import Blur, CutTerms, Protection
+from fedsim.privacy.mechanisms import NoisyFeatures
+from fedsim.protocol.cut_noise import CutNoise
 
 FAST = Settings(targets=50, tries=0, epochs=1, most_records=300)
 
@@ -96,6 +99,58 @@ def test_a_build_that_names_raw_rows_is_caught(folder, monkeypatch, seed):
     assert verdicts(linked(folder, seed), seed)["row order"] is Verdict.BROKEN
 
 
+def at_the_cut(folder: Path, protection: Protection) -> dict[tuple[Adversary, str], Verdict]:
+    job = read_job(folder / "job.toml").model_copy(update={"protection": protection})
+    report = audit_job(job, files(folder, "city", "rentals"), FAST)
+    return {(row.found.adversary, row.found.attack): row.verdict for row in report.rows}
+
+
+ACTIVATIONS = CutTerms(clip=1.0, noise=2.0)
+BOTH_WAYS = Protection.model_validate({"preset": "protected", "activations": ACTIVATIONS})
+LEFT_OUT = [
+    (Adversary.PRIMARY, "noise left out of activations"),
+    (Adversary.SECONDARY, "noise left out of gradients"),
+]
+OF_FEATURES = (Adversary.PRIMARY, "noise left out of features")
+
+
+def test_the_noise_a_protected_job_promises_at_the_cut_is_there(folder):
+    found = at_the_cut(folder, BOTH_WAYS)
+    assert [found[side] for side in (*LEFT_OUT, OF_FEATURES)] == [Verdict.KEPT] * 3
+    assert Verdict.BROKEN not in found.values()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_a_build_that_lays_less_noise_at_the_cut_than_the_job_says_is_caught(folder, monkeypatch, share):
+    honest = CutNoise.noisy
+
+    def broken(self, values, rows, occasion):
+        return values + share * (honest(self, values, rows, occasion) - values)
+
+    monkeypatch.setattr(CutNoise, "noisy", broken)
+    found = at_the_cut(folder, BOTH_WAYS)
+    assert [found[side] for side in LEFT_OUT] == [Verdict.BROKEN, Verdict.BROKEN]
+
+
+def test_a_build_that_forgets_the_mechanism_at_the_cut_is_caught(folder, monkeypatch):
+    monkeypatch.setattr(by_cut, "noise_of", lambda terms, secret: None)
+    found = at_the_cut(folder, BOTH_WAYS)
+    assert [found[side] for side in LEFT_OUT] == [Verdict.BROKEN, Verdict.BROKEN]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.7])
+def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(folder, monkeypatch, share):
+    honest = NoisyFeatures.laid_on
+    monkeypatch.setattr(NoisyFeatures, "laid_on", lambda self, values, drawn: honest(self, values, share * drawn))
+    found = at_the_cut(folder, BOTH_WAYS)
+    assert found[OF_FEATURES] is Verdict.BROKEN
+    assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
+
+
+def test_a_job_without_noise_at_the_cut_promises_none(folder):
+    assert not {*LEFT_OUT, OF_FEATURES} & set(at_the_cut(folder, Protection()))
+
+
 @pytest.mark.parametrize("epsilon", [20.0, 5.0, 1.0])
 def test_blurring_is_promised_and_kept(folder, epsilon):
     linkage = linked(folder, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
@@ -105,7 +160,7 @@ def test_blurring_is_promised_and_kept(folder, epsilon):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
-    monkeypatch.setattr(scene.Scene, "_moved", lambda self, frame, terms, rng: frame)
+    monkeypatch.setattr(scene, "moved", lambda frame, terms, secret, table: frame)
     found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
     assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from fedsim.data.readers import read_table
 from fedsim.data.sql_source import SqlTable
 from fedsim.errors import FedSimError, FileError, InputError
 from fedsim.party.party_file import read_party_file
+from postgresql import obstacle, programs, unprivileged
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: PostgreSQL is not tested")
 PASSWORD, CANARY = "hunter2", "Zaphod"
@@ -44,22 +43,6 @@ create role guest login password 'guest'; grant usage on schema public to guest;
 """
 
 
-def programs() -> Path | None:
-    """The folder of the server's programs."""
-    found = shutil.which("initdb")
-    here = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return here[-1] if here else None
-
-
-def unprivileged() -> list[str]:
-    """What stands before a command that must not run as root."""
-    if os.geteuid() != 0:
-        return []
-    if not shutil.which("runuser"):
-        pytest.skip("PostgreSQL refuses to run as root and there is no runuser: it is not tested")
-    return ["runuser", "-u", "nobody", "--"]
-
-
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as door:
         return door.getsockname()[1]
@@ -68,9 +51,9 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of a throw-away server, without user and database."""
+    if obstacle():
+        pytest.skip(f"{obstacle()}: PostgreSQL is not tested")
     bin_, port = programs(), free_port()
-    if bin_ is None:
-        pytest.skip("no PostgreSQL server (initdb) is installed: PostgreSQL is not tested")
     with TemporaryDirectory(prefix="fedsim-pg-") as name:
         folder = Path(name)
         folder.chmod(0o777)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,7 @@ from fastapi.testclient import TestClient
 
 from fedsim.data.readers import read_table
 from fedsim.data.typed import typed
-from fedsim.errors import FileError, InputError, PeerError
+from fedsim.errors import AwayError, FileError, InputError, PeerError
 from fedsim.party.own_table import read_own_table
 from fedsim.party.post import Post, at_post
 from fedsim.party.predict import Predictor
@@ -85,7 +86,7 @@ def test_a_partner_that_is_away_is_replaced_by_the_solo_network_and_the_answer_s
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
 def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
     world.bring("notary")
-    with pytest.raises(PeerError, match="secondary 'rentals' did not come"):
+    with pytest.raises(AwayError, match="secondary 'rentals' has been away for"):
         world.predictor(wait_seconds=0.5).predict(world.records[:3])
 
 
@@ -93,7 +94,7 @@ def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
 def test_a_partner_that_comes_back_is_asked_again(world):
     world.bring("notary")
     predictor = world.predictor(wait_seconds=0.5)
-    with pytest.raises(PeerError):
+    with pytest.raises(AwayError):
         predictor.predict(world.records[:1])
     world.bring("rentals")
     predictor.post.station.wait_seconds = 20.0
@@ -123,14 +124,16 @@ def test_a_partner_whose_rows_have_changed_since_training_does_not_answer_for_ot
 LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}
 
 
-@pytest.mark.parametrize("world", [{**LIMIT, "city": SOLO}], indirect=True)
+@pytest.mark.parametrize("world", [LIMIT], indirect=True)
 def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     predictor.predict(world.records[:5])
     with pytest.raises(PeerError, match="links 7 new records of list 'rentals' and has linked 5"):
-        predictor.predict(world.records[:3])
-    assert len(predictor.predict(world.records[:2]).values) == 2
+        predictor.predict(world.records[5:8])
+    client = TestClient(service(predictor))
+    assert ask(client, world.records[5:8].to_dicts())[0] == 502  # not away: it refuses
+    assert len(predictor.predict(world.records[3:7]).values) == 4
 
 
 HIDDEN = {
@@ -197,7 +200,41 @@ def test_the_service_answers_single_records_and_says_who_is_there(world):
     client = TestClient(service(world.predictor()))
     status, answer = ask(client, world.records[:2].to_dicts())
     assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
-    assert client.get("/health").json() == {"status": "ok", "secondaries": {"rentals": True}}
+    assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
+
+
+def test_the_service_knows_who_is_away_before_anybody_asks(world):
+    client = TestClient(service(world.predictor(wait_seconds=0.2)))
+    assert client.get("/health").json() == {
+        "status": "partial",
+        "coordinator": False,
+        "secondaries": {"rentals": False},
+    }
+    world.bring("notary")
+    assert client.get("/health").json()["coordinator"] is True
+
+
+def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):
+    world.bring("rentals")
+    found = world.predictor(wait_seconds=0.5).predict(world.records[:3])
+    assert (found.by, found.away) == ("solo", ("notary",))
+    assert "coordinator 'notary'" in found.reason
+
+
+def test_a_partner_that_has_been_away_for_longer_than_we_wait_is_not_waited_for_again(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=1.0)
+    predictor.predict(world.records[:1])
+    began = time.monotonic()
+    for row in range(5):
+        assert predictor.predict(world.records[row : row + 1]).by == "solo"
+    assert time.monotonic() - began < 5.0  # five waits of their own would be longer
+
+
+def test_a_record_that_breaks_a_rule_is_refused_before_anybody_is_waited_for(world):
+    predictor = world.predictor(wait_seconds=600)
+    client = TestClient(service(predictor))
+    assert ask(client, [{**world.records[:1].to_dicts()[0], "area": "large"}])[0] == 422
 
 
 def test_the_service_tells_what_is_wrong_with_a_question(world):

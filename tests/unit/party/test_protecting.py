@@ -11,12 +11,15 @@ import pytest
 from fedsim.errors import SettingError
 from fedsim.linkage.blind_file import load_delivery
 from fedsim.linkage.encoding import Field, NumericFilter, Schema
-from fedsim.party.job import Blur, SecondaryTerms
+from fedsim.party.feature_noise import noisy_features
+from fedsim.party.job import SecondaryTerms
 from fedsim.party.keeping import Keep
 from fedsim.party.primary import PART
 from fedsim.party.protecting import blurred
+from fedsim.party.protection import Blur, FeatureTerms
 from fedsim.party.run_folder import run_path
 from fedsim.party.together import run_together
+from fedsim.splitnn.features import Features
 from party_jobs import lay_out, read_all
 
 CUT = "[protection]\nactivations = { clip = 1.0, noise = 0.25 }\ngradients = { clip = 0.1, noise = 1.0 }\n\n[network]"
@@ -116,4 +119,37 @@ def test_a_primary_that_may_not_see_repeats_sees_none_and_learns_all_the_same(tm
     job, files = trained(tmp_path / "hidden", HIDDEN, SECRETS)
     lists = load_delivery(run_path(job, files["city"]) / "lists" / "rentals.safetensors")
     assert len(np.unique(lists.partner)) == lists.partner.size
+    assert Keep(run_path(job, files["city"]), job).load_part(PART)[1]["metrics"]["test"]["rmse"] > 0
+
+
+FEATURES = Features(np.random.default_rng(0).normal(size=(400, 3)), np.zeros((400, 1), np.int64), (4,))
+
+
+def test_noise_on_features_is_the_same_again_and_another_for_another_secret_table_or_scale():
+    terms = FeatureTerms(noise=3.0)
+    first = noisy_features(FEATURES, terms, bytes(32), table="a")
+    again = noisy_features(FEATURES, terms, bytes(32), table="a")
+    assert np.array_equal(first.numbers, again.numbers)
+    assert np.array_equal(first.codes, again.codes)
+    others = [
+        noisy_features(FEATURES, terms, bytes([1]) * 32, table="a"),
+        noisy_features(FEATURES, terms, bytes(32), table="b"),
+        noisy_features(FEATURES, FeatureTerms(noise=6.0), bytes(32), table="a"),
+    ]
+    laid = [(part.numbers - FEATURES.numbers).ravel() for part in (first, *others)]
+    assert np.abs(np.corrcoef(laid)[0, 1:]).max() < 0.15
+
+
+def test_features_are_noisy_in_training_and_repeat_with_the_same_secret(tmp_path):
+    changes = {"job": {"[network]": "[protection]\nfeatures = { noise = 4.0 }\n\n[network]"}}
+    plain = trained(tmp_path / "plain", {}, SECRETS)
+    first = trained(tmp_path / "first", changes, SECRETS)
+    again = trained(tmp_path / "again", changes, SECRETS)
+    assert same(weights(*first, "rentals"), weights(*again, "rentals"))
+    assert not same(weights(*first, "rentals"), weights(*plain, "rentals"))
+
+
+def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
+    job, files = trained(tmp_path / "preset", {"job": {"[network]": '[protection]\npreset = "protected"\n\n[network]'}})
+    assert job.secondaries["rentals"].blur is not None
     assert Keep(run_path(job, files["city"]), job).load_part(PART)[1]["metrics"]["test"]["rmse"] > 0

@@ -152,10 +152,11 @@ def greeted(transport, **changes):
 def test_a_second_process_is_refused_while_the_first_speaks():
     with receiving(station_of(CITY, note=Notes()), RENTALS) as (reception, transport):
         _, welcome = greeted(transport, instance="one")
-        _, refusal = greeted(transport, instance="two")
-        assert (refusal.reason, refusal.passing) == ("another process speaks as secondary 'rentals' already", True)
+        for _ in range(3):
+            _, refusal = greeted(transport, instance="two")
+            assert (refusal.reason, refusal.passing) == ("another process speaks as secondary 'rentals' already", True)
         assert reception.session_with(RENTALS).ident.hex() == welcome.session
-        assert reception.station.note.kinds == ["joined"]
+        assert reception.station.note.kinds == ["joined", "refused"]  # that it tries again is no news
 
 
 def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
@@ -169,6 +170,25 @@ def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
         with pytest.raises(PeerRestarted, match="secondary 'rentals' started anew"):
             first.next()
         assert reception.session_with(RENTALS).ident.hex() == second.session
+
+
+def test_whoever_claims_to_have_received_what_was_never_sent_is_turned_away():
+    with receiving(station_of(CITY, note=Notes()), RENTALS) as (_, transport):
+        _, welcome = greeted(transport, instance="one")
+        _, refusal = greeted(transport, instance="one", resume=welcome.session, received=7)
+        assert refusal.reason == "secondary 'rentals' has received 7 frames of a conversation that had 0"
+        assert not refusal.passing
+
+
+@pytest.mark.parametrize(("theirs", "words"), [("2.9", ["another numpy"]), ("2.4", [])])
+def test_another_library_is_worth_a_word(caplog, theirs, words):
+    caplog.set_level("INFO", "fedsim.parties")
+    here = station_of(CITY, versions={"fedsim": "0.1.0", "numpy": "2.4"}, note=Notes())
+    with receiving(here, RENTALS) as (reception, transport):
+        greeted(transport, versions=json.dumps({"fedsim": "0.1.0", "numpy": theirs, "torch": "2"}))
+        reception.session_with(RENTALS)
+    assert [word for word in ["another numpy"] if word in caplog.text] == words
+    assert "torch" not in caplog.text  # which this process has not loaded
 
 
 def test_another_process_cannot_go_on_with_a_conversation_it_has_heard_of():

@@ -315,14 +315,35 @@ def test_new_records_before_any_were_linked_are_refused(coordinator):
 
 def test_new_records_are_counted_through_restarts_and_no_more_are_linked_than_the_owner_allows(tmp_path):
     both_ask(coordinator_in(tmp_path))
-    for left in (70, 40, 10):
+    for seed, left in ((11, 70), (12, 40), (13, 10)):
         with attended(coordinator_in(tmp_path), CITY) as (city, _):
-            new_partners(city, "rentals", QUERIES)
-        assert 100 - coordinator_in(tmp_path)._lists["rentals"].new_records == left
+            new_partners(city, "rentals", table(30, seed))
+        assert 100 - len(coordinator_in(tmp_path)._lists["rentals"].asked) == left
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
         with pytest.raises(PeerError, match="links 100 new records of list 'rentals' and has linked 90"):
-            new_partners(city, "rentals", QUERIES)
-        assert len(new_partners(city, "rentals", table(10, 3)).partner) == 10
+            new_partners(city, "rentals", table(30, 14))
+        assert len(new_partners(city, "rentals", table(10, 14)).partner) == 10
+
+
+def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    answers = []
+    for _ in range(3):
+        with attended(coordinator_in(tmp_path), CITY) as (city, _):
+            answers.append(new_partners(city, "rentals", table(30, 11)).similarity.tolist())
+    assert answers[0] == answers[1] == answers[2]
+    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
+
+
+def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_whole(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    with attended(coordinator_in(tmp_path), CITY) as (city, _):
+        new_partners(city, "rentals", table(30, 11))
+    count = next(tmp_path.rglob("new-records"))
+    count.write_bytes(count.read_bytes()[:-5])
+    with attended(coordinator_in(tmp_path), CITY) as (city, _):
+        new_partners(city, "rentals", table(30, 11))
+    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
 
 
 def test_many_may_ask_at_once(coordinator):

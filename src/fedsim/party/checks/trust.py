@@ -8,12 +8,13 @@ from pathlib import Path
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding.key import Key
 from fedsim.party.approval import approved
+from fedsim.party.audit_demand import audit_command
 from fedsim.party.checks.finding import Finding, failed, fails, ok, telling, warning
 from fedsim.party.checks.subject import Case, Place
 from fedsim.party.job import Job
 from fedsim.party.own_columns import beyond_policy, check_in_job
 from fedsim.party.party_file import PartyFile
-from fedsim.party.policy import refusals
+from fedsim.party.policy import audit_refusals, refusals
 
 OTHERS = 0o077  # rights of anybody but the owner
 SHOWN = 12
@@ -65,8 +66,10 @@ def key_file(place: Place) -> Iterator[Finding]:
 def policy(case: Case) -> Iterator[Finding]:
     """Every rule of the party's own policy."""
     broken = refusals(case.job, case.own, None if case.table is None else len(case.table.frame))
+    unaudited = audit_refusals(case.job, case.own)
     for sentence in broken:
-        yield fails("policy", sentence, f"change the job with the others, or [policy] in {case.own.path}")
+        change = f"change the job with the others, or [policy] in {case.own.path}"
+        yield fails("policy", sentence, audit_command(case.job, case.own) if sentence in unaudited else change)
     beyond = beyond_policy(case.job, case.own)
     if beyond:
         yield fails("policy", f"policy.columns does not list {', '.join(beyond)}", "list them, or use other columns")

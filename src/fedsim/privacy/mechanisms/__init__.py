@@ -1,6 +1,7 @@
 """What a party can do to what it gives away, each with its guarantee in one sentence."""
 
 from fedsim.privacy.mechanisms.bits import FlippedBits
+from fedsim.privacy.mechanisms.features import NoisyFeatures
 from fedsim.privacy.mechanisms.links import DummyLinks, MinimumDegree
 from fedsim.privacy.mechanisms.mechanism import Mechanism
 from fedsim.privacy.mechanisms.places import PlanarLaplace
@@ -13,6 +14,7 @@ __all__ = [
     "FlippedBits",
     "Mechanism",
     "MinimumDegree",
+    "NoisyFeatures",
     "NoisySimilarities",
     "PlanarLaplace",
 ]

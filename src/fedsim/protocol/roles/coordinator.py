@@ -6,11 +6,13 @@ for predictions.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +48,9 @@ from fedsim.protocol.session import PeerRestarted, Session, log
 from fedsim.protocol.trouble import public_reason
 from fedsim.types import EncodedTable
 
-NOTICE_SECONDS = 5.0
+NOTICE_SECONDS = 2.0  # before a peer takes our silence for a fault
 POLL = 0.2
-NEW_RECORDS = "new-records"
+NEW_RECORDS, DIGEST = "new-records", 16  # bytes each
 FINISHED = "finished"
 
 
@@ -63,20 +65,24 @@ class PartnerList:
     linked: Linked | None = None
     delivery: Delivery | None = None
     digests: tuple[str, str] = ("", "")  # of queries and candidates
-    new_records: int = 0  # linked for predictions so far
+    asked: set[bytes] = field(default_factory=set)  # digests of the new records linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
 
-    def count(self, records: int, most: int) -> None:
-        """Count new records before they are linked; noise protects against some questions, not against any number."""
+    def count(self, records: EncodedTable, most: int) -> None:
+        """Count new records before they are linked; noise protects against some questions, not against any number.
+
+        A record that was asked before gets the same answer and counts once.
+        """
+        new = {blake2b(row.tobytes(), digest_size=DIGEST).digest() for row in records.bits}
         with self.work:
-            if self.new_records + records > most:
+            new -= self.asked
+            if len(self.asked) + len(new) > most:
                 raise PolicyError(
                     f"the coordinator links {most:,} new records of list '{self.name}' and has linked "
-                    f"{self.new_records:,}; its owner may raise max_new_records"
+                    f"{len(self.asked):,}; its owner may raise max_new_records"
                 )
-            self.new_records += records
-            with whole_file(self.folder / NEW_RECORDS) as part:
-                part.write_text(str(self.new_records))
+            _append(self.folder / NEW_RECORDS, b"".join(sorted(new)))
+            self.asked |= new
 
     def is_linked_from(self, peer: Party, digest: str) -> bool:
         """Whether this very table of a party was linked; refuses another one, in whatever message it comes."""
@@ -92,7 +98,7 @@ class PartnerList:
     def load(self) -> None:
         """Take up what an earlier process linked."""
         if (self.folder / NEW_RECORDS).is_file():
-            self.new_records = _counted(self.folder / NEW_RECORDS)
+            self.asked = _digests(self.folder / NEW_RECORDS)
         if (self.folder / "delivery.safetensors").is_file():
             self.linked = load_linked(self.folder / "linked.safetensors")
             self.delivery = load_delivery(self.folder / "delivery.safetensors")
@@ -111,11 +117,27 @@ class PartnerList:
         save_delivery(self.delivery, self.folder / "delivery.safetensors")
 
 
-def _counted(path: Path) -> int:
+def _append(path: Path, digests: bytes) -> None:
     try:
-        return int(path.read_text())
-    except ValueError:
-        raise FileError(f"{path} holds no number of records; write the one you know of, or 0 to begin anew") from None
+        with path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                file.write(digests)
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+    except OSError as error:
+        raise FileError(f"cannot count new records in {path}: {error.strerror}; check permissions and space") from error
+
+
+def _digests(path: Path) -> set[bytes]:
+    """What was appended; the end of a write that a kill cut short is taken off."""
+    found = path.read_bytes()
+    whole = len(found) - len(found) % DIGEST
+    if whole < len(found):
+        os.truncate(path, whole)
+    return {found[start : start + DIGEST] for start in range(0, whole, DIGEST)}
 
 
 class Coordinator:
@@ -152,6 +174,7 @@ class Coordinator:
         if isinstance(message, Finish):
             with whole_file(self._end) as part:  # before it is confirmed: the primary then leaves for good
                 part.write_text("")
+            session.phase = Phase.END
             session.post(Done(""), reply_to=envelope.sequence)
             self.finished.set()
         elif isinstance(message, Offer | Candidates | Queries | NewQueries):
@@ -271,7 +294,7 @@ class Coordinator:
         if partner_list.linked is None:
             raise PeerError(f"{session.peer} asked for new links of '{partner_list.name}' before any were made")
         queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
-        partner_list.count(len(queries), self._most_new)
+        partner_list.count(queries, self._most_new)
         with _faults_of_peers(partner_list.name):
             delivery = link_again(queries, partner_list.linked, partner_list.linking, self._secret, partner_list.name)
         closed = NOTHING

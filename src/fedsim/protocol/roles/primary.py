@@ -31,6 +31,7 @@ from fedsim.protocol.messages import (
     NewQueries,
     Offer,
     Partners,
+    Phase,
     Queries,
     Ready,
     Restore,
@@ -169,7 +170,7 @@ class RemoteSecondary:
 
     def finish(self) -> None:
         """Have the secondary save its part of the model."""
-        self.session.call(Finish(), Done)
+        finish(self.session)
 
     def _fetched(self, rows: Tensor, step: int | None) -> Tensor:
         wanted = OUTSIDE_TRAINING if step is None else step
@@ -185,6 +186,12 @@ class RemoteSecondary:
                 "numbers; nothing was learnt from them"
             )
         return values.to(self.device)
+
+
+def finish(session: Session) -> None:
+    """Say that training has ended, and wait until that is safely written there."""
+    session.phase = Phase.END
+    session.call(Finish(), Done)
 
 
 def _numbers(rows: Tensor) -> NDArray[Any]:

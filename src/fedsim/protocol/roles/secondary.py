@@ -180,6 +180,7 @@ class BelowTheCut:
         elif isinstance(message, Restore):
             return Done(_restored(party, message.step))
         elif isinstance(message, Finish):
+            session.phase = Phase.END
             self.finish(party)
             return Done("")
         else:

@@ -116,8 +116,8 @@ class GrpcListener:
                 port = self._server.add_secure_port(address, trust)
         except RuntimeError:
             raise SettingError(
-                f"cannot listen at {address}: the port is in use or the address is not this machine's; choose another "
-                "with [network] listen in the party file"
+                f"cannot listen at {address}: another program uses the port, or the address is not this machine's; "
+                "stop that program, or have another port in the job (all parties approve it anew)"
             ) from None
         return f"{host}:{port}"
 

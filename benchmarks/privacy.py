@@ -1,0 +1,113 @@
+"""What attackers get and what the model loses, on the paper's hdb and house: tables for ``docs/privacy-results.md``.
+
+Run by ``fedsim bench privacy``; a case alone by ``fedsim bench privacy tau``. Trainings are short and on a sample, so
+that two cores need minutes: their errors say what a mechanism costs, not how good the model can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from fedsim.attack import (
+    Finding,
+    Truth,
+    distance_attack,
+    greedy_attack,
+    likelihood_attack,
+    link_graph_attack,
+    membership_attack,
+    multilateration_attack,
+)
+from fedsim.attack.linkgraph import BY_RANK
+from fedsim.audit.report import METRES
+from fedsim.errors import SettingError
+from fedsim.privacy.bounds import noise_for
+from privacy_links import NAMES, Linked, linked, read_case, rmse
+from privacy_protected import EPOCHS as PROTECTED_EPOCHS
+from privacy_protected import RECORDS as PROTECTED_RECORDS
+from privacy_protected import measured
+
+RECORDS, EPOCHS, TARGETS, NEAR = 4_000, 12, 500, 500.0
+TAUS = (1e-2, 1e-3, 1e-4)
+SIGMAS = (0.0, 0.1, 0.4, 1.0, 4.0)
+EPSILONS = (30.0, 10.0, 5.0, 2.0, 1.0)
+
+
+def tau() -> Iterator[str]:
+    """The paper's greedy attack under its bound, and an attacker who weighs all links."""
+    yield f"{RECORDS:,} records of the primary, K = 50, trained {EPOCHS} epochs"
+    yield ""
+    yield "| data | tau | sigma | greedy, filter (95 %) | greedy, distance (95 %) | all links, filter | test RMSE |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in NAMES:
+        case = read_case(name, RECORDS)
+        links = linked(case)
+        yield f"| {name} | alone | | | | | {rmse(case, None, EPOCHS):.2f} |"
+        yield f"| {name} | no noise | 0 | | | | {rmse(case, links.seen(0.0), EPOCHS):.2f} |"
+        for wanted in TAUS:
+            yield f"| {name} {_under(links, wanted)}"
+
+
+def places() -> Iterator[str]:
+    """How near attackers come under the paper's noise and under blurred places."""
+    yield f"{RECORDS:,} records of the primary, K = 50, trained {EPOCHS} epochs; median error in metres"
+    yield ""
+    yield "| data | mechanism | multilateration | link graph by rank | link graph made consistent | test RMSE |"
+    yield "|---|---|---|---|---|---|"
+    for name in NAMES:
+        case = read_case(name, RECORDS)
+        links = linked(case)
+        for sigma in SIGMAS:
+            yield f"| {name} | sigma {sigma:g} | {_located(links, sigma)}"
+        for epsilon in EPSILONS:
+            yield f"| {name} | blur, epsilon {epsilon:g} per km | {_located(linked(case, epsilon), 0.0)}"
+
+
+def protected() -> Iterator[str]:
+    """The preset against attacks at the cut, on classes: price above the median or not."""
+    yield f"{PROTECTED_RECORDS:,} records of the primary, K = 50, {PROTECTED_EPOCHS} epochs, price above its median"
+    yield ""
+    yield "| data | job | test AUC | labels by length | labels by direction | inversion R2 | times a row was sent |"
+    yield "|---|---|---|---|---|---|---|"
+    for name in NAMES:
+        yield from (f"| {name} | {row}" for row in measured(name))
+
+
+def _under(links: Linked, wanted: float) -> str:
+    view = links.seen(noise_for(wanted, links.seen(0.0).known_scale().deviation))
+    rng = np.random.default_rng(5)
+    greedy, distance = greedy_attack(view, links.codes, rng=rng), distance_attack(view, links.distance)
+    together = likelihood_attack(view, links.codes, rng=rng, targets=TARGETS)
+    shares = " | ".join(_share(found) for found in (greedy, distance))
+    error = rmse(links.case, view, EPOCHS)
+    return f"| {wanted:g} | {view.sigma:.3g} | {shares} | {together.score.value:.3g} | {error:.2f} |"
+
+
+def _located(links: Linked, sigma: float) -> str:
+    view, own, truth = links.seen(sigma), links.own, Truth(links.case.places[1], NEAR)
+    found = [
+        multilateration_attack(view, own, truth, rng=np.random.default_rng(6)),
+        link_graph_attack(view, own, truth, rng=np.random.default_rng(6), way=BY_RANK),
+        membership_attack(view, own, truth, rng=np.random.default_rng(6)),
+    ]
+    metres = " | ".join(f"{one.figures[METRES]:,.0f}" for one in found)
+    return f"{metres} | {rmse(links.case, view, EPOCHS):.2f} |"
+
+
+def _share(found: Finding) -> str:
+    return f"{found.score.value:.2e} ({found.score.low:.1e} to {found.score.high:.1e})"
+
+
+CASES: dict[str, Callable[[], Iterator[str]]] = {"tau": tau, "places": places, "protected": protected}
+
+
+def main(cases: list[str] | None = None) -> None:
+    """Print the tables of some cases, or of all."""
+    for case in cases or CASES:
+        if case not in CASES:
+            raise SettingError(f"there is no case '{case}'; choose from {', '.join(CASES)}")
+        print(f"\n### {case}\n")
+        for line in CASES[case]():
+            print(line, flush=True)

@@ -1,0 +1,132 @@
+"""The paper's hdb and house as a primary sees them: K links of every record, under noise or blurred places.
+
+Filters are sized by the paper's rule and held in rank form, where two integers stand for each of them. The paper's
+threshold for hdb, 0.01 degrees, makes all schools beyond 2 km look alike, which would flatter the noise; 0.1 is taken
+there. The tables are read where they lie, in ``FEDSIM_DATA`` (default ``../shared/data``); of the primary's records a
+sample is taken.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from fedsim.attack import Codebook, PrimaryView, RankedPlaces
+from fedsim.data.datasets import load
+from fedsim.data.datasets.filters import NumberFilters
+from fedsim.data.features import Rules, fit_preparation
+from fedsim.data.splits import random_split
+from fedsim.linkage import fit_scale, topk
+from fedsim.linkage.encoding import NumericFilter
+from fedsim.linkage.metrics.filters import RankHamming
+from fedsim.linkage.search.distinct import distinct
+from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim.splitnn.features import Features
+from fedsim.training import Config, PrimaryData, SecondaryData, train
+from fedsim.training.choices import Deviations, config_for
+from fedsim.training.presets import modern
+from fedsim.types import Floats, Integers, Split
+
+DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[2] / "shared" / "data"))
+NAMES = ("hdb", "house")
+PLACE = ["lat", "lon"]
+THRESHOLDS = {"hdb": 0.1, "house": 0.01}
+K, MARGIN = 50, 0.2  # and the degrees by which the agreed range exceeds the places
+BATCH = 128  # smaller than the preset's: a sample has few steps else
+SUBKEYS = (bytes([1]) * 32, bytes([2]) * 32)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Both tables, ready to link and to train; ``size`` is what the paper says of its filters."""
+
+    primary: PrimaryData
+    partners: Features
+    places: tuple[Floats, Floats]
+    size: NumberFilters
+    split: Split
+
+
+@dataclass(frozen=True, eq=False)
+class Linked:
+    """The links of a case without noise, and what an attacker's codebook holds."""
+
+    case: Case
+    own: Floats
+    partner: Integers
+    distance: Floats
+    codes: Codebook
+
+    def seen(self, sigma: float) -> PrimaryView:
+        """What the primary sees under this noise: one draw for every pair of filters, as the coordinator lays it."""
+        train = self.case.split.train
+        scale = fit_scale(self.distance[train])
+        similarity = (-self.distance - scale.mean) / scale.deviation
+        left = distinct(self.codes.own)[1]
+        pair, link = np.unique(left[:, None] * len(self.codes) + self.codes.truth[self.partner], return_inverse=True)
+        noise = np.random.default_rng(3).normal(0.0, sigma, len(pair))[link] if sigma else 0.0
+        return PrimaryView(self.partner, similarity + noise, scale, sigma)
+
+
+def read_case(name: str, records: int) -> Case:
+    """A sample of the primary's records, and all of the partner's."""
+    found = load(name, DATA)
+    flats = found.primary.frame
+    rows = np.sort(np.random.default_rng(0).choice(len(flats), min(records, len(flats)), replace=False))
+    flats, partner = flats[rows], found.secondaries[0]
+    split = random_split(len(flats), np.random.default_rng(1))
+    size = partner.link.filters
+    if not isinstance(size, NumberFilters):
+        raise TypeError(f"{name} has no filters of numbers")
+    labels = flats[found.label].to_numpy().astype(np.float64)
+    primary = PrimaryData(_features(flats.select(found.primary.features), split.train), labels)
+    partners = _features(partner.table.frame.select(partner.table.features), None)
+    places = flats.select(PLACE).to_numpy(), partner.table.frame.select(PLACE).to_numpy()
+    return Case(primary, partners, places, replace(size, threshold=THRESHOLDS[name]), split)
+
+
+def linked(case: Case, epsilon_per_km: float | None = None) -> Linked:
+    """The K nearest partners by the paper's filters; both sides' places are blurred first where an epsilon is given."""
+    own, partners = (_blurred(places, epsilon_per_km, seed) for seed, places in enumerate(case.places))
+    encoder = _encoder(case)
+    codes = Codebook.of(RankHamming(), encoder.encode(own), encoder.encode(partners))
+    partner, distance = topk(
+        encoder.encode(own), encoder.encode(partners), metric=RankHamming(), k=min(K, len(partners)), threads=1
+    )
+    return Linked(case, own, partner, distance.astype(np.float64), codes)
+
+
+def rmse(case: Case, view: PrimaryView | None, epochs: int) -> float:
+    """The test error of a short training on what the primary sees; without a view it learns alone."""
+    config = modern(epochs=epochs, batch=BATCH) if view is not None else _alone(epochs)
+    lists = [] if view is None else [SecondaryData(case.partners, view.partner, view.similarity)]
+    return train(case.primary, lists, case.split, config).metrics["test"]["rmse"]
+
+
+def _encoder(case: Case) -> RankedPlaces:
+    both = np.vstack(case.places)
+    low, high = both.min(axis=0) - MARGIN, both.max(axis=0) + MARGIN
+    size = case.size
+    first, second = (
+        NumericFilter.sized(*ends, size.threshold, epsilon=size.epsilon, delta=size.delta)
+        for ends in zip(low.tolist(), high.tolist(), strict=True)
+    )
+    return RankedPlaces.of((first, second), SUBKEYS)
+
+
+def _blurred(places: Floats, epsilon_per_km: float | None, seed: int) -> Floats:
+    if epsilon_per_km is None:
+        return places
+    return PlanarLaplace(epsilon_per_km / 1000.0).apply(places, np.random.default_rng([4, seed]))
+
+
+def _features(frame: pl.DataFrame, rows: Integers | None) -> Features:
+    return Features.of(fit_preparation(frame, party="bench", rows=rows, rules=Rules()).apply(frame))
+
+
+def _alone(epochs: int) -> Config:
+    return config_for("modern", "solo", Deviations(epochs, BATCH, None, None), seed=0, device="cpu")

@@ -1,0 +1,130 @@
+"""Jobs on the paper's hdb and house with the preset and without, and what each side reads out of what crosses the cut.
+
+The label is a class, price above the median or not. What is attacked is the mean of everything a row was sent over the
+whole run, under the noise that the parties lay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+
+from fedsim.audit import by_cut
+from fedsim.audit.attempt import tried
+from fedsim.audit.run import Audited, prepare
+from fedsim.audit.settings import Settings
+from fedsim.audit.tables import read_tables
+from fedsim.data.datasets import load
+from fedsim.linkage.encoding import Key
+from fedsim.party.job import Job, read_job
+from fedsim.party.party_file import read_party_file
+from fedsim.party.primary import config_of
+from fedsim.training import train
+from privacy_links import DATA, PLACE, K
+
+RECORDS, EPOCHS, SEED = 12_000, 15, 0
+RANGES = {"hdb": ((1.1, 1.6), (103.5, 104.2), 0.1), "house": ((39.3, 41.2), (115.2, 117.8), 0.05)}
+JOBS = {
+    "plain": "",
+    "features": "[protection]\nfeatures = { noise = 4.0 }",
+    "activations": "[protection]\nactivations = { clip = 1.0, noise = 10.0 }",
+    "gradients": "[protection]\ngradients = { clip = 1e-6, noise = 500.0 }",
+    "protected": '[protection]\npreset = "protected"',
+}
+JOB = """
+name = "{name}"
+seed = {seed}
+coordinator = {{ name = "notary", address = "127.0.0.1:50051" }}
+primary = {{ name = "homes", address = "127.0.0.1:50052" }}
+task = {{ kind = "classification" }}
+training = {{ epochs = {epochs} }}
+
+{protection}
+
+[secondaries.partner]
+k = {k}
+
+[secondaries.partner.schema]
+version = 1
+fields = [
+  {{ column = "lat", encoding = {{ kind = "numeric", low = {lat[0]}, high = {lat[1]}, threshold = {threshold} }} }},
+  {{ column = "lon", encoding = {{ kind = "numeric", low = {lon[0]}, high = {lon[1]}, threshold = {threshold} }} }},
+]
+"""
+PARTY = """
+name = "{name}"
+role = "{role}"
+folder = "{name}-run"
+data = {{ file = "{name}.csv" }}
+linkage = {{ key = "linkage.key" }}
+"""
+
+
+def measured(name: str) -> Iterator[str]:
+    """One row of the table for the primary alone, and one for every job."""
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        write_tables(name, folder)
+        for words, protection in JOBS.items():
+            audited, settings = _prepared(folder, _job(name, folder, protection))
+            if words == "plain":
+                yield f"alone | {_alone(audited):.4f} | | | | |"
+            yield f"{words} | {_attacked(audited, settings)}"
+
+
+def write_tables(name: str, folder: Path) -> None:
+    """Both tables, a sample of the primary's, with the price as two classes."""
+    found = load(name, DATA)
+    homes, partner = found.primary.frame, found.secondaries[0].table
+    dear = (pl.col(found.label) > pl.col(found.label).median()).cast(pl.Int8).alias("dear")
+    rows = np.sort(np.random.default_rng(SEED).choice(len(homes), RECORDS, replace=False))
+    homes.select(*found.primary.features, *PLACE, dear)[rows].write_csv(folder / "homes.csv")
+    partner.frame.select(*partner.features, *PLACE).write_csv(folder / "partner.csv")
+    label = 'label = { column = "dear" }\n'
+    (folder / "homes.toml").write_text(PARTY.format(name="homes", role="primary") + label)
+    (folder / "partner.toml").write_text(PARTY.format(name="partner", role="secondary"))
+    Key(bytes(range(32))).write(folder / "linkage.key")
+
+
+def _job(name: str, folder: Path, protection: str) -> Job:
+    lat, lon, threshold = RANGES[name]
+    text = JOB.format(
+        name=name, seed=SEED, epochs=EPOCHS, protection=protection, k=K, lat=lat, lon=lon, threshold=threshold
+    )
+    (folder / "job.toml").write_text(text)
+    return read_job(folder / "job.toml")
+
+
+def _prepared(folder: Path, job: Job) -> tuple[Audited, Settings]:
+    settings = Settings(most_records=RECORDS, epochs=EPOCHS, seed=SEED)
+    files = [read_party_file(folder / f"{name}.toml") for name in ("homes", "partner")]
+    tables = read_tables(job, files, RECORDS, np.random.default_rng([SEED, 0]))
+    return prepare(job, tables, "partner", settings)[0], settings
+
+
+def _alone(audited: Audited) -> float:
+    subject = _subject(audited)
+    config = replace(config_of(subject.job, "solo"), patience=None, save_steps=None)
+    result = train(subject.primary, [], subject.split, config)
+    return by_cut.metrics_of(subject, result, "test")["auc"]
+
+
+def _attacked(audited: Audited, settings: Settings) -> str:
+    subject, rng = _subject(audited), np.random.default_rng([SEED, 7])
+    heard = by_cut.listened(subject, audited.linkage, settings.epochs)
+    rows, _ = tried("", by_cut.attempts(heard, subject, audited.linkage, rng), settings.memory)
+    found = {row.found.attack: row.found.score for row in rows}
+    shown = [found[name] for name in ("gradient norm", "gradient direction", "feature inversion")]
+    scores = " | ".join(f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f})" for score in shown)
+    return f"{heard.test['auc']:.4f} | {scores} | {heard.most_sent:,} |"
+
+
+def _subject(audited: Audited) -> by_cut.Subject:
+    if audited.subject is None:
+        raise ValueError("the benchmark's own tables have labels")
+    return audited.subject

@@ -1,0 +1,69 @@
+"""The reference of the commands, from the same words as ``fedsim --help``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from fedsim.cli.app import app
+from prose import escaped, paragraphs
+
+LEAD = """# Commands
+
+`fedsim COMMAND --help` prints the same. `--debug` may stand anywhere and shows where an error came from (it may print
+values of your tables); `--quiet` prints errors only; `--json` prints one object for programs on standard output, while
+progress and questions go to standard error. How commands end is in [errors and exit codes](errors.md).
+"""
+
+
+def commands_page() -> str:
+    """All commands, those of a group one level below it."""
+    return "\n".join([LEAD, *_group(typer.main.get_command(app), "fedsim", "##")])
+
+
+def _group(group: Any, called: str, level: str) -> Iterator[str]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield f"{level} {called} {name}\n"
+            yield paragraphs(command.help)
+            yield from _group(command, f"{called} {name}", f"{level}#")
+        else:
+            yield from _command(command, f"{called} {name}", level)
+
+
+def _command(command: Any, called: str, level: str) -> Iterator[str]:
+    yield f"{level} {called}\n"
+    yield paragraphs(command.help)
+    arguments = [one for one in command.params if one.param_type_name == "argument"]
+    options = [one for one in command.params if one.param_type_name == "option"]
+    words = " ".join([called, *(_argument(one) for one in arguments), "[OPTIONS]"])
+    yield f"```text\n{words}\n```\n"
+    yield "| word | meaning |\n|---|---|"
+    for one in arguments:
+        yield f"| `{_argument(one)}` | {_meaning(one)} |"
+    for one in options:
+        yield f"| {_option(one)} | {_meaning(one)} |"
+    yield ""
+
+
+def _argument(parameter: Any) -> str:
+    return str(parameter.metavar or parameter.name.upper())
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in (*option.opts, *option.secondary_opts))
+    return names if option.is_flag else f"{names} {option.metavar or option.name.upper()}"
+
+
+def _meaning(parameter: Any) -> str:
+    notes = []
+    if parameter.required:
+        notes.append("required")
+    elif not getattr(parameter, "is_flag", False) and parameter.default not in (None, "", [], ()):
+        notes.append(f"default `{parameter.default}`")
+    if getattr(parameter, "envvar", None):
+        notes.append(f"or the variable `{parameter.envvar}`")
+    meant = escaped(getattr(parameter, "help", None) or "")
+    return f"{meant} ({', '.join(notes)})" if notes else meant

@@ -1,0 +1,145 @@
+"""The tables of a job as arrays for every split and seed, linked as the coordinator would link them.
+
+All tables are read in this process and nothing is sent, so neither approval nor policy is asked. Noise on similarities,
+blur and dummies are as the job says; clip and noise at the cut are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedsim.data.features import Rules, fit_preparation
+from fedsim.data.readers import read_table
+from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.data.typed import typed
+from fedsim.errors import SettingError
+from fedsim.experiment.arrays import Arrays, Linked
+from fedsim.experiment.equal_rows import equal_rows
+from fedsim.experiment.own_identifiers import identifier_features
+from fedsim.linkage.blind import Linking, link_blind
+from fedsim.linkage.secret_file import own_secret
+from fedsim.party.job import Job
+from fedsim.party.keeping import Keep
+from fedsim.party.own_columns import own_columns
+from fedsim.party.own_table import OwnTable, classes_of, numbers_of
+from fedsim.party.party_file import PartyFile
+from fedsim.protocol.parties import Role
+from fedsim.splitnn.features import Features
+from fedsim.types import EncodedTable, Integers, Split
+
+SPLITS = ("random", "group")
+
+
+@dataclass(frozen=True, eq=False)
+class JobCases:
+    """The owners' tables; ``folder`` keeps filters and the secret of the noise, so that a second run links alike."""
+
+    job: Job
+    primary: OwnTable
+    secondaries: dict[str, OwnTable]
+    folder: Path
+    unit: str
+
+    @classmethod
+    def read(cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "") -> JobCases:
+        """Read the table of every party that has one."""
+        holders = {own.party: _table(job, own) for own in files if own.role is not Role.COORDINATOR}
+        missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in holders]
+        if missing:
+            raise SettingError(
+                f"job '{job.name}' needs the file of {', '.join(missing)} as well; a comparison takes all tables"
+            )
+        primary = next(table for party, table in holders.items() if party.role is Role.PRIMARY)
+        secondaries = {name: next(t for party, t in holders.items() if party.name == name) for name in job.secondaries}
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(job, primary, secondaries, folder, unit or str(primary.columns.label))
+
+    def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[Arrays]:
+        """Every seed of every split; seed 0 starts from the job's own seed."""
+        for seed in range(seeds):
+            for kind in splits:
+                rng = np.random.default_rng([self.job.seed, seed])
+                n = len(self.primary)
+                split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
+                yield self._arrays(split, {"split": kind, "seed": self.job.seed + seed})
+
+    @cached_property
+    def labels(self) -> NDArray[Any]:
+        """What is predicted, classes as numbers from zero."""
+        label, party = self.primary.label(), str(self.primary.own.party)
+        return classes_of(label, party)[0] if self.job.task.kind == "classification" else numbers_of(label, party)
+
+    @cached_property
+    def groups(self) -> Integers:
+        """A number per record, the same where all identifiers are equal."""
+        return equal_records(self._identifiers, party=str(self.primary.own.party))
+
+    @cached_property
+    def _identifiers(self) -> pl.DataFrame:
+        """Every identifier column of the primary once."""
+        named = [column for columns in self.primary.columns.identifiers.values() for column in columns.values()]
+        return self.primary.frame.select(list(dict.fromkeys(named)))
+
+    @cached_property
+    def _encoded(self) -> dict[str, tuple[EncodedTable, EncodedTable]]:
+        """Both sides of every linkage as filters."""
+        return {
+            name: (self._filters(self.primary, name), self._filters(table, name))
+            for name, table in self.secondaries.items()
+        }
+
+    def _filters(self, table: OwnTable, name: str) -> EncodedTable:
+        folder = self.folder / table.own.name
+        folder.mkdir(exist_ok=True)
+        return Keep(folder, self.job).encoded(table, name)
+
+    def _arrays(self, split: Split, about: dict[str, Any]) -> Arrays:
+        missing = self.primary.own.data.missing if self.primary.own.data else ()
+        return Arrays(
+            primary=_features(self.primary, split.train),
+            own=identifier_features(typed(self._identifiers, missing), split.train),
+            secondaries=tuple(self._linked(name, split) for name in self.secondaries),
+            labels=self.labels,
+            groups=self.groups,
+            split=split,
+            about={"name": self.job.name, "unit": self.unit, "task": self.job.task.kind, **about},
+        )
+
+    def _linked(self, name: str, split: Split) -> Linked:
+        terms, table = self.job.secondaries[name], self.secondaries[name]
+        counted = np.zeros(len(self.primary), dtype=bool)
+        counted[split.train] = True
+        rule = Linking(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
+        linked, delivery = link_blind(*self._encoded[name], counted, rule, own_secret(self.folder / "secret"), name)
+        return Linked(
+            features=_features(table, None),
+            list_of=np.arange(len(self.primary)),
+            partner=linked.order[delivery.partner],
+            similarity=delivery.similarity,
+            equal=equal_rows(self.primary.identifiers(name), table.identifiers(name)),
+            name=name,
+        )
+
+
+def _table(job: Job, own: PartyFile) -> OwnTable:
+    if own.data is None:
+        raise SettingError(f"the file of {own.party} names no data; add [data] file")
+    frame = read_table(own.data.source, separator=own.data.separator, option="separator in the party file")
+    return OwnTable(frame, own_columns(job, own, frame.columns), own)
+
+
+def _features(table: OwnTable, rows: Integers | None) -> Features:
+    frame, rules = table.features(), Rules(kinds=table.own.features.kinds)
+    return Features.of(
+        fit_preparation(frame, party=str(table.own.party), rows=rows, rules=rules, label=table.columns.label).apply(
+            frame
+        )
+    )

@@ -1,0 +1,157 @@
+"""The honest ladder: what the primary can do alone, with the partner, and with partners that cannot help.
+
+The gain is split in three: what the primary's own identifiers would have told it without anybody, what the links say
+beyond that (a partner with shuffled features keeps them), and what the partner's features say. The partner's worth is
+counted from the best that the primary can do alone, its own identifiers included: for every seed the validation records
+choose between a perceptron, boosted trees, and FedSim's own network with links that lead nowhere. Without the last, a
+network that happens to suit the primary's own columns would be booked as the partner's merit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedsim.experiment.arrays import Arrays
+from fedsim.experiment.bootstrap import Drawn, Interval, Judged, drawn
+from fedsim.experiment.measures import Measure, measure_for
+from fedsim.experiment.results import Results
+from fedsim.experiment.run import Tell, climb, key_of
+from fedsim.experiment.rung import Rung
+from fedsim.experiment.worth import gain_words, worth_words
+from fedsim.training.metrics import Metrics, goodness
+
+FORMAT = 1
+SOLO, OWN, PLACEBO, LINKED = "solo", "solo-identifiers", "fedsim-identifiers-placebo", "fedsim-identifiers"
+TREES, NOBODY = "trees-identifiers", "fedsim-identifiers-shuffled"
+RUNGS = (
+    Rung(SOLO, "Solo", "solo"),
+    Rung(OWN, "Solo + own identifiers", "solo", inputs="identifiers"),
+    Rung("trees", "Boosted trees", "trees"),
+    Rung(TREES, "Boosted trees + own identifiers", "trees", inputs="identifiers"),
+    Rung("exact", "Exact", "exact"),
+    Rung("top1sim", "Top1Sim", "top1sim"),
+    Rung("avgsim", "AvgSim", "avgsim"),
+    Rung("featuresim", "FeatureSim", "featuresim"),
+    Rung("fedsim", "FedSim", "fedsim"),
+    Rung(LINKED, "FedSim + own identifiers", "fedsim", inputs="identifiers"),
+    Rung("fedsim-placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
+    Rung(PLACEBO, "FedSim + own identifiers, placebo partner", "fedsim", partner="placebo", inputs="identifiers"),
+    Rung("fedsim-shuffled", "FedSim, shuffled links", "fedsim", partner="shuffled"),
+    Rung(NOBODY, "FedSim + own identifiers, shuffled links", "fedsim", partner="shuffled", inputs="identifiers"),
+)
+STEPS = {"identifiers": (SOLO, OWN), "links": (OWN, PLACEBO), "features": (PLACEBO, LINKED), "total": (SOLO, LINKED)}
+BESIDE = (OWN, TREES, NOBODY)
+ALONE = "alone"
+BOOTSTRAP_SEED = 2022
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What all networks of a ladder share; trees have their own settings."""
+
+    preset: str = "modern"
+    epochs: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    patience: int | None = None
+
+    def rungs(self, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
+        """The rungs, trained in this way."""
+        settings = asdict(self)
+        return [rung if rung.method == "trees" else replace(rung, **settings) for rung in rungs]
+
+
+@dataclass(frozen=True, eq=False)
+class Ladder:
+    """All trainings of a ladder, by split, then by seed, with the test records they are judged by."""
+
+    about: Mapping[str, Any]
+    measure: Measure
+    rungs: Sequence[Rung]
+    judged: Mapping[str, Sequence[Judged]]
+    seconds: Mapping[tuple[str, str], float]
+
+    def partner(self, split: str) -> Interval:
+        """What the partner is worth beyond the best that the primary can do alone."""
+        return self._drawn(split).gain(ALONE, LINKED, lower_is_better=self.measure.lower_is_better)
+
+    def described(self) -> dict[str, Any]:
+        """The ladder in types that JSON has."""
+        bands = {split: self._drawn(split) for split in self.judged}
+        last = list(self.judged)[-1]
+        worth = bands[last].gain(ALONE, LINKED, lower_is_better=self.measure.lower_is_better)
+        ends = bands[last].whole[ALONE], bands[last].whole[LINKED]
+        seeds = next(iter(self.judged.values()))
+        return {
+            "format": FORMAT,
+            "job": self.about["name"],
+            "unit": self.about["unit"],
+            "metric": self.measure.name,
+            "task": self.about["task"],
+            "lower_is_better": self.measure.lower_is_better,
+            "seeds": len(seeds),
+            "records": len(seeds[0].labels),
+            "worth": worth_words(worth, ends, self.measure.name, self.about["unit"], last),
+            "rungs": [self._rung(rung, split) for split in self.judged for rung in self.rungs],
+            "gains": [self._gain(key, split, band) for split, band in bands.items() for key in STEPS],
+        }
+
+    def _drawn(self, split: str) -> Drawn:
+        needed = {ALONE, *(name for step in STEPS.values() for name in step)}
+        seeds = [
+            replace(judged, predictions={name: judged.predictions[name] for name in sorted(needed)})
+            for judged in self.judged[split]
+        ]
+        return drawn(seeds, self.measure, np.random.default_rng(BOOTSTRAP_SEED))
+
+    def _rung(self, rung: Rung, split: str) -> dict[str, Any]:
+        values = [
+            self.measure.prepared(judged.predictions[rung.key], judged.labels, np.arange(len(judged.labels))).score(
+                np.ones(len(judged.labels))
+            )
+            for judged in self.judged[split]
+        ]
+        return {
+            "key": rung.key,
+            "name": rung.name,
+            "split": split,
+            "values": values,
+            "mean": float(np.mean(values)),
+            "deviation": float(np.std(values, ddof=min(1, len(values) - 1))),
+            "seconds": self.seconds[rung.key, split],
+        }
+
+    def _gain(self, key: str, split: str, band: Drawn) -> dict[str, Any]:
+        gain = band.gain(*STEPS[key], lower_is_better=self.measure.lower_is_better)
+        says = gain_words(key, gain, self.measure.name, self.about["unit"])
+        return {"key": key, "split": split, **asdict(gain), "says": says}
+
+
+def best_alone(validation: Mapping[str, Metrics]) -> str:
+    """The rung without the partner that does best on the validation records."""
+    return max((name for name in BESIDE if name in validation), key=lambda name: goodness(validation[name]))
+
+
+def climbed(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell) -> Ladder:
+    """Train what is missing of a ladder, and gather all of it."""
+    judged: dict[str, list[Judged]] = {}
+    seconds: dict[tuple[str, str], list[float]] = {}
+    about: dict[str, Any] = {}
+    measure: Measure | None = None
+    for arrays in cases:
+        climb([arrays], rungs, results, tell)
+        about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
+        measure = measure or measure_for(about["task"], arrays.labels)
+        keys = {rung.key: key_of(rung, arrays) for rung in rungs}
+        found = {name: results.predictions(key) for name, key in keys.items()}
+        found[ALONE] = found[best_alone({name: results.line(key)["validation"] for name, key in keys.items()})]
+        judged.setdefault(split, []).append(Judged(arrays.labels[test], arrays.groups[test], found))
+        for name, key in keys.items():
+            seconds.setdefault((name, split), []).append(results.line(key)["seconds"])
+    if measure is None:
+        raise ValueError("no cases")  # pragma: no cover - callers ask for one seed at least
+    return Ladder(about, measure, rungs, judged, {name: float(np.mean(times)) for name, times in seconds.items()})

@@ -1,0 +1,89 @@
+"""Results of trainings: a line of JSON each, and the predictions beside it; a killed run goes on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedsim.errors import FileError
+from fedsim.linkage.whole_file import whole_file
+
+LINES, PREDICTIONS = "results.jsonl", "predictions"
+
+
+class Results:
+    """The results in a folder, known by what was trained: the settings of a rung and the digest of its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines = [_parsed(line, folder / LINES) for line in _text(folder / LINES).splitlines()]
+        self._known = {_digest(line): line for line in self.lines}
+
+    def has(self, key: Mapping[str, Any]) -> bool:
+        """Whether this was trained."""
+        return _digest(key) in self._known
+
+    def line(self, key: Mapping[str, Any]) -> dict[str, Any]:
+        """What is known of a training."""
+        return self._known[_digest(key)]
+
+    def predictions(self, key: Mapping[str, Any]) -> NDArray[Any]:
+        """Its predictions of the test records."""
+        return np.asarray(np.load(self._file(key), allow_pickle=False))
+
+    def add(self, line: dict[str, Any], predictions: NDArray[Any]) -> None:
+        """Keep a training; the line, written last, says that all of it is there."""
+        buffer = io.BytesIO()
+        np.save(buffer, predictions.astype(np.float32), allow_pickle=False)
+        self._file(line).parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(self._file(line)) as part:
+            part.write_bytes(buffer.getvalue())
+        _append(self.folder / LINES, json.dumps(line, allow_nan=False))
+        self.lines.append(line)
+        self._known[_digest(line)] = line
+
+    def _file(self, key: Mapping[str, Any]) -> Path:
+        return self.folder / PREDICTIONS / f"{_digest(key)}.npy"
+
+
+def _digest(line: Mapping[str, Any]) -> str:
+    """The name and the key of a rung do not change what is trained."""
+    settings = {name: value for name, value in line["settings"].items() if name not in ("key", "name")}
+    return hashlib.sha256(json.dumps([settings, line["data"]], sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _text(path: Path) -> str:
+    try:
+        whole = path.read_text(encoding="utf-8") if path.exists() else ""
+    except OSError as error:
+        raise FileError(f"cannot read {path}: {error.strerror}") from error
+    return whole[: whole.rfind("\n") + 1]  # a line that a kill cut short was not written
+
+
+def _parsed(line: str, path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        raise FileError(f"{path} holds a line that is no JSON; mend or remove the file") from None
+
+
+def _append(path: Path, line: str) -> None:
+    """Add a line after the last whole one, and have it on the disk."""
+    kept = len(_text(path).encode())
+    try:
+        with path.open("r+b" if path.exists() else "wb") as file:
+            file.truncate(kept)
+            file.seek(kept)
+            file.write(f"{line}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise FileError(f"cannot write {path}: {error.strerror}; check folder and space") from error

@@ -1,0 +1,140 @@
+"""A table or figure of the paper as a file says it: datasets, methods, what is varied, and what the paper has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedsim.errors import SettingError
+from fedsim.experiment.choices import check_rung
+from fedsim.experiment.outline import SPLITS, check_word, read_words, section
+from fedsim.experiment.rung import Rung
+
+METHODS = {
+    "solo": Rung("solo", "Solo", "solo"),
+    "solo-identifiers": Rung("solo-identifiers", "Solo + own identifiers", "solo", inputs="identifiers"),
+    "secondary": Rung("secondary", "Secondary", "solo", inputs="secondary"),
+    "exact": Rung("exact", "Exact", "exact"),
+    "combine": Rung("combine", "Combine", "combine"),
+    "top1sim": Rung("top1sim", "Top1Sim", "top1sim"),
+    "featuresim": Rung("featuresim", "FeatureSim", "featuresim"),
+    "avgsim": Rung("avgsim", "AvgSim", "avgsim"),
+    "without-weight": Rung("without-weight", "w/o weight", "fedsim-without-weight"),
+    "without-sort": Rung("without-sort", "w/o sort", "fedsim-without-sort"),
+    "without-cnn": Rung("without-cnn", "w/o CNN", "fedsim-without-cnn"),
+    "fedsim": Rung("fedsim", "FedSim", "fedsim"),
+    "placebo": Rung("placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
+}
+VARIED = ("k", "rate", "pieces", "preset", "tau", "noise", "metric", "split")
+OF_RUNGS = ("k", "rate", "pieces", "preset")
+ONE_AT_MOST = ("solo", "solo-identifiers", "secondary", "exact", "combine", "top1sim")
+FIGURE = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Fast:
+    """What is smaller when time is short."""
+
+    records: int = 0
+    epochs: int | None = None
+    values: list[Any] = field(default_factory=list)
+    rungs: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One dataset of a study.
+
+    ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
+    ``all``; ``paper`` has the paper's mean and deviation by rung, or by rung and value (``FedSim, 50``).
+    """
+
+    dataset: str
+    rungs: list[str]
+    measure: str
+    preset: str = "paper"
+    split: str = "random"
+    secondaries: list[str] = field(default_factory=list)
+    records: int = 0
+    k: int | None = None
+    metric: str = ""
+    tau: float | None = None
+    noise: float = 0.0
+    vary: str = ""
+    values: list[Any] = field(default_factory=list)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    paper: Mapping[str, list[float]] = field(default_factory=dict)
+    differs: str = ""
+    fast: Fast = field(default_factory=Fast)
+
+    def __post_init__(self) -> None:
+        check_word(self.split, SPLITS, "split")
+        if self.vary:
+            check_word(self.vary, VARIED, "vary")
+        for word in [*self.rungs, *(word for word in self.settings if word != "all")]:
+            check_word(word, METHODS, "rung")
+        for rung in self.rungs_at(None):
+            check_rung(rung)
+
+    def shortened(self) -> Part:
+        """The same where time is short: fewer records, epochs, values and rungs."""
+        settings = {word: dict(changes) for word, changes in self.settings.items()}
+        if self.fast.epochs:
+            settings = {word: {**changes, "epochs": self.fast.epochs} for word, changes in settings.items()}
+            settings["all"] = {**settings.get("all", {}), "epochs": self.fast.epochs}
+        return replace(
+            self,
+            records=self.fast.records or self.records,
+            values=self.fast.values or self.values,
+            rungs=self.fast.rungs or self.rungs,
+            settings=settings,
+        )
+
+    def rungs_at(self, value: Any) -> list[Rung]:
+        """What is trained where the varied setting has this value."""
+        found = []
+        for word in self.rungs:
+            changes = {"preset": self.preset, **self.settings.get("all", {}), **self.settings.get(word, {})}
+            if self.vary in OF_RUNGS and value is not None and not (self.vary == "k" and word in ONE_AT_MOST):
+                changes[self.vary] = value
+            found.append(replace(METHODS[word], **changes))
+        return found
+
+    def in_paper(self, rung: Rung, value: Any) -> FIGURE | None:
+        """The paper's figure for it, where it has one."""
+        figures = self.paper.get(f"{rung.name}, {value}" if self.vary else rung.name)
+        if figures is None:
+            return None
+        mean, deviation = (*figures, 0.0)[:2]
+        return float(mean), float(deviation)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A table or figure: its place in the paper, what it is to show, and its parts."""
+
+    name: str
+    title: str
+    place: str
+    parts: tuple[Part, ...]
+    reading: str = ""
+    axis: str = ""
+
+    def shortened(self) -> Study:
+        """The same where time is short."""
+        return replace(self, parts=tuple(part.shortened() for part in self.parts))
+
+
+def read_study(path: Path) -> Study:
+    """The study of a TOML file; it is called like the file."""
+    words = read_words(path)
+    parts = tuple(_part(part) for part in words.get("parts", []))
+    if not parts:
+        raise SettingError(f"{path} has no [[parts]]; name at least one dataset")
+    return section(Study, {**words, "name": path.stem, "parts": parts}, "file")
+
+
+def _part(words: dict[str, Any]) -> Part:
+    return section(Part, {**words, "fast": section(Fast, words.get("fast", {}), "parts.fast")}, "parts")

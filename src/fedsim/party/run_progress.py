@@ -1,0 +1,164 @@
+"""How far a party has come in a job: a small file in its run folder, replaced whole, for whoever watches.
+
+Nobody waits for it. A thread writes at most once a second, and every few seconds even where nothing changed, so that a
+watcher can tell a party that works from one that died.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fedsim.errors import FedSimError, FileError
+from fedsim.linkage.whole_file import whole_file
+from fedsim.party.job import Job
+from fedsim.protocol.ledger import Entry
+from fedsim.protocol.messages import Phase
+from fedsim.protocol.station import Station
+
+log = logging.getLogger("fedsim.parties")
+
+FORMAT = 1
+FILE = "progress.json"
+LOOK_SECONDS, LIVE_SECONDS = 1.0, 5.0
+RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+
+
+@dataclass
+class Stage:
+    """A phase of the job at this party; ``peak_bytes`` is the most memory the process ever had when it ended."""
+
+    name: str
+    began: float  # seconds since the party started
+    seconds: float = 0.0
+    peak_bytes: int = 0
+
+
+@dataclass(eq=False)
+class Progress:
+    """Where a party stands; whoever works writes into it, the file's thread reads."""
+
+    clock: Callable[[], float] = time.monotonic
+    state: str = RUNNING
+    error: str = ""
+    stages: list[Stage] = field(default_factory=list)
+    training: dict[str, Any] = field(default_factory=dict)
+    start: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.clock()
+        self.enter(Phase.JOIN.value)
+
+    def enter(self, name: str) -> None:
+        """Begin a phase; the one before it ends. The phase one is in goes on."""
+        if self.stages and self.stages[-1].name == name:
+            return
+        self.measure()
+        self.stages.append(Stage(name, self.clock() - self.start))
+
+    def measure(self) -> None:
+        """Bring the figures of the present phase up to now."""
+        if self.stages:
+            now = self.stages[-1]
+            now.seconds, now.peak_bytes = self.clock() - self.start - now.began, peak_memory()
+
+    def follow(self, ledger: list[Entry]) -> None:
+        """A party that names no phase is as far as its messages are."""
+        order = [phase.value for phase in Phase]
+        furthest = max((order.index(entry.phase) for entry in ledger), default=0)
+        if self.stages[-1].name in order[:furthest]:
+            self.enter(order[furthest])
+
+
+def peak_memory() -> int:
+    """Bytes of memory that the process had at most so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+@contextmanager
+def shown(folder: Path, job: Job, station: Station, progress: Progress) -> Iterator[None]:
+    """Keep the file up to date until the block ends, and say in it how it ended."""
+    ended = threading.Event()
+    file = _File(folder, job, station, progress)
+    thread = threading.Thread(target=file.keep, args=(ended,), name=f"progress of {station.party}", daemon=True)
+    thread.start()
+    try:
+        yield
+        progress.state = DONE
+    except KeyboardInterrupt:
+        progress.state = STOPPED
+        raise
+    except BaseException as fault:
+        progress.state = FAILED
+        # Our own errors hold no data; of any other only the kind is told.
+        progress.error = str(fault) if isinstance(fault, FedSimError) else type(fault).__name__
+        raise
+    finally:
+        ended.set()
+        thread.join()
+        file.write()
+
+
+@dataclass(eq=False)
+class _File:
+    folder: Path
+    job: Job
+    station: Station
+    progress: Progress
+    before: Mapping[str, Any] = field(default_factory=dict)
+    written: float = -LIVE_SECONDS
+    silenced: bool = False
+
+    def keep(self, ended: threading.Event) -> None:
+        """Write again and again until all has ended."""
+        while True:
+            self.write()
+            if ended.wait(LOOK_SECONDS):
+                return
+
+    def write(self) -> None:
+        """Replace the file where something changed or a sign of life is due; a full disk stops nobody's training."""
+        facts = self._facts()
+        changed = facts["ledger"] != self.before.get("ledger") or facts["state"] != self.before.get("state")
+        if not changed and self.progress.clock() - self.written < LIVE_SECONDS:
+            return
+        try:
+            with whole_file(self.folder / FILE, mode=0o600) as part:
+                part.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+        except FileError as fault:
+            if not self.silenced:
+                log.warning("nobody can watch this run: %s", fault)
+            self.silenced = True
+        self.before, self.written = facts, self.progress.clock()
+
+    def _facts(self) -> dict[str, Any]:
+        progress, entries = self.progress, self.station.ledger.entries()
+        progress.follow(entries)
+        progress.measure()
+        return {
+            "format": FORMAT,
+            "job": self.job.name,
+            "hash": self.job.hash,
+            "party": self.station.party.name,
+            "role": self.station.party.role.value,
+            "process": os.getpid(),
+            "state": progress.state,
+            "error": progress.error,
+            "updated": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "seconds": progress.clock() - progress.start,
+            "phases": [asdict(stage) for stage in progress.stages],
+            "training": dict(progress.training),
+            "ledger": [asdict(entry) for entry in entries],
+        }

@@ -1,0 +1,137 @@
+"""The ladder that ``fedsim compare`` writes: what the partner is worth, and how every rung does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from fedsim.errors import FileError
+from fedsim.report.figure import Figure
+from fedsim.report.rows import Labels, Row, dot_rows_figure
+from fedsim.report.words import measure
+
+FORMAT = 1
+FILE = "ladder.json"
+PLACES = (FILE, f"compare/{FILE}")  # where a run folder may have it
+STEPS = {
+    "identifiers": "its own identifiers as features",
+    "links": "the links themselves",
+    "features": "the partner's features",
+    "total": "all of it together",
+}
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One method under one split, over all seeds."""
+
+    key: str
+    name: str
+    split: str
+    values: tuple[float, ...]
+    mean: float
+    deviation: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What one step brings, with its 95 % interval."""
+
+    key: str
+    split: str
+    estimate: float
+    low: float
+    high: float
+    says: str
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """All rungs and gains; the split that is named last is the most honest one."""
+
+    format: int
+    job: str
+    unit: str
+    metric: str
+    task: str
+    lower_is_better: bool
+    seeds: int
+    records: int
+    worth: str
+    rungs: tuple[Rung, ...]
+    gains: tuple[Gain, ...]
+
+    @property
+    def splits(self) -> list[str]:
+        """Every split once, in their order."""
+        return list(dict.fromkeys(rung.split for rung in self.rungs))
+
+
+_LADDER = TypeAdapter(Ladder)
+
+
+def read_ladder(folder: Path) -> Ladder | None:
+    """The ladder of a run folder; none where nobody compared."""
+    path = next((folder / place for place in PLACES if (folder / place).is_file()), None)
+    if path is None:
+        return None
+    try:
+        found = _LADDER.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        raise FileError(f"{path} is no ladder ({type(error).__name__}); write it again with `fedsim compare`") from None
+    if found.format != FORMAT or not found.rungs:
+        raise FileError(f"{path} has format {found.format}, not {FORMAT}; write it again with `fedsim compare`")
+    return found
+
+
+def ladder_figures(ladder: Ladder) -> list[Figure]:
+    """The gain in parts and all rungs, the most honest split first."""
+    splits = list(reversed(ladder.splits))
+    return [_gains(ladder, split) for split in splits] + [_rungs(ladder, split) for split in splits]
+
+
+def _gains(ladder: Ladder, split: str) -> Figure:
+    gains = [gain for gain in ladder.gains if gain.split == split]
+    rows = [
+        Row(
+            STEPS.get(gain.key, gain.key),
+            gain.estimate,
+            f"{measure(gain.estimate)} ({measure(gain.low)} to {measure(gain.high)})",
+            (gain.low, gain.high),
+            strong=gain.key == "features",
+        )
+        for gain in gains
+    ]
+    axis = f"gain in {ladder.metric}{_unit(ladder)}; right of zero is better"
+    caption = "Each step over the one before it, with its 95 % interval. Where that covers zero, no gain was shown."
+    labels = Labels(f"Where the gain comes from, {split} split", caption, axis, ("step", "gain (95 % interval)"))
+    return dot_rows_figure(rows, labels, reaching=(0.0,))
+
+
+def _rungs(ladder: Ladder, split: str) -> Figure:
+    rows = [
+        Row(
+            rung.name,
+            rung.mean,
+            f"{measure(rung.mean)} ± {measure(rung.deviation)}" if ladder.seeds > 1 else measure(rung.mean),
+            points=rung.values if ladder.seeds > 1 else (),
+            strong=rung.key.startswith("fedsim"),
+        )
+        for rung in ladder.rungs
+        if rung.split == split
+    ]
+    better = "left" if ladder.lower_is_better else "right"
+    seeds = f"mean and deviation of {ladder.seeds} seeds" if ladder.seeds > 1 else "one seed"
+    caption = (
+        f"Test {ladder.metric}{_unit(ladder)}, {seeds}; {better} is better. A placebo partner has its features "
+        "shuffled, shuffled links point to the partners of other records."
+    )
+    labels = Labels(f"The ladder, {split} split", caption, f"{ladder.metric}{_unit(ladder)}", ("rung", ladder.metric))
+    return dot_rows_figure(rows, labels)
+
+
+def _unit(ladder: Ladder) -> str:
+    return f" ({ladder.unit})" if ladder.unit and ladder.metric == "rmse" else ""

@@ -1,0 +1,207 @@
+"""Predictions against the truth of the test records: numbers in cells, classes in a table, and how sure the model was.
+
+Records are shown in cells, never one by one: a page is passed on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from markupsafe import Markup
+
+from fedsim.party.run_record import CONFIDENCE, PREDICTED, TRUTH, GroupError
+from fedsim.report.figure import Figure
+from fedsim.report.rows import Labels, Row, bars_figure
+from fedsim.report.svg import (
+    BOTTOM,
+    LEFT,
+    RIGHT,
+    TOP,
+    Scale,
+    across,
+    bottom_axis,
+    drawing,
+    element,
+    join,
+    left_axis,
+    path,
+    step_for,
+    tick_label,
+    ticks,
+    tip,
+    upward,
+    widened,
+)
+from fedsim.report.words import count, measure, percent
+from fedsim.types import Floats, Integers
+
+CELLS = 28
+SHADES = 5
+MOST_CLASSES = 12
+MOST_COLUMNS = 4
+STEPS = 5  # of confidence
+
+
+def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure:
+    """Test records by truth and prediction; on the slanting line both are equal."""
+    low, high = widened(*_usual(np.concatenate([truth, predicted])))
+    inside = (truth >= low) & (truth <= high) & (predicted >= low) & (predicted <= high)
+    counts, edges, _ = np.histogram2d(truth[inside], predicted[inside], bins=CELLS, range=[[low, high]] * 2)
+    x, y, shown = across(low, high), upward(low, high), ticks(low, high)
+    labels = [tick_label(value, step_for(low, high)) for value in shown]
+    parts = [
+        left_axis(y, f"predicted {unit}".strip()),
+        bottom_axis(x, shown, labels, f"true {unit}".strip()),
+        _cells(counts.astype(np.int64), edges, x, y),
+        path([(x(low), y(low)), (x(high), y(high))], class_="marker"),
+    ]
+    outside = int((~inside).sum())
+    tail = f" {count(outside)} far ones are not drawn." if outside else ""
+    error = predicted - truth
+    within = float(np.quantile(np.abs(error), 0.5))
+    said = f"Half of the {count(len(truth))} test records are predicted within {measure(within)} of the truth."
+    rows = [(f"{percent(share)} of records", measure(float(np.quantile(np.abs(error), share)))) for share in (0.5, 0.9)]
+    return Figure(
+        "Predicted against true",
+        f"{said} Stronger colours stand for more records; on the slanting line both are equal.{tail}",
+        drawing("Predicted against true", said, join(parts)),
+        ("share", "error at most"),
+        tuple(rows),
+    )
+
+
+def _usual(values: Floats) -> tuple[float, float]:
+    """The ends without the last half per cent on each side, where these lie far off."""
+    low, high = float(values.min()), float(values.max())
+    inner = [float(end) for end in np.quantile(values, [0.005, 0.995])]
+    far = high - low > 1.5 * (inner[1] - inner[0]) > 0
+    return (inner[0], inner[1]) if far else (low, high)
+
+
+def _cells(counts: Integers, edges: Floats, x: Scale, y: Scale) -> Markup:
+    bounds = _bounds(counts)
+    width, height = (RIGHT - LEFT) / CELLS, (BOTTOM - TOP) / CELLS
+    return join(
+        element(
+            "rect",
+            tip(f"true about {_middle(edges, across_)}, predicted about {_middle(edges, up)}: {count(number)} records"),
+            class_=f"cell shade{np.searchsorted(bounds, number, side='right')}",
+            x=x(edges[across_]),
+            y=y(edges[up + 1]),
+            width=round(width, 2),
+            height=round(height, 2),
+        )
+        for across_, up in zip(*np.nonzero(counts), strict=True)
+        if (number := int(counts[across_, up]))
+    )
+
+
+def _bounds(counts: Integers) -> Floats:
+    return np.quantile(counts[counts > 0], np.arange(1, SHADES) / SHADES) if counts.any() else np.zeros(SHADES - 1)
+
+
+def _middle(edges: Floats, place: int) -> str:
+    return measure(float(edges[place] + edges[place + 1]) / 2)
+
+
+def confusion_figure(test: pl.DataFrame) -> Figure:
+    """True classes down, predicted ones across; the commonest ones where there are many."""
+    common = test[TRUTH].value_counts(sort=True).head(MOST_CLASSES).to_series(0).to_list()
+    names = sorted(common)
+    truth, predicted = test[TRUTH].to_list(), test[PREDICTED].to_list()
+    counts = np.zeros((len(names), len(names)), dtype=np.int64)
+    for true, found in zip(truth, predicted, strict=True):
+        if true in common and found in common:
+            counts[names.index(true), names.index(found)] += 1
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    right = float((test[TRUTH] == test[PREDICTED]).sum()) / max(len(test), 1)
+    said = f"{percent(right)} of {count(len(test))} test records get their true class."
+    left = f" The {MOST_CLASSES} commonest classes are shown." if test[TRUTH].n_unique() > MOST_CLASSES else ""
+    rows = tuple((name, *(count(int(number)) for number in line)) for name, line in zip(names, counts, strict=True))
+    return Figure(
+        "Predicted against true classes",
+        f"{said} A row is a true class; the stronger the colour, the more of its records get that prediction.{left}",
+        drawing("Predicted against true classes", said, _table(names, shares, counts)),
+        ("true class", *names),
+        rows,
+    )
+
+
+def _table(names: list[str], shares: Floats, counts: Integers) -> Markup:
+    left, top = 110, 30
+    width, height = (RIGHT - left) / len(names), (BOTTOM - top + 30) / len(names)
+    short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    parts = []
+    for row, name in enumerate(short):
+        middle = top + height * (row + 0.5)
+        parts.append(element("text", name, class_="tick", x=left - 8, y=middle + 4, text_anchor="end"))
+        for column, share in enumerate(shares[row]):
+            words = f"true {names[row]}, predicted {names[column]}: {count(int(counts[row, column]))}"
+            parts.append(
+                element(
+                    "rect",
+                    tip(words),
+                    class_=f"cell shade{min(SHADES - 1, int(share * SHADES))}",
+                    x=round(left + width * column, 2),
+                    y=round(top + height * row, 2),
+                    width=round(width - 1, 2),
+                    height=round(height - 1, 2),
+                )
+            )
+    fits = max(len(name) for name in short) * 6.0 < width
+    for column, name in enumerate(short if fits else ()):
+        place = left + width * (column + 0.5)
+        parts.append(element("text", name, class_="tick", x=place, y=top - 8, text_anchor="middle"))
+    return join(parts)
+
+
+def calibration_figure(test: pl.DataFrame) -> Figure | None:
+    """How often predictions are right, by how sure the model was; none where nothing was tested."""
+    sure = test[CONFIDENCE].to_numpy()
+    right = (test[TRUTH] == test[PREDICTED]).to_numpy().astype(np.float64)
+    if not len(sure):
+        return None
+    edges = np.linspace(float(sure.min()), 1.0, STEPS + 1)
+    place = np.clip(np.searchsorted(edges, sure, side="right") - 1, 0, STEPS - 1)
+    rows = [
+        Row(
+            f"says {percent(float(sure[place == step].mean()))}",
+            float(right[place == step].mean()),
+            f"right {percent(float(right[place == step].mean()))} of {count(int((place == step).sum()))}",
+        )
+        for step in range(STEPS)
+        if (place == step).any()
+    ]
+    caption = "Where the model says that it is 90 % sure, it should be right in 90 % of the records."
+    return bars_figure(rows, Labels("How sure, and how often right", caption, "share right", ("confidence", "right")))
+
+
+def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
+    """Errors by group, for the columns between whose groups they differ most."""
+    by: dict[str, list[GroupError]] = {}
+    for group in groups:
+        by.setdefault(group.by, []).append(group)
+    several = {name: found for name, found in by.items() if len(found) > 1}
+    chosen = sorted(several, key=lambda name: -_contrast(several[name]))[:MOST_COLUMNS]
+    return [_group_figure(name, several[name], numbers) for name in chosen]
+
+
+def _contrast(groups: list[GroupError]) -> float:
+    errors = [group.error for group in groups]
+    return (max(errors) - min(errors)) / (max(errors) or 1.0)
+
+
+def _group_figure(name: str, groups: list[GroupError], numbers: bool) -> Figure:
+    rows = [Row(f"{group.group} ({count(group.records)})", group.error, _error_words(group)) for group in groups]
+    axis = "root mean squared error" if numbers else "share of wrong predictions"
+    worst = max(groups, key=lambda group: group.error)
+    caption = f"The error is largest for {worst.group}. In brackets: test records." + (
+        " Bias is the mean of predicted less true." if numbers else ""
+    )
+    return bars_figure(rows, Labels(f"Errors by {name}", caption, axis, (name, "error")))
+
+
+def _error_words(group: GroupError) -> str:
+    if group.bias is None:
+        return percent(group.error)
+    return f"{measure(group.error)}, bias {'+' if group.bias > 0 else ''}{measure(group.bias)}"

@@ -1,0 +1,220 @@
+"""The parts of a run's report, each from what the run folder holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fedsim.party.leaving import settings_of
+from fedsim.party.run_record import PREDICTED, TRUTH, ListSeen
+from fedsim.protocol.ledger import Entry
+from fedsim.report.bands import band_figure
+from fedsim.report.bars import histogram_figure, reuse_figure
+from fedsim.report.dots import Dot, dots_figure
+from fedsim.report.figure import Figure
+from fedsim.report.insight import importance_figure, weight_figure
+from fedsim.report.ladder import ladder_figures
+from fedsim.report.lines import Axes, lines_figure
+from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
+from fedsim.report.rows import Labels, Row, bars_figure
+from fedsim.report.run import Run
+from fedsim.report.section import Section, Table
+from fedsim.report.who_saw_what import who_saw_what
+from fedsim.report.words import count, duration, measure, size
+from fedsim.training.explain import Importance, WeightCurve
+
+MOST_KINDS = 6
+UNKNOWN = "What the partner is worth has not been measured yet."
+HOW = (
+    "One good test score does not show it: the primary's own identifiers may tell as much. This trains the primary "
+    "alone, with the partner, and with partners that cannot help, and tells the difference with its interval:"
+)
+COMPARE = "fedsim compare JOB PARTY... --out RUN/compare && fedsim report RUN"
+AUDIT = "No attack was tried on this job. To try them: fedsim audit JOB PARTY... --out RUN/audit && fedsim report RUN"
+
+
+def sections(run: Run, maps: Sequence[Figure] = ()) -> list[Section]:
+    """All parts, the answer first; ``maps`` stand beside the links."""
+    return [
+        _answer(run),
+        _links(run, maps),
+        _learning(run),
+        *_gates(run),
+        _predictions(run),
+        _privacy(run),
+        _cost(run),
+        _settings(run),
+    ]
+
+
+def _answer(run: Run) -> Section:
+    if run.ladder is None:
+        return Section("worth", "What the partner is worth")
+    seeds = f"{run.ladder.seeds} seeds" if run.ladder.seeds > 1 else "one seed"
+    how = f"Trained anew for every rung with {seeds} and judged on {count(run.ladder.records)} test records each."
+    return Section("worth", "What the partner is worth", (how,), tuple(ladder_figures(run.ladder)))
+
+
+def _links(run: Run, maps: Sequence[Figure]) -> Section:
+    seen = (
+        "What the primary saw of the links: similarities as the coordinator sent them, and row numbers that are no "
+        "real ones. Distances stay with the coordinator."
+    )
+    figures = [figure for one in run.record.lists for figure in _list(one)]
+    return Section("links", "Links", (seen,), (*figures, *maps))
+
+
+def _list(seen: ListSeen) -> Iterator[Figure]:
+    yield band_figure(
+        np.array(seen.similarity_by_rank),
+        title=f"Similarity by rank: {seen.secondary}",
+        caption="A steep fall means that few partners matter; a flat band, that more may help.",
+        axis="similarity, scaled",
+    )
+    if seen.reuse:
+        even = seen.records * seen.k / max(1, seen.candidates or 1)
+        yield reuse_figure(
+            np.repeat(*(np.array(column, dtype=np.int64) for column in zip(*seen.reuse, strict=True))),
+            title=f"How often a candidate is used: {seen.secondary}",
+            caption=f"Used evenly, each would stand in {measure(even)} lists. A few very busy ones blur the links.",
+        )
+
+
+def _learning(run: Run) -> Section:
+    history = run.record.history
+    best = run.record.best_epoch
+    losses = {
+        "training": [epoch["loss"] for epoch in history],
+        "validation": [epoch["validation_loss"] for epoch in history],
+    }
+    metric = next(iter(history[0]["validation"]))
+    marked = (best, f"best epoch: {best}")
+    figures = (
+        lines_figure(
+            losses,
+            Axes("epoch", "loss", marked),
+            title="Loss",
+            caption="Where validation rises while training falls, the model learns its records by heart.",
+        ),
+        lines_figure(
+            {f"validation {metric}": [epoch["validation"][metric] for epoch in history]},
+            Axes("epoch", metric, marked),
+            title=f"Validation {metric}",
+            caption="It chose the epoch whose weights were kept; the test records were looked at only then.",
+        ),
+    )
+    return Section("learning", "Learning", (), figures)
+
+
+def _gates(run: Run) -> Iterator[Section]:
+    record = run.record
+    curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
+    heats = [Importance(part.secondary, np.array(part.values)) for part in record.importances]
+    if curves:
+        figures = (*map(weight_figure, curves), *map(importance_figure, heats))
+        yield Section("gates", "What the gates learnt", (), figures)
+
+
+def _predictions(run: Run) -> Section:
+    if not len(run.test):
+        return Section("predictions", "Predictions", ("No records were left for a test.",))
+    numbers, title = not run.record.classes, "Predictions on the test records"
+    figures = _numbers(run) if numbers else _classes(run)
+    return Section("predictions", title, (), (*figures, *group_figures(run.record.groups, numbers=numbers)))
+
+
+def _numbers(run: Run) -> list[Figure]:
+    truth, predicted = run.test[TRUTH].to_numpy(), run.test[PREDICTED].to_numpy()
+    errors = histogram_figure(
+        predicted - truth,
+        title="Errors",
+        caption="Predicted less true; the middle should lie at zero.",
+        axis=f"predicted less true {run.record.table.label}",
+    )
+    return [density_figure(truth, predicted, unit=run.record.table.label), errors]
+
+
+def _classes(run: Run) -> list[Figure]:
+    sure = calibration_figure(run.test)
+    return [confusion_figure(run.test), *([sure] if sure else [])]
+
+
+def _privacy(run: Run) -> Section:
+    agreed = Table("What was agreed", ("", "setting"), tuple(settings_of(run.job)))
+    tables = (who_saw_what(run.job), agreed)
+    if run.audit is None:
+        return Section("privacy", "Privacy", (AUDIT,), (), tables)
+    said = f"Audit: {run.audit['headline']}."
+    return Section("privacy", "Privacy", (said,), tuple(_attacks(run)), tables)
+
+
+def _attacks(run: Run) -> Iterator[Figure]:
+    findings = (run.audit or {})["findings"]
+    for who in dict.fromkeys(found["adversary"] for found in findings):
+        dots = [
+            Dot(
+                f"{found['attack']}, {found['about']}",
+                found["score"]["value"],
+                found["score"]["low"],
+                found["score"]["high"],
+                found["blind"],
+                found["promised_at_most"],
+            )
+            for found in findings
+            if found["adversary"] == who
+        ]
+        caption = "The short bar is blind guessing, the dashed one the most that was promised."
+        yield dots_figure(dots, title=f"Attacks by the {who}", caption=caption, axis="success")
+
+
+def _cost(run: Run) -> Section:
+    phases = tuple(
+        (phase.name, duration(phase.seconds), size(phase.peak_bytes), size(_bytes_of(run, phase.name)))
+        for phase in run.record.phases
+    )
+    table = Table("By phase, at the primary", ("phase", "time", "most memory until then", "bytes"), phases)
+    words = f"{size(run.total_bytes)} crossed the primary's border in {duration(run.record.seconds)}."
+    return Section("cost", "Cost", (words,), (_kinds(run),) if run.ledger else (), (table,))
+
+
+def _bytes_of(run: Run, phase: str) -> int:
+    return sum(entry.bytes for entry in run.ledger if entry.phase == phase)
+
+
+def _kinds(run: Run) -> Figure:
+    entries = sorted(run.ledger, key=lambda entry: -entry.bytes)
+    rows = [
+        Row(f"{e.kind}, {_way(e)}", e.bytes / 1e6, f"{size(e.bytes)} in {count(e.messages)}")
+        for e in entries[:MOST_KINDS]
+    ]
+    rest = entries[MOST_KINDS:]
+    caption = "Bytes and messages by kind, counted by the primary frame by frame." + (
+        f" {count(len(rest))} smaller kinds add {size(sum(entry.bytes for entry in rest))}." if rest else ""
+    )
+    return bars_figure(rows, Labels("What crossed the border", caption, "MB", ("message", "bytes")))
+
+
+def _way(entry: Entry) -> str:
+    return " → ".join(party.partition("'")[2].rstrip("'") for party in (entry.sender, entry.receiver))
+
+
+def _settings(run: Run) -> Section:
+    record = run.record
+    table = record.table
+    facts = (
+        ("run", f"{record.started}, by {record.party}"),
+        ("job", f"{run.job.name}, hash {record.hash}"),
+        ("seed", str(run.job.seed)),
+        ("records", f"{count(table.train)} train, {count(table.validation)} validate, {count(table.test)} test"),
+        ("table", f"label {table.label}, {count(len(table.features))} features, digest {table.digest[:16]}"),
+        *record.versions.items(),
+        *record.machine.items(),
+    )
+    return Section("settings", "Settings and versions", (), (), (Table("To repeat this run", ("", "value"), facts),))
+
+
+def job_text(run: Run) -> str:
+    """The whole job and the configuration it led to, for whoever repeats the run."""
+    return json.dumps({"job": run.record.job, "training": run.record.config}, indent=2, ensure_ascii=False)

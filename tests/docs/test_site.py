@@ -1,0 +1,77 @@
+"""The documentation builds without a warning, asks the network for nothing, and reads well from the disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from browser import browser_page, needs_browser
+from fedsim.cli.app import app
+from fedsim.cli.exit_codes import ExitCode
+from fedsim.party.explain import all_keys
+from pages import ROOT
+
+FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")
+SEARCH = """const field = document.querySelector("[data-md-component=search-query]");
+field.focus();
+field.value = "placebo";
+for (const kind of ["input", "keyup"]) field.dispatchEvent(new Event(kind))"""
+FOUND = 'document.querySelectorAll(".md-search-result__item").length > 0'
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as strictly as `make docs` builds it."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def test_no_page_fetches_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.glob("**/*.html"))
+    assert len(pages) > 40
+    assert [page.name for page in pages if FETCHED.search(text_of(page))] == []
+
+
+def test_every_command_setting_and_exit_code_is_in_the_reference(site: Path) -> None:
+    commands, settings, errors = (
+        text_of(site / f"reference/{name}.html") for name in ("commands", "settings", "errors")
+    )
+    assert all(f"fedsim {name}" in commands for name in typer.main.get_command(app).commands)
+    assert all(f"<code>{key.name}</code>" in settings for key in all_keys() if not key.inside)
+    assert all(f"<td>{code:d}</td>" in errors for code in ExitCode)
+
+
+def test_the_api_shows_signatures_and_examples(site: Path) -> None:
+    linkage = text_of(site / "reference/api/linkage.html")
+    assert 'id="link"' in linkage
+    assert "metric_named" in linkage
+    assert ":class:" not in linkage
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["index", "concepts", "tutorial", "reference/settings"])
+def test_a_page_reads_well_on_a_phone_from_the_disk(site: Path, name: str) -> None:
+    page = browser_page(site / f"{name}.html", 400)
+    outside = [address for address in page.requests if not address.startswith(site.as_uri())]
+    assert (page.errors, outside, page.overflows) == ([], [], False), page.screenshot
+
+
+@needs_browser
+def test_search_works_without_a_server(site: Path) -> None:
+    page = browser_page(site / "index.html", 1300, act=SEARCH, ready=FOUND)
+    assert page.errors == []
+    assert "Concepts in pictures" in page.text

@@ -1,0 +1,99 @@
+"""The demo runs three real processes to the answer, says it briefly, and fails loudly."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from pathlib import Path
+
+import pytest
+
+from browser import browser_page, needs_browser
+from fedsim.cli import main
+from fedsim.report.board import Board
+
+MOST_LINES = 50
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The demo with a smaller city, over an earlier demo: its folder and what it printed."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / ".fedsim-demo").touch()
+    (folder / "old.csv").touch()
+    with pytest.MonkeyPatch.context() as smaller, pytest.MonkeyPatch.context() as printed:
+        lines: list[str] = []
+        smaller.setattr("fedsim.cli.demo_folder.FLATS", 320)
+        printed.setattr("fedsim.cli.demo_telling.typer.echo", lines.append)
+        assert run("demo", "--out", str(folder)) == 0
+    return folder, lines
+
+
+def test_every_phase_has_its_line_with_seconds_and_bytes(shown: tuple[Path, list[str]]) -> None:
+    _, lines = shown
+    assert len(lines) <= MOST_LINES
+    phases = [line.split()[0] for line in lines if re.match(r"  (tables|agree|start|link|train|compare) ", line)]
+    assert phases == ["tables", "agree", "start", "link", "train", "compare"]
+    assert re.search(r"\(.* m?s, [\d.]+ MB\)", next(line for line in lines if line.startswith("  link ")))
+
+
+def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[str]]) -> None:
+    folder, lines = shown
+    said = " ".join(" ".join(lines).split())
+    (ladder,) = folder.glob("city-run/flats-*/ladder.json")
+    assert json.loads(ladder.read_text())["worth"] in said
+    assert "the best that can be had from the rentals is" in said
+    assert "no key to read them" in said
+    assert f"  {next(folder.glob('city-run/flats-*/report.html'))}" in lines
+    assert not (folder / "old.csv").exists()
+
+
+def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) -> None:
+    folder, _ = shown
+    numbers = {json.loads(path.read_text())["process"] for path in folder.glob("*-run/flats-*/progress.json")}
+    assert len(numbers) == 3
+    assert (folder / "certs" / "ca.pem").is_file()
+
+
+@needs_browser
+def test_its_report_opens_without_a_complaint(shown: tuple[Path, list[str]]) -> None:
+    page = browser_page(next(shown[0].glob("city-run/flats-*/report.html")), 400)
+    assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
+    assert "What the partner is worth" in page.text
+
+
+@needs_browser
+def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -> None:
+    with Board(shown[0], 0) as board:
+        threading.Thread(target=board.serve_forever, args=(0.01,), daemon=True).start()
+        page = browser_page(board.address, 400, ready='document.querySelectorAll(".state.done").length === 3')
+        board.shutdown()
+    assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
+    assert "train: activations, rentals → city" in page.text
+
+
+def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 120)  # fewer rentals than their owner's policy asks for
+    assert run("demo", "--out", str(tmp_path / "new" / "folder"), "--quiet") != 0
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "failed and said" in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "thesis.txt").write_text("mine")
+    assert run("demo", "--out", str(tmp_path)) == 2
+    assert "holds no demo" in capsys.readouterr().err
+    assert run("demo", "--out", str(tmp_path / "thesis.txt" / "below")) == 2
+    assert "cannot be made" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").read_text() == "mine"

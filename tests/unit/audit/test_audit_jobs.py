@@ -1,0 +1,126 @@
+"""Audits of jobs that are linked by names, learn classes, or have two secondaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.attack.finding import Adversary
+from fedsim.audit.report import Report
+from fedsim.audit.rows import Verdict
+from fedsim.audit.run import audit_job
+from fedsim.audit.settings import Settings
+from fedsim.cli.auditing import lines_of
+from fedsim.data.synthetic import city
+from fedsim.linkage.encoding import Key
+from fedsim.party.job import read_job
+from fedsim.party.party_file import read_party_file
+
+FAST = Settings(targets=30, tries=0, epochs=1, most_records=200)
+HEAD = """
+name = "firms"
+coordinator = { name = "notary", address = "127.0.0.1:50051" }
+primary = { name = "bank", address = "127.0.0.1:50052" }
+task = { kind = "classification" }
+training = { epochs = 2, batch_size = 64 }
+"""
+BY_NAME = """
+[secondaries.register]
+k = 5
+tau = 0.05
+
+[secondaries.register.schema]
+version = 1
+fields = [{ column = "name", encoding = { kind = "string" } }]
+"""
+BY_PLACE = """
+[secondaries.maps]
+k = 5
+metric = "dice"
+sigma = 0.4
+
+[secondaries.maps.schema]
+version = 1
+fields = [
+  { column = "lat", encoding = { kind = "numeric", low = 0.9, high = 1.8, threshold = 0.05 } },
+  { column = "lon", encoding = { kind = "numeric", low = 103.3, high = 104.4, threshold = 0.05 } },
+]
+hardening = [{ kind = "bit-flip", epsilon = 4.0 }]
+"""
+PARTY = """
+name = "{name}"
+role = "{role}"
+folder = "{name}-run"
+data = {{ file = "{name}.csv" }}
+linkage = {{ key = "linkage.key" }}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Firms with names and places, classed as large or small; a register of names; a map of places."""
+    place, rng = tmp_path_factory.mktemp("firms"), np.random.default_rng(0)
+    town = city(rng, flats=200, rentals=150)
+    syllables = ["bau", "tec", "nord", "gas", "metal", "agro", "lux", "ver"]
+    names = [" ".join(rng.choice(syllables, 3)) for _ in range(200)]
+    size = town.flats["price"].to_numpy() + rng.normal(size=200)
+    bank = town.flats.select("lat", "lon", "area").with_columns(name=pl.Series(names), large=size > np.median(size))
+    bank.write_csv(place / "bank.csv")
+    pl.DataFrame({"name": names[:150], "turnover": size[:150]}).write_csv(place / "register.csv")
+    town.rentals.select("lat", "lon", "rent").write_csv(place / "maps.csv")
+    (place / "bank.toml").write_text(PARTY.format(name="bank", role="primary") + 'label = { column = "large" }\n')
+    for name in ("register", "maps"):
+        (place / f"{name}.toml").write_text(PARTY.format(name=name, role="secondary"))
+    Key(bytes(32)).write(place / "linkage.key")
+    return place
+
+
+def audited(folder: Path, lists: str, *parties: str) -> Report:
+    (folder / "job.toml").write_text(HEAD + lists)
+    files = [read_party_file(folder / f"{name}.toml") for name in parties]
+    return audit_job(read_job(folder / "job.toml"), files, FAST)
+
+
+def attacks(report: Report, about: str, who: Adversary) -> set[str]:
+    return {row.found.attack for row in report.rows if row.about == about and row.found.adversary is who}
+
+
+def test_a_job_linked_by_names_is_attacked_by_its_names_and_not_by_places(folder):
+    report = audited(folder, BY_NAME, "bank", "register")
+    named = attacks(report, "register", Adversary.COORDINATOR)
+    assert named == {"frequency of string filters", "graph matching of filters"}
+    assert "likelihood" in attacks(report, "register", Adversary.PRIMARY)
+    assert any(skipped.what == "places of register" for skipped in report.skipped)
+    assert not report.broken
+
+
+def test_classes_and_a_single_feature_are_attacked_at_the_cut(folder):
+    report = audited(folder, BY_NAME, "bank", "register")
+    assert "feature inversion" in attacks(report, "register", Adversary.PRIMARY)
+    assert {"gradient norm", "gradient direction"} <= attacks(report, "register", Adversary.SECONDARY)
+
+
+def test_two_secondaries_are_attacked_one_after_the_other_and_told_apart(folder):
+    report = audited(folder, BY_NAME + BY_PLACE, "bank", "register", "maps")
+    assert "link graph" in attacks(report, "maps", Adversary.PRIMARY)
+    assert "link graph" not in attacks(report, "register", Adversary.PRIMARY)
+    printed = "\n".join(lines_of(report))
+    assert "by the primary, in its links with register" in printed
+    assert "by the primary, in its links with maps" in printed
+    assert report.tables == ("primary 'bank'", "secondary 'register'", "secondary 'maps'")
+
+
+def test_flipped_bits_are_named_as_what_the_job_claims(folder):
+    report = audited(folder, BY_PLACE, "bank", "maps")
+    [order] = [row for row in report.rows if row.found.attack.startswith("order")]
+    assert "each bit is flipped with probability 0.018" in order.guarantee.sentence
+    assert order.verdict is Verdict.NONE
+
+
+def test_two_secondaries_without_a_primary_leave_one_out_and_say_so(folder):
+    report = audited(folder, BY_NAME + BY_PLACE, "register", "maps")
+    assert {row.about for row in report.rows} == {"register"}
+    assert "secondary 'maps' was left out; audit it alone, or with the primary's file" in report.notes

@@ -1,0 +1,158 @@
+"""A run leaves in the primary's folder what repeats and reports it; while it runs, a file says how far it is."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.errors import FileError, PeerError
+from fedsim.party.error_groups import grouped
+from fedsim.party.job import Job
+from fedsim.party.ledger_file import read_ledger
+from fedsim.party.run_folder import run_path
+from fedsim.party.run_progress import Progress, shown
+from fedsim.party.run_record import RECORD, read_record, read_test
+from fedsim.party.together import run_together
+from fedsim.protocol.messages import Finish, Phase
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.station import Station
+from fedsim.training.metrics import of_classes, of_numbers
+from party_jobs import lay_out, read_all
+
+CITY, NOTARY = Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary")
+CLASSES = {
+    "job": {'kind = "regression"': 'kind = "classification"', 'method = "fedsim"': 'method = "avgsim"'},
+    "city": {"flats.csv": "classes.csv", 'column = "price"': 'column = "dear"'},
+}
+
+
+def run_in(folder: Path, changes: dict[str, dict[str, str]] | None = None) -> tuple[Job, dict[str, Path]]:
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    run_together(job, list(files.values()))
+    return job, {name: run_path(job, own) for name, own in files.items()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Job, dict[str, Path]]:
+    return run_in(tmp_path_factory.mktemp("numbers"))
+
+
+def progress_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "progress.json").read_text())
+    return found
+
+
+def test_the_record_tells_job_data_machine_and_training(run: tuple[Job, dict[str, Path]]) -> None:
+    job, folders = run
+    record = read_record(folders["city"])
+    assert (record.hash, record.job["seed"], record.table.records) == (job.hash, 7, 300)
+    assert record.table.features == ["area", "storey", "age"]
+    assert {"torch", "threads", "cpu"} <= set(record.versions)
+    assert [epoch["number"] for epoch in record.history] == [1, 2]
+    assert [phase.name for phase in record.phases] == ["join", "link", "train", "explain"]
+    assert all(phase.peak_bytes > 1e7 for phase in record.phases)
+
+
+def test_the_test_records_give_the_metrics_again(run: tuple[Job, dict[str, Path]]) -> None:
+    folder = run[1]["city"]
+    record, test = read_record(folder), read_test(folder)
+    again = of_numbers(test["predicted"].to_numpy(), test["truth"].to_numpy())
+    assert again == pytest.approx(record.metrics["test"], rel=1e-9)
+
+
+def test_links_and_gates_are_those_the_primary_saw(run: tuple[Job, dict[str, Path]]) -> None:
+    record = read_record(run[1]["city"])
+    (seen,), (curve,), (importance,) = record.lists, record.curves, record.importances
+    assert (seen.secondary, seen.k, seen.records, seen.candidates) == ("rentals", 5, 300, 200)
+    assert sum(times * candidates for times, candidates in seen.reuse) == 300 * 5
+    assert np.all(np.diff([rank[2] for rank in seen.similarity_by_rank]) <= 0)
+    assert len(curve.similarity) == len(curve.weight) == 61
+    assert np.shape(importance.values) == (5, 16)
+
+
+def test_only_the_owner_may_read_it_and_only_the_primary_has_it(run: tuple[Job, dict[str, Path]]) -> None:
+    folders = run[1]
+    for name in ("run.json", "test.parquet", "progress.json"):
+        assert stat.S_IMODE((folders["city"] / name).stat().st_mode) == 0o600
+    assert not any((folders[name] / "run.json").exists() for name in ("notary", "rentals"))
+
+
+def test_every_party_says_how_far_it_came(run: tuple[Job, dict[str, Path]]) -> None:
+    for name, folder in run[1].items():
+        found = progress_of(folder)
+        assert (found["state"], found["error"], found["party"]) == ("done", "", name)
+        counted = [vars(entry) for entry in read_ledger(folder) if entry.phase in ("link", "train")]
+        assert [entry for entry in found["ledger"] if entry["phase"] in ("link", "train")] == counted
+    training = progress_of(run[1]["city"])["training"]
+    assert training["steps"] == training["epochs"] * training["steps_per_epoch"] == 2
+    assert [epoch["number"] for epoch in training["history"]] == [1, 2]
+
+
+def test_classes_are_recorded_by_their_names_and_a_method_without_gates_has_none(tmp_path: Path) -> None:
+    _, folders = run_in(tmp_path, CLASSES)
+    record, test = read_record(folders["city"]), read_test(folders["city"])
+    assert record.curves == record.importances == []
+    assert set(test["truth"]) == {str(name) for name in record.classes}
+    accuracy = float((test["truth"] == test["predicted"]).mean())  # type: ignore[arg-type]
+    assert accuracy == pytest.approx(record.metrics["test"]["accuracy"])
+    assert of_classes(np.array([[0.1, 0.9]]), np.array([1]))["accuracy"] == 1.0
+    assert all(group.bias is None for group in record.groups)
+
+
+def test_where_rows_are_hidden_the_record_tells_no_reuse(tmp_path: Path) -> None:
+    noise = "[protection.activations]\nclip = 1.0\nnoise = 0.1\n\n[network]"
+    _, folders = run_in(tmp_path, {"job": {"tau = 0.05": "tau = 0.05\nhide_rows = true", "[network]": noise}})
+    (seen,) = read_record(folders["city"]).lists
+    assert (seen.candidates, seen.reuse) == (None, [])
+    assert len(seen.similarity_by_rank) == 5
+
+
+def test_a_party_that_fails_says_why_and_names_no_stranger(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, _ = read_all(tmp_path, approved=False)
+    for fault, *told in (
+        (PeerError("rentals is away"), "failed", "rentals is away"),
+        (KeyError("a cell"), "failed", "KeyError"),
+        (KeyboardInterrupt(), "stopped", ""),
+    ):
+        with pytest.raises(type(fault)), shown(tmp_path, job, Station(CITY, {}, {}), Progress()):
+            raise fault
+        assert [progress_of(tmp_path)["state"], progress_of(tmp_path)["error"]] == told
+
+
+def test_a_party_that_names_no_phase_is_as_far_as_its_messages() -> None:
+    station, progress = Station(CITY, {}, {}), Progress(clock=iter(range(100)).__next__)
+    progress.follow(station.ledger.entries())
+    station.ledger.note(Finish(), CITY, NOTARY, 10, Phase.LINK)
+    progress.follow(station.ledger.entries())
+    progress.follow(station.ledger.entries())
+    assert [stage.name for stage in progress.stages] == ["join", "link"]
+    assert progress.stages[0].seconds > 0
+
+
+def test_groups_of_numbers_words_and_few_records_are_told_apart() -> None:
+    wrong = np.arange(100.0) - 50.0
+    columns = {"size": pl.Series(np.arange(100.0)), "kind": pl.Series(["a"] * 60 + ["b"] * 35 + [None] * 5)}
+    found = grouped(columns, wrong, numbers=True)
+    sizes = [group for group in found if group.by == "size"]
+    assert [group.records for group in sizes] == [20] * 5
+    assert [group.bias for group in sizes] == pytest.approx([-40.5, -20.5, -0.5, 19.5, 39.5])
+    assert [(group.group, group.records) for group in found if group.by == "kind"] == [("a", 60), ("b", 35)]
+    assert grouped({"few": pl.Series(["x"] * 3)}, np.zeros(3), numbers=False) == []
+
+
+def test_a_folder_without_a_run_and_a_damaged_record_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="holds no finished run"):
+        read_record(tmp_path)
+    (tmp_path / RECORD).write_text('{"format": 1}')
+    with pytest.raises(FileError, match="cannot be read at job"):
+        read_record(tmp_path)
+    with pytest.raises(FileError, match="cannot be read"):
+        read_test(tmp_path)

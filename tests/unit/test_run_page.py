@@ -1,0 +1,164 @@
+"""The report of a run gives the answer first, tells everything the folder holds, and stays inert and offline."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from browser import browser_page, needs_browser
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.party.run_folder import run_path
+from fedsim.party.together import run_together
+from fedsim.report.ladder import read_ladder
+from fedsim.report.model_card import plain
+from fedsim.report.run_page import write_report
+from party_jobs import lay_out, read_all
+from small_runs import HOSTILE, classified, record_of, write_audit, write_ladder, write_run
+
+TIP = """(() => {
+  const shape = document.querySelector("[data-tip]"), box = shape.getBoundingClientRect();
+  const place = {bubbles: true, clientX: box.left + 1, clientY: box.top + 1};
+  shape.dispatchEvent(new PointerEvent("pointermove", place));
+  document.title = shape.dataset.tip;
+})()"""
+
+
+def page_of(folder: Path) -> str:
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+class Headings(HTMLParser):
+    """Headings in their order, scripts, and links that leave the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.scripts = 0
+        self._level = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self._level = tag if tag in ("h1", "h2", "h3") else self._level
+
+    def handle_endtag(self, tag: str) -> None:
+        self._level = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._level == "h2":
+            self.found.append(data)
+
+
+def read(page: str) -> Headings:
+    parser = Headings()
+    parser.feed(page)
+    return parser
+
+
+def test_the_answer_comes_first_then_every_part(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    write_audit(tmp_path)
+    page = page_of(tmp_path)
+    assert page.index("worth 14 S$ less error") < page.index("test rmse") < page.index("<section")
+    parts = ["What the partner is worth", "Links", "Learning", "What the gates learnt"]
+    parts += ["Predictions on the test records", "Privacy", "Cost", "Settings and versions"]
+    assert read(page).found == parts
+
+
+def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    page = page_of(tmp_path)
+    assert "has not been measured yet" in page
+    assert "fedsim compare JOB PARTY..." in page
+    assert "What the partner is worth" not in read(page).found
+
+
+def test_a_ladder_beside_the_run_or_in_its_folder_compare_is_found(tmp_path: Path) -> None:
+    write_ladder(tmp_path / "compare", seeds=1)
+    found = read_ladder(tmp_path)
+    assert found is not None
+    assert found.splits == ["random", "group"]
+    (tmp_path / "ladder.json").write_text('{"format": 1}')
+    with pytest.raises(FileError, match="fedsim compare"):
+        read_ladder(tmp_path)
+
+
+def test_every_chart_has_words_and_a_table(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    page = page_of(tmp_path)
+    drawn = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]  # noqa: S314
+    assert len(drawn) == 4 + 4 + 2 + 2 + 3 + 1  # ladder, links of two partners, curves, gates, predictions, cost
+    assert all(svg.find("title") is not None and (svg.findtext("desc") or "") for svg in drawn)
+    assert page.count("<summary>The numbers</summary>") == len(drawn)
+    assert not re.search(r"\b(nan|inf)\b", page)
+
+
+def test_settings_bytes_and_protections_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of(method="fedsim", epochs=12))
+    page = page_of(tmp_path)
+    for told in ("noise such that tau is 0.05", "NO noise on similarities", "1.1 MB crossed", "1 min 15 s", "0.1.0"):
+        assert told in page
+    assert str(tmp_path) not in page
+
+
+def test_the_page_runs_no_script_but_its_own(tmp_path: Path) -> None:
+    write_run(tmp_path, classified(record_of(HOSTILE), HOSTILE, "b"))
+    write_ladder(tmp_path, worth=HOSTILE)
+    write_audit(tmp_path, HOSTILE)
+    page = page_of(tmp_path)
+    assert read(page).scripts == 1
+    assert re.search(r"default-src 'none'; .*script-src &#39;sha256-|script-src 'sha256-", page)
+    assert not re.findall(r"https?://|@import|url\(", page)
+
+
+def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> None:
+    write_run(tmp_path, classified(record_of(), "cheap", "dear"))
+    page = page_of(tmp_path)
+    assert "Predicted against true classes" in page
+    assert "How sure, and how often right" in page
+    assert "What the gates learnt" not in page
+
+
+def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of(HOSTILE))
+    write_ladder(tmp_path)
+    page_of(tmp_path)
+    facts = json.loads((tmp_path / "model-card.json").read_text())
+    words = (tmp_path / "model-card.md").read_text()
+    assert facts["metrics"]["test"]["rmse"] == 5.5
+    assert facts["worth"] in words.replace("\\", "")
+    assert "## Who saw what" in words
+    assert "<script" not in words.replace(plain("<script"), "")
+
+
+@needs_browser
+@pytest.mark.parametrize("classes", [(), (HOSTILE, "left", "c")], ids=["numbers", "classes"])
+def test_a_browser_finds_nothing_to_complain_of(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    write_run(tmp_path, classified(record_of(HOSTILE), *classes) if classes else record_of(HOSTILE))
+    write_ladder(tmp_path, worth=HOSTILE)
+    write_audit(tmp_path, HOSTILE)
+    for width in (400, 1200):
+        page = browser_page(write_report(tmp_path), width, act=TIP, ready='!document.querySelector(".tip").hidden')
+        assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
+        assert '<script>console.error("ran")</script>' in page.text
+
+
+def test_places_are_drawn_only_where_their_owner_asks(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    run_together(job, list(files.values()))
+    folder, title = run_path(job, files["city"]), "Where the nearest partner is similar: rentals"
+    assert title not in page_of(folder)
+    assert title in write_report(folder, files["city"]).read_text(encoding="utf-8")
+    with pytest.raises(SettingError, match="takes the file of 'city'"):
+        write_report(folder, files["rentals"])
+    flats = (tmp_path / "flats.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "flats.csv").write_text("".join(flats[:-1]))
+    with pytest.raises(InputError, match="299 records, the run was made with 300"):
+        write_report(folder, files["city"])
