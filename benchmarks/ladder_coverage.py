@@ -19,7 +19,7 @@ from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.bootstrap import Judged
 from fedsim.experiment.cases import Cases
 from fedsim.experiment.crew import PLAN, Order, gathered, work, write_plan
-from fedsim.experiment.ladder import ALONE, LINKED, NOBODY, OWN, PLACEBO, RUNGS, SOLO, TREES, Ladder, best_alone
+from fedsim.experiment.ladder import LINKED, NOBODY, OWN, PLACEBO, RUNGS, SOLO, TREES, Ladder, best_of_both
 from fedsim.experiment.measures import RootMeanSquare
 from fedsim.experiment.results import Results
 from fedsim.experiment.run import climb, key_of
@@ -93,7 +93,8 @@ def ladder_of(name: str, results: Results) -> Ladder:
         climb([arrays], NEEDED, results)  # the trees, and whatever else is missing
         keys = {rung.key: key_of(rung, arrays) for rung in NEEDED}
         found = {name: results.predictions(key) for name, key in keys.items()}
-        found[ALONE] = found[best_alone({name: results.line(key)["validation"] for name, key in keys.items()})]
+        validation = {name: results.line(key)["validation"] for name, key in keys.items()}
+        found |= best_of_both(found, validation)
         judged.append(Judged(arrays.labels[split.test], arrays.groups[split.test], found))
     return Ladder(base.about, RootMeanSquare(), NEEDED, {"random": judged}, {})
 

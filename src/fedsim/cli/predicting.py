@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -50,7 +51,7 @@ def run_predict(
         missing = predictor.post.own.data.missing if predictor.post.own.data else ()
         found = predictor.predict(typed(frame, missing))
     _write(frame.select(keep), found, out)
-    partners = f"; {', '.join(found.away)} were away" if found.away else ""
+    partners = f"; away: {', '.join(found.away)}" if found.away else ""
     return f"{len(frame):,} predictions by {found.by} in {out}{partners}"
 
 
@@ -78,7 +79,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         door = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or "no such address"
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else "no such address"
         raise SettingError(f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port") from error
     with door:
         yield door

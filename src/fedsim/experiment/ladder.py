@@ -4,7 +4,8 @@ The gain is split in three: what the primary's own identifiers would have told i
 beyond that (a partner with shuffled features keeps them), and what the partner's features say. The partner's worth is
 counted from the best that the primary can do alone, its own identifiers included: for every seed the validation records
 choose between a perceptron, boosted trees, and FedSim's own network with links that lead nowhere. Without the last, a
-network that happens to suit the primary's own columns would be booked as the partner's merit.
+network that happens to suit the primary's own columns would be booked as the partner's merit. With the partner they
+choose between FedSim with the primary's own identifiers and without.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.experiment.arrays import Arrays
+from fedsim.experiment.arrays import Array, Arrays
 from fedsim.experiment.bootstrap import Drawn, Interval, Judged, drawn
 from fedsim.experiment.measures import Measure, measure_for
 from fedsim.experiment.results import Results
@@ -44,8 +45,8 @@ RUNGS = (
     Rung(NOBODY, "FedSim + own identifiers, shuffled links", "fedsim", partner="shuffled", inputs="identifiers"),
 )
 STEPS = {"identifiers": (SOLO, OWN), "links": (OWN, PLACEBO), "features": (PLACEBO, LINKED), "total": (SOLO, LINKED)}
-BESIDE = (OWN, TREES, NOBODY)
-ALONE = "alone"
+WITHOUT_PARTNER, WITH_PARTNER = (OWN, TREES, NOBODY), ("fedsim", LINKED)
+ALONE, TOGETHER = "alone", "together"  # what the validation records chose of them
 BOOTSTRAP_SEED = 2022
 
 
@@ -77,14 +78,14 @@ class Ladder:
 
     def partner(self, split: str) -> Interval:
         """What the partner is worth beyond the best that the primary can do alone."""
-        return self._drawn(split).gain(ALONE, LINKED, lower_is_better=self.measure.lower_is_better)
+        return self._drawn(split).gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
 
     def described(self) -> dict[str, Any]:
         """The ladder in types that JSON has."""
         bands = {split: self._drawn(split) for split in self.judged}
         last = list(self.judged)[-1]
-        worth = bands[last].gain(ALONE, LINKED, lower_is_better=self.measure.lower_is_better)
-        ends = bands[last].whole[ALONE], bands[last].whole[LINKED]
+        worth = bands[last].gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
+        ends = bands[last].whole[ALONE], bands[last].whole[TOGETHER]
         seeds = next(iter(self.judged.values()))
         return {
             "format": FORMAT,
@@ -101,7 +102,7 @@ class Ladder:
         }
 
     def _drawn(self, split: str) -> Drawn:
-        needed = {ALONE, *(name for step in STEPS.values() for name in step)}
+        needed = {ALONE, TOGETHER, *(name for step in STEPS.values() for name in step)}
         seeds = [
             replace(judged, predictions={name: judged.predictions[name] for name in sorted(needed)})
             for judged in self.judged[split]
@@ -131,9 +132,13 @@ class Ladder:
         return {"key": key, "split": split, **asdict(gain), "says": says}
 
 
-def best_alone(validation: Mapping[str, Metrics]) -> str:
-    """The rung without the partner that does best on the validation records."""
-    return max((name for name in BESIDE if name in validation), key=lambda name: goodness(validation[name]))
+def best_of_both(found: Mapping[str, Array], validation: Mapping[str, Metrics]) -> dict[str, Array]:
+    """The predictions that the validation records choose, without the partner and with it."""
+
+    def best(names: Sequence[str]) -> Array:
+        return found[max((name for name in names if name in found), key=lambda name: goodness(validation[name]))]
+
+    return {ALONE: best(WITHOUT_PARTNER), TOGETHER: best(WITH_PARTNER)}
 
 
 def climbed(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell) -> Ladder:
@@ -148,8 +153,9 @@ def climbed(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, te
         measure = measure or measure_for(about["task"], arrays.labels)
         keys = {rung.key: key_of(rung, arrays) for rung in rungs}
         found = {name: results.predictions(key) for name, key in keys.items()}
-        found[ALONE] = found[best_alone({name: results.line(key)["validation"] for name, key in keys.items()})]
-        judged.setdefault(split, []).append(Judged(arrays.labels[test], arrays.groups[test], found))
+        validation = {name: results.line(key)["validation"] for name, key in keys.items()}
+        chosen = {**found, **best_of_both(found, validation)}
+        judged.setdefault(split, []).append(Judged(arrays.labels[test], arrays.groups[test], chosen))
         for name, key in keys.items():
             seconds.setdefault((name, split), []).append(results.line(key)["seconds"])
     if measure is None:

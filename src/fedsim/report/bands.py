@@ -9,19 +9,17 @@ from markupsafe import Markup
 
 from fedsim.report.figure import Figure
 from fedsim.report.svg import (
-    BOTTOM,
     LEFT,
-    RIGHT,
     Scale,
     across,
     bottom_axis,
     drawing,
     element,
+    hover_columns,
     join,
     left_axis,
     path,
     step_for,
-    tip,
     upward,
     widened,
 )
@@ -30,7 +28,6 @@ from fedsim.types import Floats
 
 QUANTILES = ("5 %", "25 %", "median", "75 %", "95 %")
 PLOT_TOP = 34
-MOST_TIPS = 120
 
 
 def band_figure(quantiles: Floats, *, title: str, caption: str, axis: str) -> Figure:
@@ -48,7 +45,7 @@ def band_figure(quantiles: Floats, *, title: str, caption: str, axis: str) -> Fi
         _band(drawn[:, 1], drawn[:, 3], places, (x, y), "band inner"),
         path([(x(place), y(value)) for place, value in zip(places, drawn[:, 2], strict=True)], class_="line"),
         bottom_axis(x, shown, [f"{rank:,}" for rank in shown], "rank of the partner (1 = most similar)"),
-        _tips(quantiles, x),
+        hover_columns(x, _tips(quantiles), PLOT_TOP),
         _legend(),
     ]
     picture = drawing(title, _described(quantiles), join(parts))
@@ -73,23 +70,11 @@ def _band(low: Floats, high: Floats, places: Floats, scales: tuple[Scale, Scale]
     return path([*upper, *reversed(lower)], closed=True, class_=kind)
 
 
-def _tips(quantiles: Floats, x: Scale) -> Markup:
-    ranks = len(quantiles)
-    width = (RIGHT - LEFT) / max(1, ranks - 1)
-    if ranks > MOST_TIPS:
-        return Markup("")
-    return join(
-        element(
-            "rect",
-            tip(f"rank {rank}: median {measure(row[2])}, half between {measure(row[1])} and {measure(row[3])}"),
-            class_="hover",
-            x=round(max(LEFT, x(rank) - width / 2), 2),
-            y=PLOT_TOP,
-            width=round(width, 2),
-            height=BOTTOM - PLOT_TOP,
-        )
+def _tips(quantiles: Floats) -> list[str]:
+    return [
+        f"rank {rank}: median {measure(row[2])}, half between {measure(row[1])} and {measure(row[3])}"
         for rank, row in enumerate(quantiles, start=1)
-    )
+    ]
 
 
 def _legend() -> Markup:

@@ -18,10 +18,10 @@ from fedsim.report.svg import (
     bottom_axis,
     drawing,
     element,
+    hover_columns,
     join,
     left_axis,
     path,
-    tip,
     upward,
     widened,
 )
@@ -29,7 +29,6 @@ from fedsim.report.words import measure
 
 PLOT_TOP = 34
 KINDS = ("first", "second", "third")  # lines are told apart by colour and by their dashes
-MOST_TIPS = 200
 LEGEND_STEP = 118
 
 
@@ -53,7 +52,7 @@ def lines_figure(lines: Mapping[str, Sequence[float]], axes: Axes, *, title: str
     parts += [_line(line, kind, x, y) for line, kind in zip(lines.values(), KINDS, strict=False)]
     if axes.marked:
         parts.append(_marked(x(axes.marked[0]), axes.marked[1]))
-    parts += [_tips(lines, x), _legend(lines)]
+    parts += [hover_columns(x, _tips(lines), PLOT_TOP), _legend(lines)]
     said = "; ".join(f"{name} goes from {measure(line[0])} to {measure(line[-1])}" for name, line in lines.items())
     rows = tuple((f"{step:,}", *(measure(line[step - 1]) for line in lines.values())) for step in shown)
     return Figure(title, caption, drawing(title, f"{said}.", join(parts)), (axes.steps, *lines), rows)
@@ -79,23 +78,12 @@ def _marked(place: float, words: str) -> Markup:
     return path([(place, PLOT_TOP), (place, BOTTOM)], class_="marker") + label
 
 
-def _tips(lines: Mapping[str, Sequence[float]], x: Scale) -> Markup:
+def _tips(lines: Mapping[str, Sequence[float]]) -> list[str]:
     steps = len(next(iter(lines.values())))
-    width = (RIGHT - LEFT) / max(1, steps - 1)
-    if steps > MOST_TIPS:
-        return Markup("")
-    return join(
-        element(
-            "rect",
-            tip(f"{step:,}: " + ", ".join(f"{name} {measure(line[step - 1])}" for name, line in lines.items())),
-            class_="hover",
-            x=round(max(LEFT, x(step) - width / 2), 2),
-            y=PLOT_TOP,
-            width=round(width, 2),
-            height=BOTTOM - PLOT_TOP,
-        )
+    return [
+        f"{step:,}: " + ", ".join(f"{name} {measure(line[step - 1])}" for name, line in lines.items())
         for step in range(1, steps + 1)
-    )
+    ]
 
 
 def _legend(lines: Mapping[str, Sequence[float]]) -> Markup:

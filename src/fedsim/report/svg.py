@@ -13,6 +13,7 @@ from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 410, 268
 LEFT, RIGHT, TOP, BOTTOM = 60, 388, 12, 220
+MOST_COLUMNS = 160  # that a pointer can tell apart
 SMALLEST = 1e-300  # below it a tenth is no longer a number of full precision
 Point = tuple[float, float]
 
@@ -148,6 +149,25 @@ def left_axis(scale: Scale, title: str, about: int = 5) -> Markup:
     turned = f"rotate(-90 10 {middle:g})"
     name = element("text", title, class_="axis-title", x=10, y=middle, text_anchor="middle", transform=turned)
     return join([*parts, name])
+
+
+def hover_columns(scale: Scale, words: Sequence[str], top: float) -> Markup:
+    """An invisible column at every step, counted from 1, that tells its words; none where they would be too narrow."""
+    width = (RIGHT - LEFT) / max(1, len(words) - 1)
+    if len(words) > MOST_COLUMNS:
+        return Markup("")
+    return join(
+        element(
+            "rect",
+            tip(said),
+            class_="hover",
+            x=round(max(LEFT, scale(step) - width / 2), 2),
+            y=top,
+            width=round(width, 2),
+            height=BOTTOM - top,
+        )
+        for step, said in enumerate(words, start=1)
+    )
 
 
 def drawing(title: str, description: str, content: Markup, height: float = HEIGHT) -> Markup:
