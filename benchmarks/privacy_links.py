@@ -60,6 +60,7 @@ class Linked:
     partner: Integers
     distance: Floats
     codes: Codebook
+    encoder: RankedPlaces
 
     def seen(self, sigma: float) -> PrimaryView:
         """What the primary sees under this noise: one draw for every pair of filters, as the coordinator lays it."""
@@ -97,7 +98,7 @@ def linked(case: Case, epsilon_per_km: float | None = None) -> Linked:
     partner, distance = topk(
         encoder.encode(own), encoder.encode(partners), metric=RankHamming(), k=min(K, len(partners)), threads=1
     )
-    return Linked(case, own, partner, distance.astype(np.float64), codes)
+    return Linked(case, own, partner, distance.astype(np.float64), codes, encoder)
 
 
 def rmse(case: Case, view: PrimaryView | None, epochs: int) -> float:

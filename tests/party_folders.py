@@ -24,7 +24,7 @@ def fill(folder: Path) -> None:
     """The example's files with a small city, on ports that were free a moment ago."""
     for name in ("job", *PARTIES):
         (folder / f"{name}.toml").write_bytes((EXAMPLE / f"{name}.toml").read_bytes())
-    for port, free in zip((50051, 50052), free_ports(2), strict=True):
+    for port, free in zip((7411, 7412), free_ports(2), strict=True):
         change(folder / "job.toml", f":{port}", f":{free}")
     tables = city(np.random.default_rng(7), flats=120, rentals=1000)
     tables.flats.write_csv(folder / "flats.csv")

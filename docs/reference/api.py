@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from prose import markdown
 
 WIDEST = 90
+STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 @dataclass(frozen=True)
@@ -74,25 +76,44 @@ def _is_plain(thing: Any) -> bool:
 
 
 def signature(name: str, thing: Any) -> str:
-    """How it is called, on one line or with one parameter a line."""
+    """How it is called, on one line or with one parameter a line; an object's own place is left out."""
     found = inspect.signature(thing)
-    if inspect.isclass(thing):
-        found = found.replace(return_annotation=inspect.Signature.empty)
-    line = f"{name}{found}".replace("'", "")
+    parameters, returns = list(_parameters(found)), "" if inspect.isclass(thing) else _returned(found)
+    line = f"{name}({', '.join(parameters)}){returns}"
     if len(line) <= WIDEST:
         return line
-    parameters = "".join(f"    {parameter},\n" for parameter in _marked(found))
-    returns = "" if found.return_annotation is inspect.Signature.empty else f" -> {found.return_annotation}"
-    return f"{name}(\n{parameters}){returns}".replace("'", "")
+    return f"{name}(\n" + "".join(f"    {parameter},\n" for parameter in parameters) + f"){returns}"
 
 
-def _marked(found: inspect.Signature) -> Iterator[str]:
+def _parameters(found: inspect.Signature) -> Iterator[str]:
     keyword = False
-    for parameter in found.parameters.values():
+    for name, parameter in found.parameters.items():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keyword:
             keyword = True
             yield "*"
-        yield str(parameter)
+        if name not in ("self", "cls"):
+            yield STARS.get(parameter.kind, "") + name + _kind(parameter) + _default(parameter.default)
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    return "" if parameter.annotation is inspect.Parameter.empty else f": {_word(parameter.annotation)}"
+
+
+def _default(value: Any) -> str:
+    if value is inspect.Parameter.empty:
+        return ""
+    if isinstance(value, Enum):
+        return f" = {value}"
+    shown = repr(value)
+    return " = ..." if "<" in shown or len(shown) > WIDEST // 2 else f" = {shown}"
+
+
+def _returned(found: inspect.Signature) -> str:
+    return "" if found.return_annotation is inspect.Signature.empty else f" -> {_word(found.return_annotation)}"
+
+
+def _word(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _methods(thing: type) -> Iterator[str]:
@@ -103,13 +124,6 @@ def _methods(thing: type) -> Iterator[str]:
         told = inspect.getdoc(getattr(thing, name))
         if not told:
             continue
-        call = "" if isinstance(method, property) else _call(plain)
-        yield f"#### `{name}{call}`\n"
+        call = name if isinstance(method, property) else " ".join(signature(name, plain).split())
+        yield f"#### `{call}`\n"
         yield markdown(told)
-
-
-def _call(method: Any) -> str:
-    """How a method is called, its own object left out."""
-    found = inspect.signature(method)
-    others = [one for name, one in found.parameters.items() if name not in ("self", "cls")]
-    return str(found.replace(parameters=others)).replace("'", "")

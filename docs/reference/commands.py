@@ -19,22 +19,26 @@ progress and questions go to standard error. How commands end is in [errors and 
 
 
 def commands_page() -> str:
-    """All commands, those of a group one level below it."""
-    return "\n".join([LEAD, *_group(typer.main.get_command(app), "fedsim", "##")])
+    """All commands under the headings of the help."""
+    everything = typer.main.get_command(app).commands
+    panels = dict.fromkeys(str(command.rich_help_panel) for command in everything.values())
+    return "\n".join([LEAD, *(line for panel in panels for line in _panel(panel, everything))])
 
 
-def _group(group: Any, called: str, level: str) -> Iterator[str]:
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield f"{level} {called} {name}\n"
-            yield paragraphs(command.help)
-            yield from _group(command, f"{called} {name}", f"{level}#")
-        else:
-            yield from _command(command, f"{called} {name}", level)
+def _panel(panel: str, everything: dict[str, Any]) -> Iterator[str]:
+    yield f"## {panel}\n"
+    for name, command in everything.items():
+        if command.rich_help_panel == panel:
+            yield from _group(command, name) if hasattr(command, "commands") else _command(command, f"fedsim {name}")
 
 
-def _command(command: Any, called: str, level: str) -> Iterator[str]:
-    yield f"{level} {called}\n"
+def _group(group: Any, name: str) -> Iterator[str]:
+    for below, command in group.commands.items():
+        yield from _command(command, f"fedsim {name} {below}")
+
+
+def _command(command: Any, called: str) -> Iterator[str]:
+    yield f"### {called}\n"
     yield paragraphs(command.help)
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]

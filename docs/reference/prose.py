@@ -34,9 +34,31 @@ def markdown(docstring: str | None) -> str:
 
 
 def _block(lines: list[str]) -> str:
-    if lines[0].lstrip().startswith(">>>"):
+    if len(lines) > 2 and lines[1] and set(lines[1]) == {"-"}:
+        return f"**{lines[0]}**\n\n" + (_block(lines[2:]) if _is_example(lines[2]) else _terms(lines[2:]))
+    if _is_example(lines[0]):
         return "```pycon\n" + "\n".join(lines) + "\n```\n"
     if all(line.startswith("    ") for line in lines):
         return "```text\n" + "\n".join(lines) + "\n```\n"
-    text = "\n".join(lines).removesuffix("::").rstrip()
-    return LITERAL.sub(r"`\1`", ROLE.sub(r"`\1`", text)) + "\n"
+    return _named("\n".join(lines).removesuffix("::").rstrip()) + "\n"
+
+
+def _is_example(line: str) -> bool:
+    return line.lstrip().startswith(">>>")
+
+
+def _terms(lines: list[str]) -> str:
+    """A section of NumPy's form: a name and its type, what it means indented below."""
+    found = []
+    for line in lines:
+        name, colon, kind = line.partition(" : ")
+        if line.startswith(" "):
+            found.append(_named(f"    {line.strip()}"))
+        else:
+            found.append(f"\n`{name}`" + (f" ({_named(kind)})" if colon else "") + "\n:")
+    return "\n".join(found).replace("\n:\n    ", "\n:   ").replace("\n:\n", "\n") + "\n"
+
+
+def _named(text: str) -> str:
+    """Names of code as code."""
+    return LITERAL.sub(r"`\1`", ROLE.sub(r"`\1`", text))

@@ -98,6 +98,17 @@ def test_large_and_small_frames_keep_their_order(way):
         assert [line.receive() for _ in frames] == frames
 
 
+def test_a_door_that_closes_breaks_the_lines_of_those_who_came_in(way):
+    door = way.of(CITY).listen(way.address, echo)
+    line = way.of(RENTALS).dial(door.address, CITY)
+    line.send(frame_of(KeepBest(), 1))
+    line.receive()
+    door.close()
+    with pytest.raises(LineBroken):
+        line.receive()
+    line.close()
+
+
 def test_a_line_that_one_side_lets_go_breaks_at_the_other(way):
     broke = threading.Event()
 

@@ -22,7 +22,7 @@ from party_folders import free_ports
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]
 OTHERS = [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "deploy/README.md", "experiments/RESULTS.md")]
-PORTS = ("50051", "50052", "8000")
+PORTS = ("7411", "7412", "8000")
 SCHEMA = """{"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}"""
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 NAMED = re.compile(r"`fedsim ([a-z]+)")

@@ -185,9 +185,7 @@ def test_flags_are_not_asked_for():
 
 
 def test_nobody_to_answer_is_told_about_yes():
-    done = CliRunner().invoke(app, ["init", *BOTH], input="")
-    assert done.exit_code == 2
-    assert "say --yes to take the best guess" in done.output
+    assert "say --yes to take the best guess" in refusal("init", *BOTH)
     assert not Path("job.toml").exists()
 
 

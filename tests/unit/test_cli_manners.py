@@ -25,7 +25,7 @@ from party_folders import fill
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS", "NO_COLOR")}
 FEDSIM = [sys.executable, "-m", "fedsim"]
 # What they print is what they are for.
-ANSWERS = {"explain", "bench", "datasets", "experiment"}
+ANSWERS = {"explain", "bench", "datasets", "experiment", "runs", "board"}
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:

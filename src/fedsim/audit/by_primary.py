@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -143,7 +144,7 @@ def _with_honest_noise(
     sigma = linkage.terms.sigma or noise_for(promised.most, scale.deviation)
     similarity = (-distance - scale.mean) / scale.deviation + rng.normal(0.0, sigma, distance.shape)
     reached = _stronger(PrimaryView(seen.partner, similarity, scale, sigma), attack).score.high
-    return Guarantee(promised.sentence, max(promised.most, reached))
+    return replace(promised, reached=reached)
 
 
 def _stronger(view: PrimaryView, attack: Attack) -> Finding:

@@ -21,17 +21,21 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What the job claims against an attack, in a sentence; the score may be ``most``, none: nothing is claimed."""
+    """What the job claims against an attack, in a sentence; the score may be ``most``, none: nothing is claimed.
+
+    ``reached`` is what the attack achieves on an honest build, where the claim supposes what is only nearly so.
+    """
 
     sentence: str
     most: float | None = None
     claimed: bool = False  # where no score could contradict it
+    reached: float = 0.0
 
     def verdict(self, found: Finding) -> Verdict:
         """Broken only beyond doubt: the whole interval of the score lies above what was promised."""
         if self.most is None:
             return Verdict.UNTESTED if self.claimed else Verdict.NONE
-        return Verdict.BROKEN if found.exceeds(self.most) else Verdict.KEPT
+        return Verdict.BROKEN if found.exceeds(max(self.most, self.reached)) else Verdict.KEPT
 
 
 NOTHING = Guarantee("none")

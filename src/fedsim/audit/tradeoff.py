@@ -18,8 +18,9 @@ from fedsim.errors import SettingError
 from fedsim.party.job import Job
 from fedsim.party.party_file import PartyFile
 from fedsim.party.protection import Blur, CutTerms, FeatureTerms, Protection
+from fedsim.privacy.bounds import floor
 
-TAUS = (0.5, 0.1, 0.05, 0.02, 0.01)
+TAUS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 AGAINST: dict[str, Callable[[Attempt], bool]] = {
     "tau": lambda attempt: attempt.what in ("greedy", "likelihood"),
     "blur": lambda attempt: attempt.learns.startswith("where"),
@@ -65,7 +66,8 @@ def _settings(audited: Audited, settings: Settings, sweep: str) -> list[tuple[st
     scene, plain = audited.scene, audited.scene.linkage(tau=None, sigma=None, blur=None)
     found = [(f"no {sweep}", plain, Protection())]
     if sweep == "tau":
-        return [*found, *((f"tau {tau:g}", scene.linkage(tau=tau, sigma=None), Protection()) for tau in TAUS)]
+        taus = _reachable(plain)
+        return [*found, *((f"tau {tau:g}", scene.linkage(tau=tau, sigma=None), Protection()) for tau in taus)]
     if sweep == "blur":
         return found + _blurs(scene)
     if sweep == "features":
@@ -75,6 +77,16 @@ def _settings(audited: Audited, settings: Settings, sweep: str) -> list[tuple[st
     clip = 1.0 if sweep == "activations" or bench.plain is None else max(bench.plain.length, advice.TINY)
     noises = [(noise, Protection.model_validate({sweep: CutTerms(clip=clip, noise=noise)})) for noise in advice.NOISES]
     return [*found, *((f"noise {noise:g}", plain, protection) for noise, protection in noises)]
+
+
+def _reachable(plain: Linkage) -> list[float]:
+    """The taus that some noise brings about; those at or below the floor none does."""
+    if plain.terms.metric != "hamming":
+        raise SettingError(
+            f"tau bounds attacks on hamming distances, the metric is {plain.terms.metric}; sweep another"
+        )
+    least = floor(plain.view.known_scale().deviation)
+    return [tau for tau in TAUS if tau > least]
 
 
 def _blurs(scene: Scene) -> list[tuple[str, Linkage, Protection]]:

@@ -26,35 +26,24 @@ from fedsim.cli.log import log
 from fedsim.cli.parties import coordinator, primary, secondary, train
 from fedsim.cli.predict import predict, serve
 from fedsim.cli.privacy import app as privacy
+from fedsim.cli.reproduce import reproduce
 from fedsim.cli.runs import report, runs
+from fedsim.cli.sweep import sweep
 
 # Tracebacks with local variables would show records.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
-app.command()(init)
-app.command()(link)
-app.command()(encode)
-app.command()(key)
-app.command()(certs)
-app.command()(approve)
-app.command()(check)
-app.command()(audit)
-app.command()(compare)
-app.command()(explain)
-app.command()(coordinator)
-app.command()(primary)
-app.command()(secondary)
-app.command()(train)
-app.command()(predict)
-app.command()(serve)
-app.command()(runs)
-app.command()(report)
-app.command()(board)
-app.command()(log)
-app.command()(demo)
-app.command()(bench)
-app.command()(experiment)
-app.command()(datasets)
-app.add_typer(privacy, name="privacy")
+COMMANDS = {
+    "First steps": (demo, init, explain),
+    "Agree on a job": (key, certs, approve, check, audit, compare),
+    "Run it": (train, coordinator, primary, secondary, board),
+    "Use what was learnt": (runs, report, predict, serve, log),
+    "Link tables, without learning": (link, encode),
+    "Measure": (experiment, reproduce, sweep, datasets, bench),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(privacy, name="privacy", rich_help_panel="Agree on a job")
 
 
 def _show_version(asked: bool) -> None:

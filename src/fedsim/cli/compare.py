@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from fedsim.cli.options import Json, Quiet
-from fedsim.cli.parties import JobFile
+from fedsim.cli.parties import Insecure, JobFile, Verbose
+from fedsim.cli.predict import Wait
 
 PartyPaths = Annotated[
-    list[Path], typer.Argument(metavar="PARTY...", help="Files of the primary and of every secondary.")
+    list[Path],
+    typer.Argument(metavar="PARTY...", help="Files of the primary and of every secondary; or the primary's alone."),
 ]
 Out = Annotated[
     Path, typer.Option(help="Folder for ladder.json and every training's result; a second run goes on from there.")
@@ -28,7 +30,10 @@ def compare(
     seeds: Seeds = 5,
     epochs: Epochs = None,
     unit: Unit = "",
+    wait: Wait = 60.0,
+    insecure: Insecure = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Tell what a partner is worth: the primary alone, with it, and with partners that cannot help, side by side.
@@ -37,8 +42,14 @@ def compare(
     noise at the cut are left out. Every rung is trained for every seed under a random split and under one that keeps
     equal identifiers on one side. What is trained is kept: stop at any time and call again.
 
-    fedsim compare job.toml city.toml rentals.toml --seeds 5
-    """
-    from fedsim.cli.comparing import compare_and_tell
+    With the primary's file alone the secondaries are asked where they are, over the network, after training: they run
+    with --stay, their policy allows so many studies (max_studies), and links, split and protections are the job's.
 
-    compare_and_tell(job, parties, out, (seeds, epochs, unit), quiet=quiet, as_json=as_json)
+    fedsim compare job.toml city.toml rentals.toml --seeds 5
+
+    fedsim compare job.toml city.toml --seeds 3
+    """
+    from fedsim.cli.comparing import Asked, compare_and_tell
+
+    ways = {"insecure": insecure, "quiet": quiet, "verbose": verbose, "as_json": as_json}
+    compare_and_tell(job, parties, out, Asked(seeds, epochs, unit, wait), **ways)

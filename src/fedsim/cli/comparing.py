@@ -4,34 +4,50 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 import typer
 
+from fedsim.cli.party_run import counted as counting
+from fedsim.cli.party_run import credentials_of, set_up_logging
+from fedsim.experiment.afar import climbed_afar
 from fedsim.experiment.job_cases import SPLITS, JobCases
-from fedsim.experiment.ladder import RUNGS, Learning, climbed
+from fedsim.experiment.ladder import RUNGS, Ladder, Learning, climbed
 from fedsim.experiment.results import Results
+from fedsim.experiment.rung import Rung
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job, read_job
-from fedsim.party.party_file import read_party_file
+from fedsim.party.party_file import PartyFile, read_party_file
+from fedsim.party.post import at_post
+from fedsim.party.versions import versions_here
+from fedsim.protocol.parties import Role
+from fedsim.protocol.transport.grpc import GrpcTransport
 from fedsim.report.words import duration, measure
 
 FILE = "ladder.json"
 
 
-def compare_and_tell(
-    job: Path, parties: Sequence[Path], out: Path, asked: tuple[int, int | None, str], *, quiet: bool, as_json: bool
-) -> None:
+@dataclass(frozen=True)
+class Asked:
+    """How often, how long, in which unit; and how long to wait for partners elsewhere."""
+
+    seeds: int
+    epochs: int | None
+    unit: str
+    wait: float
+
+
+def compare_and_tell(job: Path, parties: Sequence[Path], out: Path, asked: Asked, **ways: bool) -> None:
     """Climb the ladder, write it, print it."""
-    described, (seeds, epochs, unit) = read_job(job), asked
-    files = [read_party_file(path) for path in parties]
-    found = JobCases.read(described, files, out, unit)
+    described, files = read_job(job), [read_party_file(path) for path in parties]
+    quiet, as_json = ways["quiet"], ways["as_json"]
     learning = learning_of(described)
-    rungs = (learning if epochs is None else replace(learning, epochs=epochs)).rungs()
-    tell = counted(len(SPLITS) * seeds * len(rungs), silent=quiet or as_json)
-    ladder = climbed(found.cases(seeds), rungs, Results(out), tell).described()
+    rungs = (learning if asked.epochs is None else replace(learning, epochs=asked.epochs)).rungs()
+    climb = _climbed_afar if [own.role for own in files] == [Role.PRIMARY] else _climbed_here
+    ladder = climb(described, files, out, rungs, asked, **ways).described()
     with whole_file(out / FILE) as part:
         part.write_text(json.dumps(ladder, indent=1, allow_nan=False) + "\n", encoding="utf-8")
     if as_json:
@@ -40,6 +56,32 @@ def compare_and_tell(
         for line in lines_of(ladder):
             typer.echo(line)
         typer.echo(f"written: {out / FILE}")
+
+
+def _climbed_here(
+    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], asked: Asked, **ways: bool
+) -> Ladder:
+    torch.set_num_threads(job.training.threads)
+    found = JobCases.read(job, files, out, asked.unit)
+    tell = counted(len(SPLITS) * asked.seeds * len(rungs), silent=ways["quiet"] or ways["as_json"])
+    return climbed(found.cases(asked.seeds), rungs, Results(out), tell)
+
+
+def _climbed_afar(
+    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], asked: Asked, **ways: bool
+) -> Ladder:
+    (own,) = files
+    set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
+    possible = [rung for rung in rungs if rung.method != "exact"]
+    tell = counted(asked.seeds * len(possible), silent=ways["quiet"] or ways["as_json"])
+    transport = GrpcTransport(credentials_of(own, ways["insecure"]))
+    with (
+        counting(quiet=ways["quiet"] or ways["as_json"]) as count,
+        at_post(job, own, transport, versions_here()) as post,
+    ):
+        count.station = post.station
+        post.station.wait_seconds = asked.wait
+        return climbed_afar(post, Results(out), possible, asked.seeds, asked.unit, tell)
 
 
 def learning_of(job: Job) -> Learning:
@@ -68,6 +110,8 @@ def lines_of(ladder: dict[str, Any]) -> Iterator[str]:
     yield f"{ladder['metric'] + unit:<44}" + "".join(f"{split + ' split':<22}" for split in splits) + "a training"
     for known in RUNGS:
         here = [rung for rung in ladder["rungs"] if rung["key"] == known.key]
+        if not here:
+            continue
         cells = "".join(f"{measure(rung['mean']) + ' ± ' + measure(rung['deviation']):<22}" for rung in here)
         yield f"{known.name:<44}{cells}{duration(max(rung['seconds'] for rung in here))}"
     for split in splits:

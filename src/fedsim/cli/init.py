@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from fedsim.cli.options import Json, Quiet, Separator, keep_quiet, names
+from fedsim.errors import SettingError
 
 Primary = Annotated[
     str | None,
@@ -84,7 +85,7 @@ def _best_guess(question: str, guess: str) -> str:
 def _ask(question: str, guess: str) -> str:
     try:
         answer: str = typer.prompt(question, default=guess or None, err=True)
-    except typer.Abort:  # nobody is there to answer
-        typer.echo("\nno answer; say --yes to take the best guess", err=True)
-        raise typer.Exit(2) from None
+    except typer.Abort:
+        typer.echo(err=True)
+        raise SettingError("nobody answered; say --yes to take the best guess, or answer by options") from None
     return answer.strip()

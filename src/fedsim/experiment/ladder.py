@@ -20,7 +20,7 @@ from fedsim.experiment.arrays import Array, Arrays
 from fedsim.experiment.bootstrap import Drawn, Interval, Judged, drawn
 from fedsim.experiment.measures import Measure, measure_for
 from fedsim.experiment.results import Results
-from fedsim.experiment.run import Tell, climb, key_of
+from fedsim.experiment.run import Tell, TrainRung, climb, key_of, trained
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.worth import gain_words, worth_words
 from fedsim.training.metrics import Metrics, goodness
@@ -78,11 +78,13 @@ class Ladder:
 
     def partner(self, split: str) -> Interval:
         """What the partner is worth beyond the best that the primary can do alone."""
-        return self._drawn(split).gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
+        drawings = self._drawn(split, [ALONE, TOGETHER])
+        return drawings.gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
 
     def described(self) -> dict[str, Any]:
         """The ladder in types that JSON has."""
-        bands = {split: self._drawn(split) for split in self.judged}
+        needed = sorted({ALONE, TOGETHER, *(name for step in STEPS.values() for name in step)})
+        bands = {split: self._drawn(split, needed) for split in self.judged}
         last = list(self.judged)[-1]
         worth = bands[last].gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
         ends = bands[last].whole[ALONE], bands[last].whole[TOGETHER]
@@ -101,10 +103,9 @@ class Ladder:
             "gains": [self._gain(key, split, band) for split, band in bands.items() for key in STEPS],
         }
 
-    def _drawn(self, split: str) -> Drawn:
-        needed = {ALONE, TOGETHER, *(name for step in STEPS.values() for name in step)}
+    def _drawn(self, split: str, names: Sequence[str]) -> Drawn:
         seeds = [
-            replace(judged, predictions={name: judged.predictions[name] for name in sorted(needed)})
+            replace(judged, predictions={name: judged.predictions[name] for name in names})
             for judged in self.judged[split]
         ]
         return drawn(seeds, self.measure, np.random.default_rng(BOOTSTRAP_SEED))
@@ -141,14 +142,16 @@ def best_of_both(found: Mapping[str, Array], validation: Mapping[str, Metrics]) 
     return {ALONE: best(WITHOUT_PARTNER), TOGETHER: best(WITH_PARTNER)}
 
 
-def climbed(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell) -> Ladder:
+def climbed(
+    cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell, train_rung: TrainRung = trained
+) -> Ladder:
     """Train what is missing of a ladder, and gather all of it."""
     judged: dict[str, list[Judged]] = {}
     seconds: dict[tuple[str, str], list[float]] = {}
     about: dict[str, Any] = {}
     measure: Measure | None = None
     for arrays in cases:
-        climb([arrays], rungs, results, tell)
+        climb([arrays], rungs, results, tell, train_rung)
         about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
         measure = measure or measure_for(about["task"], arrays.labels)
         keys = {rung.key: key_of(rung, arrays) for rung in rungs}

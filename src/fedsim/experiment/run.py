@@ -24,7 +24,7 @@ from fedsim.experiment.choices import TREES, check_rung, config_of
 from fedsim.experiment.results import Results
 from fedsim.experiment.rung import Rung
 from fedsim.splitnn.features import Features
-from fedsim.training import Goal, PrimaryData, SecondaryData, train
+from fedsim.training import Goal, PrimaryData, Result, SecondaryData, train
 from fedsim.training.data import as_features
 from fedsim.training.metrics import Metrics
 
@@ -43,6 +43,9 @@ class Trained:
     figures: dict[str, Any]
 
 
+TrainRung = Callable[[Rung, Arrays], Trained]
+
+
 def primary_of(rung: Rung, arrays: Arrays) -> PrimaryData:
     """What the primary of a rung learns from."""
     own = arrays.primary
@@ -58,25 +61,36 @@ def primary_of(rung: Rung, arrays: Arrays) -> PrimaryData:
 def secondaries_of(rung: Rung, arrays: Arrays) -> list[SecondaryData]:
     """The partners of a rung, real or not."""
     rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
-    others = np.arange(len(arrays.labels))
-    if rung.partner == "shuffled":
-        others = rng.permutation(others)
+    others = shuffled_order(rung, arrays)
     found = [_secondary(rung, linked, others, rng) for linked in arrays.secondaries]
     return in_pieces(found[0], rung.pieces) if rung.pieces else found
 
 
-def _secondary(rung: Rung, linked: Linked, others: NDArray[Any], rng: np.random.Generator) -> SecondaryData:
-    features, lists = linked.features, linked.list_of[others]
-    if rung.partner == "placebo":
-        features = features.take(rng.permutation(len(features)))
+def shuffled_order(rung: Rung, arrays: Arrays) -> NDArray[Any]:
+    """Whose links every record gets: its own, or those of another where they are shuffled."""
+    n = len(arrays.labels)
+    if rung.partner != "shuffled":
+        return np.arange(n)
+    return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
+
+
+def links_of(rung: Rung, linked: Linked, others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Partner rows and similarities as a rung takes them."""
+    lists = linked.list_of[others]
     if rung.method == "exact":
         equal = linked.equal[lists, None].astype(np.int64)
-        return SecondaryData(features, equal, np.zeros(equal.shape), linked.name)
+        return equal, np.zeros(equal.shape)
     k = rung.k or linked.partner.shape[1]
     if k > linked.partner.shape[1]:
         raise SettingError(f"rung '{rung.key}' asks for k={k}, but {linked.partner.shape[1]} partners were linked")
-    partner, similarity = linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k]
-    return SecondaryData(features, partner, similarity, linked.name)
+    return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
+
+
+def _secondary(rung: Rung, linked: Linked, others: NDArray[Any], rng: np.random.Generator) -> SecondaryData:
+    features = linked.features
+    if rung.partner == "placebo":
+        features = features.take(rng.permutation(len(features)))
+    return SecondaryData(features, *links_of(rung, linked, others), linked.name)
 
 
 def in_pieces(whole: SecondaryData, wanted: str) -> list[SecondaryData]:
@@ -107,7 +121,16 @@ def trained(rung: Rung, arrays: Arrays) -> Trained:
 
         return grown(rung, primary_of(rung, arrays), arrays)
     config = config_of(rung, arrays.about["seed"])
-    result = train(primary_of(rung, arrays), secondaries_of(rung, arrays), arrays.split, config)
+    return outcome_of(train(primary_of(rung, arrays), secondaries_of(rung, arrays), arrays.split, config))
+
+
+def alone(rung: Rung) -> bool:
+    """Whether a rung needs nothing of any partner."""
+    return rung.method in ("solo", TREES) and rung.inputs != "secondary"
+
+
+def outcome_of(result: Result) -> Trained:
+    """What is kept of a training."""
     figures = {
         "best_epoch": result.best.number,
         "epochs": len(result.history),
@@ -116,7 +139,13 @@ def trained(rung: Rung, arrays: Arrays) -> Trained:
     return Trained(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
 
 
-def climb(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell: Tell = print) -> None:
+def climb(
+    cases: Iterable[Arrays],
+    rungs: Sequence[Rung],
+    results: Results,
+    tell: Tell = print,
+    train_rung: TrainRung = trained,
+) -> None:
     """Train every rung on every case, but for what is among the results."""
     for rung in rungs:
         check_rung(rung)
@@ -126,7 +155,7 @@ def climb(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell
             if results.has(key):
                 continue
             began = time.perf_counter()
-            done = trained(rung, arrays)
+            done = train_rung(rung, arrays)
             line = {
                 **arrays.about,
                 **key,
@@ -142,9 +171,8 @@ def climb(cases: Iterable[Arrays], rungs: Sequence[Rung], results: Results, tell
 
 def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:
     """By what a training is known: its settings, and the digest of the data it sees."""
-    alone = rung.method in ("solo", TREES) and rung.inputs != "secondary"
     seed = arrays.about["seed"]
-    return {"settings": asdict(rung), "data": f"{arrays.own_digest if alone else arrays.digest} {seed}"}
+    return {"settings": asdict(rung), "data": f"{arrays.own_digest if alone(rung) else arrays.digest} {seed}"}
 
 
 def machine() -> dict[str, str]:

@@ -110,6 +110,12 @@ class Policy(Section):
         description="The coordinator's alone: records it links per list after training, over all predictions. Endless "
         "near-copies of one record would average the noise away.",
     )
+    max_studies: Annotated[int, whole(0, 1_000_000)] = Field(
+        default=0,
+        description="A secondary's alone: trainings beside the job's own in which it takes part, so that the primary "
+        "can compare (`fedsim compare`). Each shows the primary more of the features, under the job's protections.",
+        examples=[50],
+    )
     primary: Names | None = Field(
         default=None, title=PARTY_NAMES, description="The primaries this party works with.", examples=[["city"]]
     )

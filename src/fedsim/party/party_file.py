@@ -196,9 +196,11 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator itself; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
+        ("policy", "max_studies"): "only a secondary is asked for studies; remove it",
     },
     Role.PRIMARY: {
         ("policy", "primary"): "this party is the primary itself; remove it",
+        ("policy", "max_studies"): "only a secondary is asked for studies; remove it",
         ("policy", "max_new_records"): "only a coordinator links new records; remove it",
     },
     Role.SECONDARY: {

@@ -98,7 +98,7 @@ def prepare(table: OwnTable, post: Post) -> Prepared:
     party, job = str(post.station.party), post.job
     labels, classes, goal = _labels(table, job, party)
     rng = Chance(job.seed, post.own.name).rng("split")
-    split = group_split(_groups(table, post), rng) if job.task.split == "group" else random_split(len(table), rng)
+    split = group_split(own_groups(table, post), rng) if job.task.split == "group" else random_split(len(table), rng)
     frame = table.features()
     preparation = fit_preparation(
         frame, party=party, rows=split.train, rules=Rules(kinds=post.own.features.kinds), label=table.columns.label
@@ -138,7 +138,7 @@ def _labels(table: OwnTable, job: Job, party: str) -> tuple[NDArray[Any], list[A
     return numbers_of(table.label(), party), [], Goal.NUMBERS
 
 
-def _groups(table: OwnTable, post: Post) -> Any:
+def own_groups(table: OwnTable, post: Post) -> Any:
     """Records with the same identifiers for every secondary stay together."""
     frames = [table.identifiers(name) for name in post.job.secondaries]
     columns = {f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame}

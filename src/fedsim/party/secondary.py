@@ -22,8 +22,10 @@ from fedsim.party.own_table import OwnTable, read_own_table
 from fedsim.party.post import Post
 from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
+from fedsim.party.studies import Studies
 from fedsim.party.versions import versions_here
 from fedsim.protocol.digests import table_digest
+from fedsim.protocol.messages import Begin
 from fedsim.protocol.parties import Role
 from fedsim.protocol.roles.secondary import BelowTheCut, Order, fetch_order
 from fedsim.protocol.session import PeerRestarted
@@ -138,9 +140,14 @@ class _Answers:
             noise=cut_noise(self.post.job.protection.activations, self.post.folder),
         )
 
-    def _start(self, below: Below, total_steps: int) -> LocalSecondary:
-        folder = self.post.folder / "checkpoints"
-        return start_secondary(self.post.own.name, self.prepared[1], below, total_steps=total_steps, folder=folder)
+    def _start(self, below: Below, asked: Begin) -> LocalSecondary:
+        own, folder, features = self.post.own, self.post.folder, self.prepared[1]
+        if asked.study:
+            party = Studies(own.party, folder / "studies", own.policy.max_studies).begin(features, below, asked)
+            self.post.station.note("study", {"seed": asked.seed, "placebo": asked.placebo})
+            return party
+        steps = asked.total_steps
+        return start_secondary(own.name, features, below, total_steps=steps, folder=folder / "checkpoints")
 
     def _trained(self, below: Below) -> LocalSecondary:
         return restored_secondary(self.post.own.name, self.prepared[1], below, self.keep.load_part(PART)[0])

@@ -198,10 +198,17 @@ class Meet(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Begin(Message):
-    """Start training anew, from drawn weights, for this many steps."""
+    """Start training anew, from drawn weights, for this many steps.
+
+    ``study``: a training to compare with, from a seed of its own, of which nothing is kept; as a ``placebo`` the
+    secondary shuffles its feature rows first. Otherwise it is the job's own training, and the seed the job's.
+    """
 
     kind, phase, routes = "begin", Phase.TRAIN, ((P, S),)
     total_steps: int
+    study: bool = False
+    seed: int = 0
+    placebo: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -29,7 +29,7 @@ def audit_page(report: Report) -> str:
         calm=not (report.over or report.broken),
         tiles=_tiles(report),
         figures=_figures(report),
-        lines=[_cells(row, report.limit) for row in report.rows],
+        lines=[(_named(row, report.rows), *_cells(row, report.limit)) for row in report.rows],
         advice=[(a.attack, a.setting, percent(a.leak), a.cost, a.reached) for a in report.advice],
     )
 
@@ -46,7 +46,7 @@ def _figures(report: Report) -> list[Figure]:
 def _figure(who: Adversary, rows: Sequence[Row]) -> Figure:
     dots = [
         Dot(
-            row.found.attack if len({other.about for other in rows}) == 1 else f"{row.found.attack}, {row.about}",
+            _named(row, rows),
             row.found.score.value,
             row.found.score.low,
             row.found.score.high,
@@ -57,6 +57,11 @@ def _figure(who: Adversary, rows: Sequence[Row]) -> Figure:
     ]
     caption = f"{LEARNS[who]} The short bar is blind guessing, the dashed one the most that was promised."
     return dots_figure(dots, title=f"The {who.value}", caption=caption, axis="success; what it counts is in the table")
+
+
+def _named(row: Row, rows: Sequence[Row]) -> str:
+    """The attack, and the secondary where there are several."""
+    return row.found.attack if len({other.about for other in rows}) == 1 else f"{row.found.attack}, {row.about}"
 
 
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
@@ -74,14 +79,13 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
 
 
 def _cells(row: Row, limit: float) -> tuple[str, ...]:
-    """Who, attack, what is learnt, measure, success, guessing, promise, verdict, mark."""
+    """Who, what is learnt, measure, success, guessing, promise, verdict, mark."""
     found = row.found
     success = f"{measure(found.score.value)} ({measure(found.score.low)} to {measure(found.score.high)})"
     error = f"; {measure(found.figures[METRES])} m" if METRES in found.figures else ""
     mark = "broken" if row.verdict is Verdict.BROKEN else ("over" if row.leak > limit else "under")
     return (
         found.adversary.value,
-        found.attack,
         row.learns,
         found.measure,
         f"{success}{error}",

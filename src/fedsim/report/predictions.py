@@ -44,9 +44,11 @@ STEPS = 5  # of confidence
 
 def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure:
     """Test records by truth and prediction; on the slanting line both are equal."""
-    low, high = widened(*_usual(np.concatenate([truth, predicted])))
-    inside = (truth >= low) & (truth <= high) & (predicted >= low) & (predicted <= high)
-    counts, edges, _ = np.histogram2d(truth[inside], predicted[inside], bins=CELLS, range=[[low, high]] * 2)
+    first, last = _usual(np.concatenate([truth, predicted]))
+    inside = (np.minimum(truth, predicted) >= first) & (np.maximum(truth, predicted) <= last)
+    low, high = widened(first, last)
+    true, found = (np.clip(values[inside], low, high) for values in (truth, predicted))  # an end may be off by dust
+    counts, edges, _ = np.histogram2d(true, found, bins=CELLS, range=[[low, high]] * 2)
     x, y, shown = across(low, high), upward(low, high), ticks(low, high)
     labels = [tick_label(value, step_for(low, high)) for value in shown]
     parts = [

@@ -24,6 +24,8 @@ from fedsim.report.svg import (
 )
 from fedsim.report.words import measure
 
+EDGE = 0.2
+
 
 def tradeoff_page(points: Sequence[Point], *, title: str) -> str:
     """One HTML text that needs nothing else."""
@@ -44,11 +46,18 @@ def _figure(points: Sequence[Point]) -> Figure:
             words = f"{point.setting}: gain {measure(point.gain)}, {metric} {measure(point.quality)}"
             parts.append(element("circle", tip(words), class_="bar", cx=x(point.gain), cy=y(point.quality), r=4.5))
     for point in (points[0], points[-1]):
-        label = {"class_": "tick", "x": x(point.gain), "y": y(point.quality) - 8, "text_anchor": "middle"}
-        parts.append(element("text", point.setting, **label))  # type: ignore[arg-type]
+        place = {"x": x(point.gain), "y": y(point.quality) - 8}
+        parts.append(element("text", point.setting, class_="tick", text_anchor=_anchor(point.gain), **place))
     better = "lower" if metric == "rmse" else "higher"
     rows = tuple((point.setting, measure(point.gain), measure(point.quality), point.attack) for point in points)
     head, said = ("setting", "gain", metric, "best attack"), f"{len(points)} settings"
     title = "What protection costs"
     caption = f"Left is safer; {better} is the better model. 0 is blind guessing, 1 certainty."
     return Figure(title, caption, drawing(title, said, join(parts)), head, rows)
+
+
+def _anchor(gain: float) -> str:
+    """Words stay within the figure."""
+    if gain < EDGE:
+        return "start"
+    return "end" if gain > 1.0 - EDGE else "middle"

@@ -12,9 +12,10 @@ import pytest
 from fedsim.cli import main
 from fedsim.errors import FedSimError
 from fedsim.experiment.arrays import Arrays
+from fedsim.experiment.cases import Cases
 from fedsim.experiment.outline import read_outline
-from fedsim.experiment.prepare import prepare
-from fedsim.experiment.run import parties
+from fedsim.experiment.own_files import read_dataset
+from fedsim.experiment.run import primary_of, secondaries_of
 
 OUTLINE = """
 name = "toy"
@@ -47,7 +48,7 @@ name = "FedSim, placebo"
 preset = "paper"
 method = "fedsim"
 partner = "placebo"
-own_identifiers = true
+inputs = "identifiers"
 k = 3
 epochs = 1
 """
@@ -66,36 +67,41 @@ def toy(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def arrays_of(toy: Path, split: str = "random") -> Arrays:
+    return Cases(read_dataset(read_outline(toy / "toy.toml"), toy)).one(split, 0)
+
+
 def test_arrays_survive_their_file(toy: Path) -> None:
-    arrays = next(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))
+    arrays = arrays_of(toy)
     arrays.save(toy / "one.npz")
     again = Arrays.load(toy / "one.npz")
-    np.testing.assert_array_equal(arrays.similarity, again.similarity)
-    np.testing.assert_array_equal(arrays.primary["numbers"], again.primary["numbers"])
-    np.testing.assert_array_equal(arrays.split.test, again.split.test)
+    np.testing.assert_array_equal(arrays.secondaries[0].similarity, again.secondaries[0].similarity)
+    np.testing.assert_array_equal(arrays.primary.numbers, again.primary.numbers)
+    assert again.digest == arrays.digest
     assert again.about == arrays.about
 
 
 def test_links_and_scale_belong_to_the_training_records(toy: Path) -> None:
-    arrays = next(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))
-    trained = arrays.similarity[arrays.list_of[arrays.split.train]]
+    arrays = arrays_of(toy)
+    linked = arrays.secondaries[0]
+    trained = linked.similarity[linked.list_of[arrays.split.train]]
     assert abs(trained.mean()) < 1e-5
     assert abs(trained.std() - 1) < 1e-5
-    assert arrays.partner.shape == (30, 6)
+    assert linked.partner.shape == (30, 6)
 
 
 def test_a_group_split_keeps_equal_places_together(toy: Path) -> None:
-    arrays = list(prepare(read_outline(toy / "toy.toml"), toy, seeds=1))[1]
-    assert not set(arrays.list_of[arrays.split.train]) & set(arrays.list_of[arrays.split.test])
+    arrays = arrays_of(toy, "group")
+    assert not set(arrays.groups[arrays.split.train]) & set(arrays.groups[arrays.split.test])
 
 
 def test_a_placebo_partner_keeps_its_links_and_loses_its_order(toy: Path) -> None:
-    outline = read_outline(toy / "toy.toml")
-    arrays = next(prepare(outline, toy, seeds=1))
-    primary, (secondary,) = parties(outline.rungs[1], arrays)
-    assert primary.features.numbers.shape[1] == 3
+    rung, arrays = read_outline(toy / "toy.toml").rungs[1], arrays_of(toy)
+    (secondary,) = secondaries_of(rung, arrays)
+    assert primary_of(rung, arrays).features.numbers.shape[1] == 3
     assert secondary.partner.shape == (120, 3)
-    shuffled, real = secondary.features.numbers, arrays.secondary["numbers"]
+    np.testing.assert_array_equal(secondary.partner, arrays.secondaries[0].partner[arrays.groups, :3])
+    shuffled, real = secondary.features.numbers, arrays.secondaries[0].features.numbers
     assert not np.array_equal(shuffled, real)
     np.testing.assert_array_equal(np.sort(shuffled, axis=0), np.sort(real, axis=0))
 
@@ -107,11 +113,11 @@ def test_the_command_trains_every_rung_once_and_prints_the_table(toy: Path, caps
             main(words)
         assert left.value.code in (0, None)
     lines = [json.loads(line) for line in (toy / "out" / "results.jsonl").read_text().splitlines()]
-    assert [(line["rung"], line["split"]) for line in lines] == [
-        ("Solo", "group"),
-        ("FedSim, placebo", "group"),
+    assert [(line["settings"]["name"], line["split"]) for line in lines] == [
         ("Solo", "random"),
         ("FedSim, placebo", "random"),
+        ("Solo", "group"),
+        ("FedSim, placebo", "group"),
     ]
     assert "| Solo | " in capsys.readouterr().out
 
@@ -137,4 +143,4 @@ def test_a_rung_with_other_settings_is_trained_again(toy: Path) -> None:
         with pytest.raises(SystemExit):
             main(words)
     lines = [json.loads(line) for line in (toy / "out" / "results.jsonl").read_text().splitlines()]
-    assert [line["settings"]["epochs"] for line in lines if line["rung"] == "Solo"] == [1, 1, 2, 2]
+    assert [line["settings"]["epochs"] for line in lines if line["settings"]["name"] == "Solo"] == [1, 1, 2, 2]

@@ -297,7 +297,7 @@ def test_plaintext_stays_on_this_machine(address):
 def test_a_port_in_use_is_told_with_the_way_out():
     with (
         door() as address,
-        pytest.raises(SettingError, match=r"the port is in use.*\[network\] listen in the party file"),
+        pytest.raises(SettingError, match=r"another program uses the port.*another port in the job"),
     ):
         GrpcTransport(PAPERS[CITY]).listen(address, echo)
 

@@ -57,7 +57,7 @@ def below_the_cut(folder, form="float32"):
     return BelowTheCut(
         width=4,
         order=Order(np.arange(9, dtype=np.int32), NOTHING),
-        start=lambda total_steps: local(folder, total_steps),
+        start=lambda asked: local(folder, asked.total_steps),
         trained=lambda: restored_secondary("rentals", FEATURES, BELOW, weights),
         finish=lambda party: party.part.keep_best(),
         form=form_named(form),

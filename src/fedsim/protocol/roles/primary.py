@@ -102,6 +102,14 @@ def _checked(session: Session, answer: Message, partner_list: str, n_records: in
     return answer
 
 
+@dataclass(frozen=True)
+class Study:
+    """A training to compare with: its seed, and whether the secondary's feature rows are shuffled in it."""
+
+    seed: int
+    placebo: bool = False
+
+
 class RemoteSecondary:
     """A secondary in another process; implements :class:`fedsim.splitnn.cut.Secondary` by messages.
 
@@ -116,8 +124,9 @@ class RemoteSecondary:
         predicting: bool = False,
         noise: CutNoise | None = None,
         device: torch.device = CPU,
+        study: Study | None = None,
     ) -> None:
-        self.session, self.form, self.noise, self.device = session, form, noise, device
+        self.session, self.form, self.noise, self.device, self.study = session, form, noise, device, study
         self.name = session.peer.name
         ready = session.call(Meet(predicting), Ready)
         if ready.width < 1 or ready.n_records < 1:
@@ -133,7 +142,12 @@ class RemoteSecondary:
 
     def begin(self, total_steps: int) -> None:
         self._asked = None
-        self.session.call(Begin(total_steps), Done)
+        message = Begin(total_steps)
+        if self.study is not None:
+            message = Begin(total_steps, study=True, seed=self.study.seed, placebo=self.study.placebo)
+        fault = self.session.call(message, Done).fault
+        if fault:
+            raise PeerError(f"{self.session.peer}: {fault}")
 
     def ask(self, rows: Tensor, step: int | None) -> None:
         self._rows = _numbers(rows)
@@ -148,7 +162,8 @@ class RemoteSecondary:
 
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:
-            gradients = self.noise.protected(gradients.cpu(), self._rows, of_step("gradients", step))
+            of_study = f" in {self.study}" if self.study else ""  # or two trainings would share their noise
+            gradients = self.noise.protected(gradients.cpu(), self._rows, of_step(f"gradients{of_study}", step))
         self.session.post(Gradients(step, values=packed(gradients, self.form)))
 
     def keep_best(self) -> None:

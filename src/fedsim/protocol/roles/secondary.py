@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.digest import arrays_digest
-from fedsim.errors import PeerError, SettingError
+from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.protocol.codec import Envelope
-from fedsim.protocol.cut_noise import CutNoise, of_step, of_weights
+from fedsim.protocol.cut_noise import CutNoise, of_weights
 from fedsim.protocol.hidden import KEY_BYTES, NOTHING, unsealed
 from fedsim.protocol.messages import (
     Activations,
@@ -97,11 +96,11 @@ def _is_order(answer: RowOrder, n_records: int) -> bool:
 
 @dataclass(eq=False)
 class BelowTheCut:
-    """Answers the primary. ``start`` builds the network anew for so many steps, ``trained`` brings the saved one."""
+    """Answers the primary. ``start`` builds the network anew as a Begin says, ``trained`` brings the saved one."""
 
     width: int
     order: Order
-    start: Callable[[int], LocalSecondary]
+    start: Callable[[Begin], LocalSecondary]
     trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
     form: Form
@@ -109,6 +108,7 @@ class BelowTheCut:
     _party: LocalSecondary | None = field(default=None, init=False)
     _learns: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
+    _studies: bool = field(default=False, init=False)  # what is learnt now is not kept
 
     def talk(self, session: Session) -> bool:
         """Answer until the primary says farewell (then true) or the conversation ends by an exception."""
@@ -137,7 +137,12 @@ class BelowTheCut:
     def _begun(self, session: Session, message: Begin) -> Message:
         if message.total_steps < 1:
             raise PeerError(f"{session.peer} asked for a training of {message.total_steps} steps; it needs at least 1")
-        self._party, self._learns, self._steps = self.start(message.total_steps), True, message.total_steps
+        self._party, self._learns = None, False
+        try:
+            self._party = self.start(message)
+        except PolicyError as fault:  # others may still ask
+            return Done(str(fault))
+        self._learns, self._steps, self._studies = True, message.total_steps, message.study
         return Done("")
 
     def _numbers(self, session: Session, party: LocalSecondary, message: Ask | Infer | Gradients) -> Message | None:
@@ -146,15 +151,12 @@ class BelowTheCut:
             return None
         rows = self._rows(session, party, message)
         if isinstance(message, Infer):
-            asked = message.sealed.tobytes()
-            occasion = "" if self.noise is None else of_weights(party.part.network.state_dict(), asked)
-            return self._activations(OUTSIDE_TRAINING, party.infer(rows), message.rows, occasion)
-        occasion = of_step("activations", message.step)
-        return self._activations(message.step, party.activations(rows, message.step), message.rows, occasion)
-
-    def _activations(self, step: int, values: Tensor, rows: NDArray[Any], occasion: str) -> Activations:
-        if self.noise is not None:
-            values = self.noise.noisy(values.cpu(), rows, occasion)
+            values, step, asked = party.infer(rows), OUTSIDE_TRAINING, message.sealed.tobytes()
+        else:
+            values, step, asked = party.activations(rows, message.step), message.step, b"step %d" % message.step
+        if self.noise is not None:  # the same for the same weights, so that two answers share noise only if equal
+            occasion = of_weights(party.part.network.state_dict(), asked)
+            values = self.noise.noisy(values.cpu(), message.rows, occasion)
         return Activations(step, values=packed(values, self.form))
 
     def _descend(self, session: Session, party: LocalSecondary, message: Gradients) -> None:
@@ -188,6 +190,8 @@ class BelowTheCut:
         return None
 
     def _check_place(self, session: Session, party: LocalSecondary, message: Message) -> None:
+        if self._studies and isinstance(message, Save | Restore | ForgetBefore | Finish):
+            raise PeerError(f"{session.peer} sent '{message.kind}' in a study, of which nothing is kept")
         if isinstance(message, Save | Restore | ForgetBefore) and not 0 <= message.step <= self._steps:
             raise PeerError(f"{session.peer} sent '{message.kind}' of step {message.step} in {self._steps} steps")
         if isinstance(message, UseBest | Restore) and party.pending_shape is not None:

@@ -14,23 +14,23 @@ class QueueLine:
     """One end of a line; an empty frame says that it broke."""
 
     def __init__(self, incoming: SimpleQueue[bytes], outgoing: SimpleQueue[bytes]) -> None:
-        self._incoming, self._outgoing, self._closed = incoming, outgoing, False
+        self._incoming, self._outgoing, self.closed = incoming, outgoing, False
 
     def send(self, frame: bytes) -> None:
-        if self._closed:
+        if self.closed:
             raise LineBroken
         self._outgoing.put(frame)
 
     def receive(self) -> bytes:
-        frame = b"" if self._closed else self._incoming.get()
+        frame = b"" if self.closed else self._incoming.get()
         if not frame:
             self.close()
             raise LineBroken
         return frame
 
     def close(self) -> None:
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             self._outgoing.put(b"")
             self._incoming.put(b"")
 
@@ -52,26 +52,41 @@ class InProcess:
     """Addresses are any words; callers need no certificate, for they are ourselves."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, Answer] = {}
+        self._doors: dict[str, _Door] = {}
 
     def listen(self, address: str, answer: Answer) -> _Door:
         if address in self._doors:
             raise SettingError(f"somebody listens at '{address}' already; give every party an address of its own")
-        self._doors[address] = answer
-        return _Door(address, self._doors)
+        self._doors[address] = door = _Door(address, answer, self._doors)
+        return door
 
     def dial(self, address: str, peer: Party) -> QueueLine:
-        answer = self._doors.get(address)
-        if answer is None:
+        door = self._doors.get(address)
+        if door is None:
             raise LineBroken(f"nobody listens at '{address}'")
-        here, there = line_pair()
-        threading.Thread(target=answer, args=(None, there), daemon=True).start()
-        return here
+        return door.entered()
 
 
 class _Door:
-    def __init__(self, address: str, doors: dict[str, Answer]) -> None:
-        self.address, self._doors = address, doors
+    def __init__(self, address: str, answer: Answer, doors: dict[str, _Door]) -> None:
+        self.address, self._answer, self._doors = address, answer, doors
+        self._lock = threading.Lock()
+        self._lines: list[QueueLine] | None = []  # none once it is closed
+
+    def entered(self) -> QueueLine:
+        """A line that is answered."""
+        here, there = line_pair()
+        with self._lock:
+            if self._lines is None:
+                raise LineBroken(f"nobody listens at '{self.address}'")
+            self._lines = [*(line for line in self._lines if not line.closed), there]
+        threading.Thread(target=self._answer, args=(None, there), daemon=True).start()
+        return here
 
     def close(self) -> None:
+        """Nobody comes in any more, and whoever is there has to leave: a process that ends takes its lines with it."""
         self._doors.pop(self.address, None)
+        with self._lock:
+            lines, self._lines = self._lines or [], None
+        for line in lines:
+            line.close()

@@ -1,0 +1,42 @@
+"""``fedsim reproduce``: a table or figure of the paper, ours beside theirs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedsim.cli.options import Json, Quiet
+
+Name = Annotated[
+    str, typer.Argument(help="A table or figure such as table-real or figure-k, the ladder, or all of them: all.")
+]
+Seeds = Annotated[int | None, typer.Option(min=1, help="How many seeds; 5, or 1 with --fast.")]
+Fast = Annotated[bool, typer.Option("--fast", help="Fewer records, epochs and settings: minutes instead of hours.")]
+Data = Annotated[Path, typer.Option(help="Folder with the datasets; see fedsim datasets.", envvar="FEDSIM_DATA")]
+Studies = Annotated[Path, typer.Option(help="Folder with the files that describe the studies.")]
+Out = Annotated[Path, typer.Option(help="Folder for results and pages; what was trained there is not trained again.")]
+
+
+def reproduce(
+    name: Name,
+    seeds: Seeds = None,
+    fast: Fast = False,
+    data: Data = Path("../shared/data"),
+    studies: Studies = Path("experiments/paper"),
+    out: Out = Path("fedsim-reproduce"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Train what a table or figure of the paper shows, print it beside the paper's figures, and write a page.
+
+    Datasets that are not there are named with the place to get them. Every training is kept: stop at any time and call
+    again. Written are NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per chart.
+
+    fedsim reproduce table-parameters
+    """
+    from fedsim.cli.reproducing import Asked, reproduce_and_tell
+
+    asked = Asked(seeds or (1 if fast else 5), fast, data, studies, out)
+    reproduce_and_tell(name, asked, quiet=quiet, as_json=as_json)

@@ -1,0 +1,115 @@
+"""The work behind ``fedsim reproduce``: sheets for people, for programs and as pages."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import typer
+
+from fedsim.experiment.reproductions import NAMES, Desk, Reproduced, reproduce
+from fedsim.experiment.sheet import Sheet, Table
+from fedsim.experiment.study_run import Bench
+from fedsim.linkage.whole_file import whole_file
+from fedsim.report.charts import standalone
+from fedsim.report.insight import importance_figure, weight_figure
+from fedsim.report.page import write_page
+from fedsim.report.reproduce_page import reproduce_page, sheet_figures
+from fedsim.report.words import duration
+
+ALL = "all"
+WIDTH = 118
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user wants done, and where."""
+
+    seeds: int
+    fast: bool
+    data: Path
+    studies: Path
+    out: Path
+
+
+def reproduce_and_tell(name: str, asked: Asked, *, quiet: bool, as_json: bool) -> None:
+    """Reproduce one or all, write every file, print."""
+    asked.out.mkdir(parents=True, exist_ok=True)
+    silent = quiet or as_json
+    bench = Bench(asked.data, asked.out / "trainings", asked.seeds, _nothing if silent else _progress)
+    desk = Desk(asked.studies, bench, asked.fast)
+    for one in NAMES if name == ALL else [name]:
+        began = time.perf_counter()
+        found = reproduce(one, desk)
+        write_all(found, asked.out)
+        if as_json:
+            typer.echo(json.dumps(found.sheet.as_dict()))
+        elif not quiet:
+            for line in lines_of(found.sheet):
+                typer.echo(line)
+            typer.echo(f"written: {asked.out / one}.html, .json ({duration(time.perf_counter() - began)})\n")
+
+
+def write_all(found: Reproduced, out: Path) -> None:
+    """The page, the JSON, the trainings as a table, and the pictures."""
+    sheet, more = found.sheet, []
+    if found.insight is not None:
+        more = [*map(weight_figure, found.insight.curves), *map(importance_figure, found.insight.importances)]
+    write_page(reproduce_page(sheet, more), out / f"{sheet.name}.html")
+    with whole_file(out / f"{sheet.name}.json") as part:
+        part.write_text(json.dumps(sheet.as_dict(), indent=1) + "\n", encoding="utf-8")
+    for place, figure in enumerate([*sheet_figures(sheet), *more], start=1):
+        with whole_file(out / f"{sheet.name}-{place}.svg") as part:
+            part.write_text(standalone(figure), encoding="utf-8")
+    if found.lines:
+        with whole_file(out / f"{sheet.name}.parquet") as part:
+            trainings(found.lines).write_parquet(part)
+
+
+def trainings(lines: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """A row per training: what it was, its settings, its metrics, where and how long it ran."""
+    rows = []
+    for line in lines:
+        flat = {name: value for name, value in line.items() if not isinstance(value, dict)}
+        for group in ("settings", "test", "validation"):
+            flat |= {f"{group}.{name}": value for name, value in line[group].items()}
+        rows.append({**flat, "value": None if line.get("value") is None else str(line["value"])})
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def lines_of(sheet: Sheet) -> Iterator[str]:
+    """The sheet as text."""
+    yield f"{sheet.title} ({sheet.place})"
+    for sentence in sheet.says:
+        yield from textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ")
+    for table in sheet.tables:
+        yield ""
+        yield table.title
+        yield from _aligned(table)
+    if sheet.notes:
+        yield ""
+        yield "what differs from the paper:"
+    for note in sheet.notes:
+        yield from textwrap.wrap(f"- {note}", WIDTH, initial_indent="  ", subsequent_indent="    ")
+    yield ""
+
+
+def _aligned(table: Table) -> Iterator[str]:
+    rows = [table.head, *table.rows]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(table.head))]
+    for row in rows:
+        yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _nothing(_: str) -> None:
+    """Said to nobody."""
+
+
+def _progress(words: str) -> None:
+    typer.echo(f"  {words}", err=True)

@@ -1,0 +1,145 @@
+"""Every table and figure of the paper by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedsim.errors import FileError, SettingError, nearest_word
+from fedsim.experiment.delta_study import delta_sheet
+from fedsim.experiment.insight_study import Insight, look
+from fedsim.experiment.ladders import climb_all, read_ladders
+from fedsim.experiment.parameters import parameters_sheet
+from fedsim.experiment.sheet import Sheet, Table, figure_words, run_facts, study_sheet
+from fedsim.experiment.study import Study, read_study
+from fedsim.experiment.study_run import Bench, run_study
+from fedsim.experiment.timing import linkage_sheet, training_sheet
+
+STUDIES = (
+    "table-real",
+    "figure-synthetic",
+    "figure-privacy",
+    "figure-k",
+    "table-multiparty",
+    "table-random-features",
+    "table-similarity-metrics",
+    "table-single-party",
+)
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Where studies are described and trained, and whether time is short."""
+
+    studies: Path
+    bench: Bench
+    fast: bool = False
+
+    def study(self, name: str) -> Study:
+        """A study, shortened where time is."""
+        path = self.studies / f"{name}.toml"
+        if not path.is_file():
+            raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
+        found = read_study(path)
+        return found.shortened() if self.fast else found
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduced:
+    """A sheet, the trainings behind it, and what only figure-insight has."""
+
+    sheet: Sheet
+    lines: tuple[Mapping[str, Any], ...] = ()
+    insight: Insight | None = None
+
+
+def reproduce(name: str, desk: Desk) -> Reproduced:
+    """One table or figure."""
+    if name not in NAMES:
+        near = nearest_word(name, NAMES)
+        hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(NAMES)}"
+        raise SettingError(f"'{name}' is no table or figure; {hint}")
+    return NAMES[name](name, desk)
+
+
+def _trained(name: str, desk: Desk) -> Reproduced:
+    began, study = time.perf_counter(), desk.study(name)
+    found = run_study(study, desk.bench)
+    return Reproduced(study_sheet(study, found, time.perf_counter() - began), found.lines)
+
+
+def _delta(name: str, desk: Desk) -> Reproduced:
+    return Reproduced(delta_sheet(desk.study("table-real"), desk.bench))
+
+
+def _insight(name: str, desk: Desk) -> Reproduced:
+    found = look(epochs=8 if desk.fast else 60)
+    return Reproduced(found.sheet, insight=found)
+
+
+def _linkage(name: str, desk: Desk) -> Reproduced:
+    return Reproduced(linkage_sheet(desk.bench, records=3_000 if desk.fast else 0))
+
+
+def _training(name: str, desk: Desk) -> Reproduced:
+    return Reproduced(training_sheet(desk.bench, records=300 if desk.fast else 2_000))
+
+
+def _parameters(name: str, desk: Desk) -> Reproduced:
+    return Reproduced(parameters_sheet())
+
+
+def _ladder(name: str, desk: Desk) -> Reproduced:
+    began = time.perf_counter()
+    path = desk.studies / "ladder.toml"
+    if not path.is_file():
+        raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
+    parts = [part.shortened() if desk.fast else part for part in read_ladders(path)]
+    ladders, notes = climb_all(parts, desk.bench)
+    sheet = Sheet(
+        "ladder",
+        "What partners are worth",
+        "not in the paper",
+        "",
+        tuple(_ladder_table(ladder) for ladder in ladders),
+        says=tuple(f"{ladder['job']}: {ladder['worth']}" for ladder in ladders),
+        notes=tuple(notes),
+        facts=run_facts([], time.perf_counter() - began),
+    )
+    return Reproduced(sheet)
+
+
+def _ladder_table(ladder: Mapping[str, Any]) -> Table:
+    splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
+    found = {(rung["name"], rung["split"]): rung for rung in ladder["rungs"]}
+    rows = [
+        (name, *(_cell(found[name, split]) for split in splits))
+        for name in dict.fromkeys(rung["name"] for rung in ladder["rungs"])
+    ]
+    gains = {(gain["key"], gain["split"]): gain for gain in ladder["gains"]}
+    for key in dict.fromkeys(gain["key"] for gain in ladder["gains"]):
+        rows.append((f"gain, {key}", *(_gain(gains[key, split]) for split in splits)))
+    unit = f", {ladder['unit']}" if ladder["metric"] == "rmse" else ""
+    return Table(f"{ladder['job']}: {ladder['metric']}{unit}", ("rung", *(f"{s} split" for s in splits)), tuple(rows))
+
+
+def _cell(rung: Mapping[str, Any]) -> str:
+    return figure_words(rung["mean"], rung["deviation"], len(rung["values"]))
+
+
+def _gain(gain: Mapping[str, Any]) -> str:
+    return f"{gain['estimate']:.3g} ({gain['low']:.3g} to {gain['high']:.3g})"
+
+
+NAMES: dict[str, Callable[[str, Desk], Reproduced]] = {
+    **dict.fromkeys(STUDIES, _trained),
+    "figure-delta": _delta,
+    "table-linkage-time": _linkage,
+    "table-training-time": _training,
+    "table-parameters": _parameters,
+    "figure-insight": _insight,
+    "ladder": _ladder,
+}

@@ -1,0 +1,189 @@
+"""Sweeps over partners, similarities and learning: a whole grid, or a search that asks for the next setting.
+
+Settings are judged by the validation records alone; the test records are looked at for the best one. Every training is
+kept, so a sweep that was stopped goes on, and a search after a grid repeats nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.errors import SettingError
+from fedsim.experiment.arrays import Arrays
+from fedsim.experiment.cases import Cases, Linkage
+from fedsim.experiment.results import Results
+from fedsim.experiment.run import climb, key_of
+from fedsim.experiment.rung import Rung
+from fedsim.experiment.study_run import Bench, sampled
+from fedsim.training.metrics import goodness
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a sweep; ``None`` and an empty metric leave what dataset and preset say."""
+
+    k: int | None = None
+    metric: str = ""
+    tau: float | None = None
+    rate: float | None = None
+    batch: int | None = None
+
+    def words(self) -> str:
+        """What differs from the preset.
+
+        >>> Setting(k=20, rate=0.001).words()
+        'k 20, rate 0.001'
+        """
+        given = {name: value for name, value in asdict(self).items() if value not in (None, "")}
+        return ", ".join(f"{name} {value}" for name, value in given.items()) or "as the preset has it"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values of every setting that are tried."""
+
+    k: Sequence[int | None] = (None,)
+    metric: Sequence[str] = ("",)
+    tau: Sequence[float | None] = (None,)
+    rate: Sequence[float | None] = (None,)
+    batch: Sequence[int | None] = (None,)
+
+    def settings(self) -> list[Setting]:
+        """Every combination."""
+        return [Setting(*values) for values in product(self.k, self.metric, self.tau, self.rate, self.batch)]
+
+
+GRIDS = {
+    # Appendix "Experimental Details", but for layer sizes and weight decay, which are the preset's.
+    "paper": Grid(k=(50, 100), rate=(3e-4, 1e-3, 3e-3, 1e-2), batch=(32, 128)),
+    "partners": Grid(k=(5, 10, 20, 50)),
+    "privacy": Grid(metric=("hamming",), tau=(None, 1e-2, 1e-3, 1e-4)),
+    "rate": Grid(rate=(3e-4, 1e-3, 3e-3, 1e-2)),
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is swept: a dataset and a method under a preset, on one split."""
+
+    dataset: str
+    method: str = "fedsim"
+    preset: str = "modern"
+    split: str = "random"
+    epochs: int | None = None
+    records: int = 0
+    secondaries: tuple[str, ...] = field(default=())
+
+    def rung(self, setting: Setting) -> Rung:
+        """What is trained at a setting."""
+        learning = {"preset": self.preset, "epochs": self.epochs, "rate": setting.rate, "batch": setting.batch}
+        return Rung(self.method, self.method, self.method, **learning)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setting with its validation metrics over the seeds."""
+
+    setting: Setting
+    validation: dict[str, float]
+    test: dict[str, float] = field(repr=False)
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """The greater, the better."""
+        return goodness(self.validation)
+
+
+class Sweep:
+    """Trains settings of a subject and remembers what came of them."""
+
+    def __init__(self, subject: Subject, bench: Bench) -> None:
+        self.subject, self.bench = subject, bench
+        self.results = Results(bench.out)
+        self._cases = lru_cache(maxsize=4)(self._linked)
+
+    def grid(self, grid: Grid) -> list[Tried]:
+        """Every combination, the best first."""
+        return sorted((self.tried(setting) for setting in grid.settings()), key=lambda each: each.score, reverse=True)
+
+    def tried(self, setting: Setting) -> Tried:
+        """One setting, trained for every seed unless it was before."""
+        rung, lines = self.subject.rung(setting), []
+        for arrays in self._each(setting):
+            climb([arrays], [rung], self.results, lambda words: self.bench.tell(f"{setting.words()}: {words}"))
+            lines.append(self.results.line(key_of(rung, arrays)))
+        validation, test = (
+            {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
+            for part in ("validation", "test")
+        )
+        return Tried(setting, validation, test)
+
+    def search(self, grid: Grid, trials: int, memory: Path) -> list[Tried]:
+        """Let Optuna choose settings within the grid's bounds until so many were tried; the best first.
+
+        The learning rate may lie between the grid's ends; everything else is one of its values. ``memory`` keeps what
+        Optuna knows, so that a second call goes on.
+        """
+        study = _optuna_study(memory, self.subject)
+        while len(study.get_trials(deepcopy=False, states=_ended())) < trials:
+            trial = study.ask()
+            found = self.tried(_asked(trial, grid))
+            trial.set_user_attr("setting", asdict(found.setting))
+            study.tell(trial, found.score[0])
+        ended = study.get_trials(deepcopy=False, states=_ended())
+        settings = {Setting(**trial.user_attrs["setting"]) for trial in ended}
+        return sorted((self.tried(setting) for setting in settings), key=lambda each: each.score, reverse=True)
+
+    def _each(self, setting: Setting) -> Iterator[Arrays]:
+        cases = self._cases(setting.k, setting.metric, setting.tau)
+        return cases.each([self.subject.split], range(self.bench.seeds))
+
+    def _linked(self, k: int | None, metric: str, tau: float | None) -> Cases:
+        dataset = sampled(self.subject.dataset, self.bench.data, self.subject.records)
+        return Cases(dataset, Linkage(k, metric, tau), self.subject.secondaries)
+
+
+def _asked(trial: Any, grid: Grid) -> Setting:
+    """Optuna's proposal."""
+    given = {
+        name: trial.suggest_categorical(name, list(values))
+        for name, values in (("k", grid.k), ("metric", grid.metric), ("tau", grid.tau), ("batch", grid.batch))
+    }
+    rates = [rate for rate in grid.rate if rate is not None]
+    if len(rates) > 1:
+        return Setting(**given, rate=float(f"{trial.suggest_float('rate', min(rates), max(rates), log=True):.3g}"))
+    return Setting(**given, rate=rates[0] if rates else None)
+
+
+def _optuna_study(memory: Path, subject: Subject) -> Any:
+    optuna = _optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    backend = optuna.storages.journal.JournalFileBackend(str(memory))
+    return optuna.create_study(
+        storage=optuna.storages.JournalStorage(backend),
+        study_name=f"{subject.dataset} {subject.method} {subject.preset} {subject.split} {subject.epochs}",
+        sampler=optuna.samplers.TPESampler(seed=0),
+        direction="maximize",
+        load_if_exists=True,
+    )
+
+
+def _ended() -> Any:
+    return (_optuna().trial.TrialState.COMPLETE,)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna  # noqa: PLC0415 - an optional extra
+        import optuna.storages.journal  # noqa: PLC0415
+    except ImportError:
+        raise SettingError("a search needs Optuna, which is not installed; pip install 'fedsim-vfl[search]'") from None
+    return optuna

@@ -1,0 +1,94 @@
+"""A ladder with the partner elsewhere: the same trainings as with its table here, as many as its owner allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from fedsim.data.features import fit_preparation
+from fedsim.data.readers import read_table
+from fedsim.data.typed import typed
+from fedsim.errors import FileError, PeerError
+from fedsim.experiment.afar import cases_afar, climbed_afar
+from fedsim.experiment.ladder import RUNGS, Learning
+from fedsim.experiment.results import Results
+from fedsim.experiment.run import key_of, trained
+from fedsim.party.own_table import read_own_table
+from fedsim.party.post import at_post
+from fedsim.party.predict import Predictor
+from fedsim.party.run_folder import run_path
+from fedsim.party.together import run_together
+from fedsim.party.versions import versions_here
+from fedsim.protocol.transport.inproc import InProcess
+from fedsim.splitnn.features import Features
+from party_jobs import lay_out, read_all, staying
+
+LEARNING = Learning(epochs=1, batch=64)
+ALLOWED = {"rentals": {"max_tau": "max_studies = 8\nmax_tau"}}
+NEEDED = [rung for rung in LEARNING.rungs(RUNGS) if rung.key.startswith(("solo", "trees", "fedsim"))]
+
+
+def world(folder, changes):
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    run_together(job, list(files.values()))
+    return job, files
+
+
+def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(tmp_path):
+    job, files = world(tmp_path, ALLOWED)
+    transport, results = InProcess(), Results(tmp_path / "results")
+    records = typed(read_table(tmp_path / "flats.csv")).drop("price")[:5]
+    with staying(job, files["notary"], transport), staying(job, files["rentals"], transport):
+        before = predicted(job, files, transport, records)
+        with at_post(job, files["city"], transport, versions_here()) as post:
+            ladder = climbed_afar(post, results, NEEDED, 1, "S$", lambda _: None)
+            (arrays,) = cases_afar(post, read_own_table(job, post.own), 1)
+        assert predicted(job, files, transport, records) == before
+    found = {rung["key"]: rung["mean"] for rung in ladder.described()["rungs"]}
+    assert set(found) == {rung.key for rung in NEEDED}
+    here = with_features(arrays, job, files["rentals"])
+    for rung in NEEDED:
+        if rung.partner != "placebo":  # whose rows the partner shuffles by itself
+            kept = results.predictions(key_of(rung, arrays))
+            np.testing.assert_array_equal(kept, trained(rung, here).predictions.astype(kept.dtype))
+    assert found["fedsim-placebo"] != found["fedsim"]
+    assert (run_path(job, files["rentals"]) / "studies").read_text() == "6"
+
+
+def predicted(job, files, transport, records):
+    with at_post(job, files["city"], transport, versions_here()) as post:
+        return Predictor(post, wait_seconds=20.0).predict(records).values
+
+
+def with_features(arrays, job, own):
+    """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
+    order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"]
+    frame = read_own_table(job, own).features()
+    features = Features.of(fit_preparation(frame, party=str(own.party)).apply(frame))
+    (linked,) = arrays.secondaries
+    return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))
+
+
+def test_a_secondary_takes_part_in_no_more_studies_than_its_owner_allows(tmp_path):
+    job, files = world(tmp_path, {})
+    transport = InProcess()
+    with (
+        staying(job, files["rentals"], transport),
+        at_post(job, files["city"], transport, versions_here()) as post,
+        pytest.raises(PeerError, match="takes part in 0 studies and has seen 0; its owner may raise max_studies"),
+    ):
+        climbed_afar(post, Results(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)
+
+
+def test_without_a_training_there_is_nothing_to_compare(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    with (
+        at_post(job, files["city"], InProcess(), versions_here()) as post,
+        pytest.raises(FileError, match="train it first"),
+    ):
+        climbed_afar(post, Results(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)

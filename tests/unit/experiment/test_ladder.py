@@ -1,0 +1,86 @@
+"""The honest ladder: what it trains, what it says, and that it tells a useful partner from a useless one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsim.cli import main
+from fedsim.data.datasets import Knobs, known_city
+from fedsim.experiment.cases import Cases
+from fedsim.experiment.ladder import LINKED, NOBODY, OWN, RUNGS, Ladder, Learning, climbed
+from fedsim.experiment.results import Results
+from party_jobs import lay_out
+
+PARTNERS = ("rentals", "schools")
+TOP = {"format", "job", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "rungs", "gains"}
+
+
+def ladder_of(folder: Path, knobs: Knobs) -> Ladder:
+    city = known_city(np.random.default_rng(1), knobs, flats=1500).dataset()
+    rungs = Learning(epochs=6, batch=128).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
+    cases = Cases(city, secondaries=PARTNERS).each(["random"], range(2))
+    return climbed(cases, rungs, Results(folder), lambda _: None)
+
+
+def test_partners_that_show_the_hidden_value_are_worth_something(tmp_path: Path) -> None:
+    worth = ladder_of(tmp_path, Knobs(value=1.0, school_value=1.0)).partner("random")
+    assert worth.low > 5.0
+
+
+def test_partners_that_show_nothing_are_worth_nothing(tmp_path: Path) -> None:
+    worth = ladder_of(tmp_path, Knobs(value=0.0, school_value=0.0)).partner("random")
+    assert worth.covers_zero
+    assert worth.high < 5.0
+
+
+def compare(folder: Path, *more: str) -> dict[str, object]:
+    files = [str(folder / f"{name}.toml") for name in ("job", "city", "rentals")]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *files, "--out", str(folder / "out"), "--seeds", "1", "--epochs", "1", "--quiet", *more])
+    assert not end.value.code
+    return dict(json.loads((folder / "out" / "ladder.json").read_text()))
+
+
+def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    ladder = compare(tmp_path, "--unit", "S$")
+    assert set(ladder) == TOP
+    assert {(rung["key"], rung["split"]) for rung in ladder["rungs"]} == {
+        (rung.key, split) for rung in RUNGS for split in ("random", "group")
+    }
+    assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "total"}
+    assert "S$" in ladder["worth"]
+    trained = (tmp_path / "out" / "results.jsonl").read_text()
+    assert compare(tmp_path, "--unit", "S$") == ladder
+    assert (tmp_path / "out" / "results.jsonl").read_text() == trained
+
+
+def test_the_parts_of_the_gain_add_up_to_the_whole(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    gains = [gain for gain in compare(tmp_path)["gains"] if gain["split"] == "group"]
+    found = {gain["key"]: gain["estimate"] for gain in gains}
+    assert found["identifiers"] + found["links"] + found["features"] == pytest.approx(found["total"])
+
+
+def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    city = known_city(np.random.default_rng(1), flats=200).dataset()
+    rungs = Learning(epochs=1).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
+    told: list[str] = []
+
+    def stop_after_two(words: str) -> None:
+        told.append(words)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        climbed(Cases(city).each(["random"], [0]), rungs, Results(tmp_path), stop_after_two)
+    climbed(Cases(city).each(["random"], [0]), rungs, Results(tmp_path), told.append)
+    assert len(told) == 3
+    other = [replace(rung, epochs=2) for rung in rungs]
+    climbed(Cases(city).each(["random"], [0]), other, Results(tmp_path), told.append)
+    assert len(told) == 6

@@ -1,0 +1,45 @@
+"""Trainings are kept one by one and survive a kill in the middle of a line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsim.errors import FileError
+from fedsim.experiment.results import Results
+
+
+def line(epochs: int, name: str = "Solo") -> dict[str, object]:
+    return {"settings": {"key": "solo", "name": name, "epochs": epochs}, "data": "abc", "test": {"rmse": 1.0}}
+
+
+def test_what_was_added_is_there_in_the_next_process(tmp_path: Path) -> None:
+    Results(tmp_path).add(line(3), np.array([1.0, 2.5]))
+    again = Results(tmp_path)
+    assert again.has(line(3))
+    assert not again.has(line(4))
+    np.testing.assert_array_equal(again.predictions(line(3)), [1.0, 2.5])
+
+
+def test_another_name_for_the_same_training_changes_nothing(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.add(line(3), np.zeros(1))
+    assert results.has(line(3, name="Alone"))
+
+
+def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path: Path) -> None:
+    Results(tmp_path).add(line(3), np.zeros(1))
+    file = tmp_path / "results.jsonl"
+    file.write_bytes(file.read_bytes() + b'{"settings": {"epo')
+    results = Results(tmp_path)
+    assert len(results.lines) == 1
+    results.add(line(4), np.zeros(1))
+    assert len(Results(tmp_path).lines) == 2
+
+
+def test_a_damaged_line_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "results.jsonl").write_text("nonsense\n")
+    with pytest.raises(FileError, match=r"results\.jsonl holds a line that is no JSON"):
+        Results(tmp_path)
