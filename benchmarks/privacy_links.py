@@ -62,14 +62,14 @@ class Linked:
     codes: Codebook
     encoder: RankedPlaces
 
-    def seen(self, sigma: float) -> PrimaryView:
+    def seen(self, sigma: float, draw: int = 0) -> PrimaryView:
         """What the primary sees under this noise: one draw for every pair of filters, as the coordinator lays it."""
         train = self.case.split.train
         scale = fit_scale(self.distance[train])
         similarity = (-self.distance - scale.mean) / scale.deviation
         left = distinct(self.codes.own)[1]
         pair, link = np.unique(left[:, None] * len(self.codes) + self.codes.truth[self.partner], return_inverse=True)
-        noise = np.random.default_rng(3).normal(0.0, sigma, len(pair))[link] if sigma else 0.0
+        noise = np.random.default_rng(3 + draw).normal(0.0, sigma, len(pair))[link] if sigma else 0.0
         return PrimaryView(self.partner, similarity + noise, scale, sigma)
 
 

@@ -79,16 +79,23 @@ def left_well(terminal: subprocess.Popen[str]) -> None:
 
 
 def predict_as_written(three: Path) -> None:
-    notary, agency, batch, service = commands("Predictions")
+    notary, agency, batch, service, worth = commands("Predictions")
     online = [shell(f"exec {command}", three) for command in (notary, agency)]
     try:
         ask_as_written(three, batch, service, online)
+        left_well(shell(worth.replace("--seeds 3", "--seeds 1 --quiet"), three))
+        assert "worth" in json.loads((three / "fedsim-compare" / "ladder.json").read_text())
         for terminal in reversed(online):
-            terminal.terminate()  # as a service manager does
-            left_well(terminal)
+            stopped(terminal)
     finally:
         for terminal in online:
             terminal.kill()
+
+
+def stopped(terminal: subprocess.Popen[str]) -> None:
+    """As a service manager stops it."""
+    terminal.terminate()
+    left_well(terminal)
 
 
 def ask_as_written(three: Path, batch: str, service: str, online: list[subprocess.Popen[str]]) -> None:
@@ -100,6 +107,7 @@ def ask_as_written(three: Path, batch: str, service: str, online: list[subproces
     answer = asked(port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
     assert answer["by"] == "fedsim"
     assert answer["predictions"][0] == pytest.approx(predicted["prediction"][0], rel=1e-4)
+    stopped(online.pop())
 
 
 def asked(port: int, records: list[dict[str, object]]) -> dict[str, Any]:

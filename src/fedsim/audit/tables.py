@@ -36,6 +36,9 @@ def read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.
         raise SettingError(
             "an audit needs the file of a party that has a table; name the primary's, a secondary's or both"
         )
+    twice = [own.party for own in holders if [other.name for other in holders].count(own.name) > 1]
+    if twice:
+        raise SettingError(f"{len(twice)} files are of {twice[0]}; name the file of each party once")
     notes: list[str] = []
     read = {own.name: _sampled(_read(job, own), most, rng, notes) for own in holders}
     primary = next((read[own.name] for own in holders if own.role is Role.PRIMARY), None)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, checked_seed
+from fedsim.cli.options import Json, Quiet, checked_out, checked_seed
 from fedsim.cli.parties import JobFile
 
 PartyPaths = Annotated[
@@ -72,6 +72,6 @@ def audit(
     if quick:
         records = min(most_records, QUICK_RECORDS)
         settings = replace(settings, most_records=records, targets=QUICK_TARGETS, tries=0, epochs=1)
-    exceeded = audit_and_tell(job, parties, settings, out, quiet=quiet, as_json=as_json)
+    exceeded = audit_and_tell(job, parties, settings, checked_out(out), quiet=quiet, as_json=as_json)
     if fail_above is not None and exceeded:
         raise typer.Exit(2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,3 +36,10 @@ def checked_seed(seed: int) -> int:
 
 def keep_quiet(line: str = "") -> None:
     """Print nothing."""
+
+
+def checked_out(out: Path) -> Path:
+    """A name to which endings can be added."""
+    if not out.name:
+        raise SettingError(f"--out '{out}' names no file; give a name such as audit, to which the endings are added")
+    return out

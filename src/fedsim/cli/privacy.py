@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, checked_seed
+from fedsim.cli.options import Quiet, checked_out, checked_seed
 
 app = typer.Typer(no_args_is_help=True, help="From noise on similarities to what an attacker can hope for, and back.")
 
@@ -99,4 +99,4 @@ def tradeoff(
 
     first = checked_seed(seed)
     each = [Settings(seed=first + more, epochs=epochs, most_records=most_records) for more in range(seeds)]
-    tell_tradeoff(job, parties, (each, sweep), out, quiet=quiet)
+    tell_tradeoff(job, parties, (each, sweep), checked_out(out), quiet=quiet)

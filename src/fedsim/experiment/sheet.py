@@ -104,7 +104,7 @@ def run_facts(lines: Sequence[Mapping[str, Any]], seconds: float) -> dict[str, A
     return {
         "fedsim": __version__,
         "python": platform.python_version(),
-        "numpy": np.__version__,
+        "numpy": _each(lines, "numpy") or [np.__version__],
         "torch": _each(lines, "torch"),
         "devices": _each(lines, "device"),
         "cores": os.cpu_count(),

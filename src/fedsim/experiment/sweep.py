@@ -117,12 +117,14 @@ class Sweep:
         """One setting, trained for every seed unless it was before."""
         rung, lines = self.subject.rung(setting), []
         for arrays in self._each(setting):
-            climb([arrays], [rung], self.results, lambda words: self.bench.tell(f"{setting.words()}: {words}"))
+            climb([arrays], [rung], self.results, lambda _: None)  # what it would tell are test records
             lines.append(self.results.line(key_of(rung, arrays)))
         validation, test = (
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
             for part in ("validation", "test")
         )
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in validation.items())
+        self.bench.tell(f"{setting.words()}: validation {shown}")
         return Tried(setting, validation, test)
 
     def search(self, grid: Grid, trials: int, memory: Path) -> list[Tried]:
@@ -132,6 +134,8 @@ class Sweep:
         Optuna knows, so that a second call goes on.
         """
         study = _optuna_study(memory, self.subject)
+        known = len(study.get_trials(deepcopy=False))
+        study.sampler = _optuna().samplers.TPESampler(seed=known)  # a second call must not ask the same again
         while len(study.get_trials(deepcopy=False, states=_ended())) < trials:
             trial = study.ask()
             found = self.tried(_asked(trial, grid))
@@ -170,7 +174,6 @@ def _optuna_study(memory: Path, subject: Subject) -> Any:
     return optuna.create_study(
         storage=optuna.storages.JournalStorage(backend),
         study_name=f"{subject.dataset} {subject.method} {subject.preset} {subject.split} {subject.epochs}",
-        sampler=optuna.samplers.TPESampler(seed=0),
         direction="maximize",
         load_if_exists=True,
     )

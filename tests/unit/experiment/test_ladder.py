@@ -21,9 +21,9 @@ TOP = {"format", "job", "unit", "metric", "task", "lower_is_better", "seeds", "r
 
 
 def ladder_of(folder: Path, knobs: Knobs) -> Ladder:
-    city = known_city(np.random.default_rng(1), knobs, flats=1500).dataset()
-    rungs = Learning(epochs=6, batch=128).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
-    cases = Cases(city, secondaries=PARTNERS).each(["random"], range(2))
+    city = known_city(np.random.default_rng(1), knobs, flats=1200).dataset()
+    rungs = Learning(epochs=5, batch=64).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
+    cases = Cases(city, secondaries=PARTNERS).each(["random"], range(1))
     return climbed(cases, rungs, Results(folder), lambda _: None)
 
 
