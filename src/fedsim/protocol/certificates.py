@@ -324,7 +324,9 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as stream:
             return stream.read(_MOST_BYTES)
     except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}; check path and permissions") from error
+        raise FileError(
+            f"cannot read {path}: {error.strerror}; make certificates with `fedsim certs`, or check path and permissions"
+        ) from error
 
 
 def _public(key: PublicKeyTypes) -> bytes:
