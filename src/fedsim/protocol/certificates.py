@@ -325,7 +325,7 @@ def _read(path: Path) -> bytes:
             return stream.read(_MOST_BYTES)
     except OSError as error:
         raise FileError(
-            f"cannot read {path}: {error.strerror}; make certificates with `fedsim certs`, or check path and permissions"
+            f"cannot read {path}: {error.strerror}; make certificates with `fedsim certs`, or check the path"
         ) from error
 
 
