@@ -152,3 +152,8 @@ def test_an_eavesdropper_notes_what_crosses_and_changes_nothing():
 def test_what_cannot_be_attacked_is_said(attack, problem):
     with pytest.raises(InputError, match=problem):
         attack()
+
+
+def test_a_single_feature_is_turned_back_as_well():
+    features = chance().normal(size=(400, 1))
+    assert inversion_attack(activations_of(features), features, KNOWN, rng=chance()).score.low > 0.8

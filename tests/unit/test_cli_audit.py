@@ -85,3 +85,24 @@ def test_check_names_the_command_of_a_demanded_audit(folder, monkeypatch, capsys
     party.write_text(party.read_text().replace("[policy]", "[policy]\naudit = { limit = 0.3 }"))
     fedsim(monkeypatch, "check", "job.toml", "rentals.toml", "-q")
     assert "has run none; its owner runs `fedsim audit`; fedsim audit job.toml rentals.toml" in capsys.readouterr().err
+
+
+def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
+    words = ("privacy", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--most-records", "120")
+    assert fedsim(monkeypatch, *words, "--sweep", "tau", "-q") == 0
+    settings = [point["setting"] for point in json.loads((folder / "tradeoff.json").read_text())["points"]]
+    assert settings[:3] == ["no tau", "tau 0.5", "tau 0.1"]
+    assert "tau 0.0001" not in settings
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("city.toml", "rentals.toml", "rentals.toml"), "2 files are of secondary 'rentals'"),
+        (("city.toml", "rentals.toml", "--out", ""), "names no file; give a name such as audit"),
+    ],
+)
+def test_files_named_twice_or_nothing_to_write_to_are_told(folder, monkeypatch, capsys, words, told):
+    assert fedsim(monkeypatch, "audit", "job.toml", *words, "--quick") == 2
+    assert told in capsys.readouterr().err
+    assert not list(folder.glob("audit.*"))

@@ -21,7 +21,7 @@ from fedsim.experiment.sheet import Sheet, Table, run_facts
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.training import Model, train
 from fedsim.training.explain import Importance, WeightCurve, merge_importance, weight_curves
-from fedsim.types import Floats
+from fedsim.types import Floats, Integers
 
 RECORDS = 200
 
@@ -50,7 +50,7 @@ def look(epochs: int) -> Insight:
         "What the gates learnt",
         "Figure 10 (appendix)",
         "the weight rises with the similarity, and the nearest partners count most",
-        (_neighbours(arrays, names, curve),),
+        (_neighbours(arrays, names, curve, firms.match),),
         says=(f"weight from {curve.weight[0]:.2f} at similarity -3 to {curve.weight[-1]:.2f} at 3",),
         notes=("generated firms instead of company, whose data is not public in one place",),
         facts=run_facts([line], seconds),
@@ -58,10 +58,11 @@ def look(epochs: int) -> Insight:
     return Insight(sheet, [curve], _importance(result.model, arrays))
 
 
-def _neighbours(arrays: Arrays, names: tuple[list[str], list[str]], curve: WeightCurve) -> Table:
-    """The partners of the first test record whose nearest is not exactly alike."""
+def _neighbours(arrays: Arrays, names: tuple[list[str], list[str]], curve: WeightCurve, match: Integers) -> Table:
+    """The partners of the first test record that is among them under another spelling."""
     linked = arrays.secondaries[0]
-    row = next(int(row) for row in arrays.split.test if linked.equal[linked.list_of[row]] < 0)
+    misspelt = (int(row) for row in arrays.split.test if linked.equal[linked.list_of[row]] < 0)
+    row = next(row for row in misspelt if match[row] in linked.partner[linked.list_of[row]])
     partner, similarity = linked.partner[linked.list_of[row]], linked.similarity[linked.list_of[row]]
     weight: Floats = np.interp(similarity, curve.similarity, curve.weight)
     rows = tuple(

@@ -88,9 +88,7 @@ def training_sheet(bench: Bench, records: int = TIMED_RECORDS) -> Sheet:
         "Table 8 (appendix)",
         "FedSim takes about as long as AvgSim and FeatureSim",
         (Table("seconds (the paper's, on an A100)", ("method", *REAL), tuple(rows)),),
-        notes=(
-            f"calculated from an epoch of {records:,} made-up records with the paper's sizes and batches, 1 thread",
-        ),
+        notes=(f"calculated from an epoch of {records:,} made-up records with the paper's sizes and batches",),
         facts=run_facts([], time.perf_counter() - began),
     )
 

@@ -14,10 +14,10 @@ from fedsim.experiment.rung import Rung
 from fedsim.splitnn.features import Features
 from fedsim.training import Goal, PrimaryData
 from fedsim.training.data import as_features
-from fedsim.training.metrics import goodness, of_classes, of_numbers
+from fedsim.training.metrics import of_classes, of_numbers
 
 MOST_CATEGORIES = 250  # scikit-learn takes no more than 255; columns with more are taken as numbers
-ROUNDS, RATE, LEAVES = 400, 0.06, 31
+ROUNDS, RATE, LEAVES, PATIENCE = 3000, 0.1, 63, 40
 
 
 def grown(rung: Rung, primary: PrimaryData, arrays: Arrays) -> Trained:
@@ -25,26 +25,35 @@ def grown(rung: Rung, primary: PrimaryData, arrays: Arrays) -> Trained:
     features = as_features(primary.features)
     columns = np.hstack([features.numbers, features.codes]).astype(np.float64)
     split, sorts = arrays.split, primary.goal is Goal.CLASSES
+    labels = np.unique(primary.labels, return_inverse=True)[1] if sorts else primary.labels
     kind: Any = HistGradientBoostingClassifier if sorts else HistGradientBoostingRegressor
     model = kind(
         max_iter=rung.epochs or ROUNDS,
         learning_rate=rung.rate or RATE,
         max_leaf_nodes=LEAVES,
         categorical_features=_categories(features),
-        early_stopping=False,
+        early_stopping=True,
+        n_iter_no_change=rung.patience or PATIENCE,
         random_state=arrays.about["seed"],
-    ).fit(columns[split.train], primary.labels[split.train])
+    )
+    trained, waiting = split.train, split.validation
+    model.fit(columns[trained], labels[trained], X_val=columns[waiting], y_val=labels[waiting])
     staged = model.staged_predict_proba if sorts else model.staged_predict
+    best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    found = {
+        name: _stage(staged(columns[rows]), best) for name, rows in (("validation", waiting), ("test", split.test))
+    }
     measure = of_classes if sorts else of_numbers
-    labels = np.searchsorted(np.unique(primary.labels), primary.labels) if sorts else primary.labels
-    found = [measure(guess, labels[split.validation]) for guess in staged(columns[split.validation])]
-    best = max(range(len(found)), key=lambda place: goodness(found[place]))
-    predictions = _stage(staged(columns[split.test]), best)
-    return Trained(predictions, measure(predictions, labels[split.test]), found[best], {"best_epoch": best + 1})
+    return Trained(
+        found["test"],
+        measure(found["test"], labels[split.test]),
+        measure(found["validation"], labels[waiting]),
+        {"best_epoch": best},
+    )
 
 
 def _stage(stages: Any, wanted: int) -> NDArray[Any]:
-    for place, guess in enumerate(stages):
+    for place, guess in enumerate(stages, start=1):
         if place == wanted:
             return np.array(guess)
     raise IndexError(wanted)  # pragma: no cover - the best stage is one of them
