@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import polars as pl
 import pytest
 
 import oracles
-from fedsim.linkage import topk
+from fedsim.attack.greedy import expected_share
+from fedsim.linkage import fit_scale, topk
+from fedsim.privacy.bounds import noise_for
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not here; set FEDSIM_DATA to its folder")
@@ -47,3 +51,15 @@ def test_real_listings_link_by_great_circle_as_every_pair_says() -> None:
     every_pair = topk(homes, listings, metric="great-circle", k=50, backend="blocks")
     np.testing.assert_array_equal(tree[0], every_pair[0])
     np.testing.assert_array_equal(tree[1], every_pair[1])
+
+
+@pytest.mark.parametrize("name", ["hdb", "house"])
+@pytest.mark.parametrize("tau", [1e-2, 1e-3, 1e-4])
+def test_the_greedy_attack_stays_under_tau_on_real_places(
+    name: str, tau: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    benchmark = importlib.import_module("privacy_links")
+    links = benchmark.linked(benchmark.read_case(name, 1_000))
+    scale = fit_scale(links.distance)
+    assert expected_share(links.distance, scale, noise_for(tau, scale.deviation)) <= tau * (1.0 + 1e-6)

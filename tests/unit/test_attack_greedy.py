@@ -9,7 +9,14 @@ import pytest
 from scipy.stats import binom
 
 from fedsim.attack.codebook import Codebook
-from fedsim.attack.greedy import KnownDistances, distance_attack, greedy_attack
+from fedsim.attack.greedy import (
+    EXPECTED,
+    GaussianPrior,
+    KnownDistances,
+    distance_attack,
+    expected_share,
+    greedy_attack,
+)
 from fedsim.attack.likelihood import likelihood_attack
 from fedsim.attack.view import PrimaryView
 from fedsim.errors import InputError, SettingError
@@ -47,6 +54,26 @@ def test_the_greedy_attack_stays_under_tau(n_bits, sigma):
     assert of_distances.score.value * of_distances.targets <= most_hits(tau, of_distances.targets)
     assert of_filters.score.value * of_filters.targets <= most_hits(tau, of_filters.targets)
     assert of_filters.figures["bound tau"] == tau
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.4, 2.0])
+def test_the_expected_share_is_the_mean_over_many_draws(sigma):
+    distance = np.random.default_rng(3).gamma(2.0, 8.0, 400).round()  # as far from normal as places are
+    scale = fit_scale(distance)
+    rng, prior = np.random.default_rng(4), GaussianPrior()
+    right = [
+        prior.likeliest(similarities(distance, scale, sigma=sigma, rng=rng), scale, sigma) == distance
+        for _ in range(2_000)
+    ]
+    doubt = 4.0 * np.std(np.mean(right, axis=1)) / np.sqrt(len(right))
+    assert expected_share(distance, scale, sigma) == pytest.approx(np.mean(right), abs=doubt)
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.2, 0.4, 1, 4])
+def test_the_expected_share_stays_under_tau(sigma):
+    view, _, distance = every_pair(1024, sigma)
+    found = distance_attack(view, distance).figures
+    assert found[EXPECTED] <= found["bound tau"] * 1.01  # whole distances of random filters are not quite normal
 
 
 def test_without_noise_every_distance_is_read_off():
