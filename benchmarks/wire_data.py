@@ -114,9 +114,10 @@ def write_hdb(folder: Path, terms: Terms) -> Hdb:
         found.path(party).write_text(words + _table(outline, party.role))
     certify(folder / "certs", found.job.parties, datetime.now(UTC))
     Key(SECRET).write(folder / "linkage.key")
-    secret = found.kept(Role.COORDINATOR) / "secret"
-    secret.parent.mkdir(parents=True)
-    secret.write_text(SECRET.hex())
+    for party in found.job.parties:
+        secret = found.kept(party.role) / "secret"
+        secret.parent.mkdir(parents=True)
+        secret.write_text(SECRET.hex())
     return found
 
 

@@ -113,11 +113,12 @@ class Place:
             approve(job, own, header, by="tests", time=datetime.now(UTC))
 
     def share_secret(self) -> None:
-        """The coordinator's noise and pseudonyms come from this: jobs that are to be compared share it."""
-        folder = self.run(NOTARY)
-        private_folder(folder)
-        (folder / "secret").write_text(SECRET)
-        (folder / "secret").chmod(0o600)
+        """Noise, pseudonyms and the secondaries' first weights come from this: jobs to be compared share it."""
+        for name in self.names:
+            folder = self.run(name)
+            private_folder(folder)
+            (folder / "secret").write_text(SECRET)
+            (folder / "secret").chmod(0o600)
 
     def checkpoint_step(self) -> int:
         """How far the primary has come; -1 before it has begun."""

@@ -40,7 +40,7 @@ def frames(rng, job, speaker):
     yield rng.bytes(int(rng.integers(1, 400)))
     yield PREFIX.pack(b"FSIM", 1 << 31, 1 << 62, 7) + rng.bytes(40)
     yield encode(Envelope(hello))
-    yield encode(Envelope(Trouble("primary 'city'", "stop all of you")))
+    yield encode(Envelope(Trouble("primary 'city'", "stop all of you", False)))
     yield encode(Envelope(Done(""), session=bytes(16), sequence=1))
 
 

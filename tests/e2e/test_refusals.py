@@ -232,7 +232,7 @@ def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
         parties.start()
         parties.until_step(2)
         parties.running[CITY].send(signal.SIGTERM)
-        assert parties.wait(30) == {NOTARY: 2, CITY: 130, RENTALS: 2}
+        assert parties.wait(30) == {NOTARY: 3, CITY: 130, RENTALS: 3}
         told = "primary 'city' stopped: its owner stopped it"
         assert all(told in parties.said(name) for name in (NOTARY, RENTALS))
         assert "what crossed the border" in parties.said(CITY)

@@ -128,7 +128,15 @@ def secondary(folder, to_notary, to_city):
     def start(total_steps):
         return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder / "checkpoints")
 
-    role = BelowTheCut(4, order, start, lambda: start(1), lambda party: party.keep_best(), form_named("float32"))
+    role = BelowTheCut(
+        width=4,
+        order=order,
+        start=lambda asked: start(asked.total_steps),
+        trained=lambda: start(1),
+        finish=lambda party: party.keep_best(),
+        farewell=lambda: None,
+        form=form_named("float32"),
+    )
     role.talk(Dialler(station_of(RENTALS), to_city, "door", CITY).open())
 
 

@@ -54,7 +54,7 @@ def run_party(
     set_up_logging(own.name, quiet=quiet, verbose=verbose)
     outcome: Outcome | None = None
     with (
-        counted(quiet=quiet or as_json) as count,
+        counted(quiet=quiet or as_json, stay=stay) as count,
         at_post(job, own, GrpcTransport(credentials_of(own, insecure)), versions_here()) as post,
     ):
         count.station = post.station
@@ -95,7 +95,7 @@ class Count:
 
 
 @contextmanager
-def counted(*, quiet: bool) -> Iterator[Count]:
+def counted(*, quiet: bool, stay: bool = False) -> Iterator[Count]:
     """Print what crossed the border however the block ends; a service manager's signal ends it as Ctrl-C does."""
     count = Count(time.perf_counter())
     for number in STOPPING:
@@ -104,7 +104,7 @@ def counted(*, quiet: bool) -> Iterator[Count]:
         yield count
     except KeyboardInterrupt:
         logging.getLogger("fedsim.parties").info("stopped by its owner")
-        if count.station is None or not count.station.staying:  # to be stopped is how those end that stay
+        if not (stay and count.station and count.station.staying):  # to be stopped is how those end that stay
             raise
     finally:
         entries = count.entries()

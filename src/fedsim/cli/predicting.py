@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,7 @@ from fedsim.protocol.tls import loopback_only
 from fedsim.protocol.transport.grpc import GrpcTransport
 
 SHORTEST_TOKEN = 16
+LAST_ANSWERS = 5  # seconds for questions that are being answered when the service is stopped
 
 
 def run_predict(
@@ -68,7 +70,9 @@ def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None
     ):
         if not ways["quiet"]:
             print(f"predictions at http://{where[0]}:{door.getsockname()[1]}/ (Ctrl-C ends)", flush=True)
-        config = uvicorn.Config(service(predictor, secret), log_level="warning", access_log=False)
+        app = service(predictor, secret)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_ANSWERS)
+        threading.Thread(target=predictor.keep_dialling, daemon=True).start()
         uvicorn.Server(config).run(sockets=[door])
 
 

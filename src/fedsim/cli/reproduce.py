@@ -17,6 +17,13 @@ Fast = Annotated[bool, typer.Option("--fast", help="Fewer records, epochs and se
 Data = Annotated[Path, typer.Option(help="Folder with the datasets; see fedsim datasets.", envvar="FEDSIM_DATA")]
 Studies = Annotated[Path, typer.Option(help="Folder with the files that describe the studies.")]
 Out = Annotated[Path, typer.Option(help="Folder for results and pages; what was trained there is not trained again.")]
+Plan = Annotated[
+    Path | None,
+    typer.Option(help="Train nothing; write what is to be trained into this folder, for a machine with torch alone."),
+]
+Gather = Annotated[
+    Path | None, typer.Option(help="First take over what such a machine trained: its folder of results.")
+]
 
 
 def reproduce(
@@ -26,6 +33,8 @@ def reproduce(
     data: Data = Path("../shared/data"),
     studies: Studies = Path("experiments/paper"),
     out: Out = Path("fedsim-reproduce"),
+    plan: Plan = None,
+    gather: Gather = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -34,9 +43,16 @@ def reproduce(
     Datasets that are not there are named with the place to get them. Every training is kept: stop at any time and call
     again. Written are NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per chart.
 
+    A plan is carried out by: python -m fedsim.experiment.crew PLAN/plan.json PLAN RESULTS WORKERS SECONDS
+
     fedsim reproduce table-parameters
     """
-    from fedsim.cli.reproducing import Asked, reproduce_and_tell
+    from fedsim.cli.reproducing import Asked, gather_and_tell, plan_and_tell, reproduce_and_tell
 
     asked = Asked(seeds or (1 if fast else 5), fast, data, studies, out)
+    if gather:
+        gather_and_tell(gather, asked)
+    if plan:
+        plan_and_tell(name, asked, plan)
+        return
     reproduce_and_tell(name, asked, quiet=quiet, as_json=as_json)

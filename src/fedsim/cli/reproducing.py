@@ -13,7 +13,10 @@ from typing import Any
 import polars as pl
 import typer
 
+from fedsim.experiment.crew import gathered
+from fedsim.experiment.plan import save_plan
 from fedsim.experiment.reproductions import NAMES, Desk, Reproduced, reproduce
+from fedsim.experiment.results import LINES, Results
 from fedsim.experiment.sheet import Sheet, Table
 from fedsim.experiment.study_run import Bench
 from fedsim.linkage.whole_file import whole_file
@@ -23,7 +26,7 @@ from fedsim.report.page import write_page
 from fedsim.report.reproduce_page import reproduce_page, sheet_figures
 from fedsim.report.words import duration
 
-ALL = "all"
+ALL, TRAININGS = "all", "trainings"
 WIDTH = 118
 
 
@@ -42,7 +45,7 @@ def reproduce_and_tell(name: str, asked: Asked, *, quiet: bool, as_json: bool) -
     """Reproduce one or all, write every file, print."""
     asked.out.mkdir(parents=True, exist_ok=True)
     silent = quiet or as_json
-    bench = Bench(asked.data, asked.out / "trainings", asked.seeds, _nothing if silent else _progress)
+    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds, _nothing if silent else _progress)
     desk = Desk(asked.studies, bench, asked.fast)
     for one in NAMES if name == ALL else [name]:
         began = time.perf_counter()
@@ -54,6 +57,20 @@ def reproduce_and_tell(name: str, asked: Asked, *, quiet: bool, as_json: bool) -
             for line in lines_of(found.sheet):
                 typer.echo(line)
             typer.echo(f"written: {asked.out / one}.html, .json ({duration(time.perf_counter() - began)})\n")
+
+
+def plan_and_tell(name: str, asked: Asked, folder: Path) -> None:
+    """Write what is to be trained elsewhere."""
+    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds)
+    count = save_plan(Desk(asked.studies, bench, asked.fast).work(name), Results(bench.out), folder)
+    typer.echo(f"{count} trainings planned in {folder}")
+
+
+def gather_and_tell(folder: Path, asked: Asked) -> None:
+    """Take over what another machine trained."""
+    workers = sorted(path.parent for path in folder.rglob(LINES))
+    new = gathered(workers, Results(asked.out / TRAININGS))
+    typer.echo(f"{new} trainings taken over from {folder}", err=True)
 
 
 def write_all(found: Reproduced, out: Path) -> None:

@@ -72,6 +72,7 @@ class Afar:
 
     def trained(self, rung: Rung, arrays: Arrays) -> Trained:
         """One training; whenever a secondary starts anew, it begins again."""
+        self.post.station.alarm.check()
         if alone(rung):
             return trained(rung, arrays)
         while True:

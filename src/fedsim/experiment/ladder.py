@@ -2,10 +2,10 @@
 
 The gain is split in three: what the primary's own identifiers would have told it without anybody, what the links say
 beyond that (a partner with shuffled features keeps them), and what the partner's features say. The partner's worth is
-counted from the best that the primary can do alone, its own identifiers included: for every seed the validation records
-choose between a perceptron, boosted trees, and FedSim's own network with links that lead nowhere. Without the last, a
-network that happens to suit the primary's own columns would be booked as the partner's merit. With the partner they
-choose between FedSim with the primary's own identifiers and without.
+counted from the best that the primary can do alone: for every seed the validation records choose between a perceptron,
+boosted trees and FedSim's own network with links that lead nowhere, with and without the primary's own identifiers.
+Without the last, a network that happens to suit the primary's own columns would be booked as the partner's merit. With
+the partner they choose between all methods.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ RUNGS = (
     Rung(NOBODY, "FedSim + own identifiers, shuffled links", "fedsim", partner="shuffled", inputs="identifiers"),
 )
 STEPS = {"identifiers": (SOLO, OWN), "links": (OWN, PLACEBO), "features": (PLACEBO, LINKED), "total": (SOLO, LINKED)}
-WITHOUT_PARTNER, WITH_PARTNER = (OWN, TREES, NOBODY), ("fedsim", LINKED)
+WITHOUT_PARTNER = (SOLO, OWN, "trees", TREES, "fedsim-shuffled", NOBODY)
+WITH_PARTNER = ("exact", "top1sim", "avgsim", "featuresim", "fedsim", LINKED)
 ALONE, TOGETHER = "alone", "together"  # what the validation records chose of them
 BOOTSTRAP_SEED = 2022
 

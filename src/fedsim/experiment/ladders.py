@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ class Short:
 
     records: int = 0
     epochs: int | None = None
+    batch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -35,15 +36,17 @@ class LadderPart:
     records: int = 0
     k: int | None = None
     epochs: int | None = None
+    batch: int | None = None
     fast: Short = field(default_factory=Short)
 
     def shortened(self) -> LadderPart:
         """The same where time is short."""
-        return replace(self, records=self.fast.records or self.records, epochs=self.fast.epochs or self.epochs)
+        kept = {name: value for name, value in asdict(self.fast).items() if value}
+        return replace(self, **kept)
 
     def rungs(self) -> list[Rung]:
         """All that is trained."""
-        return Learning(preset=self.preset, epochs=self.epochs).rungs()
+        return Learning(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs()
 
     def cases(self, bench: Bench, splits: Sequence[str] = SPLITS) -> Iterator[Arrays]:
         """Every seed of every split."""
@@ -62,13 +65,30 @@ def read_ladders(path: Path) -> list[LadderPart]:
     return found
 
 
-def climb_all(parts: Sequence[LadderPart], bench: Bench) -> tuple[list[dict[str, Any]], list[str]]:
-    """A ladder per dataset that is there, and a note for each that is not."""
-    results, notes, ladders = Results(bench.out), [], []
+@dataclass(frozen=True)
+class Climbed:
+    """Ladders as JSON has them, a note for each dataset that is not there, and the trainings behind them."""
+
+    ladders: list[dict[str, Any]]
+    notes: list[str]
+    lines: list[dict[str, Any]]
+
+
+def climb_all(parts: Sequence[LadderPart], bench: Bench) -> Climbed:
+    """A ladder per dataset that is there."""
+    results, found = Results(bench.out), Climbed([], [], [])
     for part in parts:
         absent = missing(part.dataset, bench.data)
         if absent:
-            notes.append(absent)
-        else:
-            ladders.append(climbed(part.cases(bench), part.rungs(), results, bench.tell).described())
-    return ladders, notes
+            found.notes.append(absent)
+            continue
+        found.ladders.append(climbed(part.cases(bench), part.rungs(), results, bench.tell).described())
+        found.lines.extend(_lines(part, results, bench))
+    return found
+
+
+def _lines(part: LadderPart, results: Results, bench: Bench) -> Iterator[dict[str, Any]]:
+    wanted = [asdict(rung) for rung in part.rungs()]
+    for line in results.lines:
+        if line["name"] == part.dataset and line["settings"] in wanted and line["seed"] < bench.seeds:
+            yield line

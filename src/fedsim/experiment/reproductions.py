@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,15 @@ from typing import Any
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.experiment.delta_study import delta_sheet
 from fedsim.experiment.insight_study import Insight, look
-from fedsim.experiment.ladders import climb_all, read_ladders
+from fedsim.experiment.ladders import LadderPart, climb_all, read_ladders
 from fedsim.experiment.parameters import parameters_sheet
-from fedsim.experiment.sheet import Sheet, Table, figure_words, run_facts, study_sheet
+from fedsim.experiment.plan import Work, ladder_work, study_work
+from fedsim.experiment.sheet import Chart, Series, Sheet, Table, figure_words, run_facts, study_sheet
 from fedsim.experiment.study import Study, read_study
 from fedsim.experiment.study_run import Bench, run_study
 from fedsim.experiment.timing import linkage_sheet, training_sheet
 
+LADDER = "ladder"
 STUDIES = (
     "table-real",
     "figure-synthetic",
@@ -45,6 +47,21 @@ class Desk:
             raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
         found = read_study(path)
         return found.shortened() if self.fast else found
+
+    def ladders(self) -> list[LadderPart]:
+        """The ladders, shortened where time is."""
+        path = self.studies / f"{LADDER}.toml"
+        if not path.is_file():
+            raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
+        return [part.shortened() if self.fast else part for part in read_ladders(path)]
+
+    def work(self, name: str) -> Iterator[Work]:
+        """What a study or the ladders train; the other names train nothing worth another machine."""
+        if name == LADDER:
+            return ladder_work(self.ladders(), self.bench)
+        if name not in STUDIES:
+            raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER))}")
+        return study_work(self.study(name), self.bench)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,22 +111,19 @@ def _parameters(name: str, desk: Desk) -> Reproduced:
 
 def _ladder(name: str, desk: Desk) -> Reproduced:
     began = time.perf_counter()
-    path = desk.studies / "ladder.toml"
-    if not path.is_file():
-        raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
-    parts = [part.shortened() if desk.fast else part for part in read_ladders(path)]
-    ladders, notes = climb_all(parts, desk.bench)
+    found = climb_all(desk.ladders(), desk.bench)
     sheet = Sheet(
-        "ladder",
+        LADDER,
         "What partners are worth",
         "not in the paper",
         "",
-        tuple(_ladder_table(ladder) for ladder in ladders),
-        says=tuple(f"{ladder['job']}: {ladder['worth']}" for ladder in ladders),
-        notes=tuple(notes),
-        facts=run_facts([], time.perf_counter() - began),
+        tuple(_ladder_table(ladder) for ladder in found.ladders),
+        tuple(_ladder_chart(ladder) for ladder in found.ladders),
+        says=tuple(f"{ladder['job']}: {ladder['worth']}" for ladder in found.ladders),
+        notes=tuple(found.notes),
+        facts=run_facts(found.lines, time.perf_counter() - began),
     )
-    return Reproduced(sheet)
+    return Reproduced(sheet, tuple(found.lines))
 
 
 def _ladder_table(ladder: Mapping[str, Any]) -> Table:
@@ -124,6 +138,16 @@ def _ladder_table(ladder: Mapping[str, Any]) -> Table:
         rows.append((f"gain, {key}", *(_gain(gains[key, split]) for split in splits)))
     unit = f", {ladder['unit']}" if ladder["metric"] == "rmse" else ""
     return Table(f"{ladder['job']}: {ladder['metric']}{unit}", ("rung", *(f"{s} split" for s in splits)), tuple(rows))
+
+
+def _ladder_chart(ladder: Mapping[str, Any]) -> Chart:
+    """The rungs of the last split, the harder one."""
+    split = ladder["rungs"][-1]["split"]
+    rungs = [rung for rung in ladder["rungs"] if rung["split"] == split]
+    means, deviations = (tuple(rung[name] for rung in rungs) for name in ("mean", "deviation"))
+    series = Series("ours", means, deviations, tuple(None for _ in rungs))
+    title, measure = f"{ladder['job']}, {split} split", f"{ladder['metric']}, {ladder['job']}"
+    return Chart(title, "", measure, tuple(rung["name"] for rung in rungs), (series,))
 
 
 def _cell(rung: Mapping[str, Any]) -> str:
@@ -141,5 +165,5 @@ NAMES: dict[str, Callable[[str, Desk], Reproduced]] = {
     "table-training-time": _training,
     "table-parameters": _parameters,
     "figure-insight": _insight,
-    "ladder": _ladder,
+    LADDER: _ladder,
 }

@@ -31,6 +31,10 @@ class Results:
         """Whether this was trained."""
         return _digest(key) in self._known
 
+    def name_of(self, key: Mapping[str, Any]) -> str:
+        """What stands for a training; equal trainings have equal names."""
+        return _digest(key)
+
     def line(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """What is known of a training."""
         return self._known[_digest(key)]

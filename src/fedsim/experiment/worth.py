@@ -33,18 +33,17 @@ def worth_words(worth: Interval, ends: tuple[float, float], metric: str, unit: s
     if worth.covers_zero:
         return f"No worth of this partner can be told from chance: {found} than {beyond}, {scores}."
     if worth.high < 0:
-        return f"This partner does harm: {found} than {beyond}, {scores}."
+        return f"This partner does harm, or networks trained too short: {found} than {beyond}, {scores}."
     return f"This partner is worth {found} than {beyond}, {scores}."
 
 
 def _change(gain: Interval, metric: str, unit: str) -> str:
     better = gain.estimate >= 0
     direction = "less" if better == (metric == "rmse") else "more"
-    return (
-        f"{abs(gain.estimate):.3g} {unit} {direction} error"
-        if metric == "rmse"
-        else (f"{abs(gain.estimate):.3g} {direction} {METRICS[metric]}")
-    )
+    if metric != "rmse":
+        return f"{abs(gain.estimate):.3g} {direction} {METRICS[metric]}"
+    times = "x " if unit[:1].isdigit() else ""  # of a unit such as 1000 S$
+    return f"{abs(gain.estimate):.3g} {times}{unit} {direction} error"
 
 
 def _range(gain: Interval) -> str:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 
-from fedsim.errors import PeerError
+from fedsim.errors import FedSimError, PeerError
 from fedsim.linkage.blind import Linking
 from fedsim.linkage.secret_file import own_secret
 from fedsim.party.post import Post
 from fedsim.protocol.handshake import Reception
+from fedsim.protocol.messages import Trouble
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.session import PeerRestarted
+from fedsim.protocol.trouble import public_reason, tell
 
 log = logging.getLogger("fedsim.parties")
 
@@ -50,14 +52,17 @@ class _Attendant(threading.Thread):
     def run(self) -> None:
         try:
             while True:
+                session = self.reception.session_with(self.party)
                 try:
-                    self.role.attend(self.reception.session_with(self.party))
+                    self.role.attend(session)
                 except PeerRestarted as restarted:
                     log.info("%s", restarted)
-                except PeerError as fault:
+                except FedSimError as fault:
                     if self.post.station.alarm.rung or not self.post.station.staying:
                         raise
                     log.info("%s; others may still ask", fault)
+                    if not session.is_over:
+                        tell([session], Trouble(str(self.post.station.party), public_reason(fault), passing=False))
         except BaseException as fault:  # raised again where the others are told
             if not (isinstance(fault, PeerError) and self._may_stay_away()):
                 self.fault = fault

@@ -92,6 +92,7 @@ def _of_secondary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Itera
             f"what this party's network makes of its features ({_features(columns)}), as numbers (activations), "
             "for the rows that are asked for",
             "how many records this party has",
+            *_studies(party_file),
         ),
     )
     yield Paragraph(
@@ -102,6 +103,12 @@ def _of_secondary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Itera
         ),
     )
     yield _stays(columns)
+
+
+def _studies(party_file: PartyFile) -> Iterator[str]:
+    most = party_file.policy.max_studies
+    if most:
+        yield f"the same of up to {most:,} further trainings, with which it compares (max_studies)"
 
 
 def _of_primary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterator[Paragraph]:

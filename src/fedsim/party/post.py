@@ -14,7 +14,7 @@ from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, Settin
 from fedsim.party.approval import ApprovalError, approved
 from fedsim.party.audit_log import AuditLog, Fact
 from fedsim.party.job import Job
-from fedsim.party.ledger_file import add_to_ledger
+from fedsim.party.ledger_file import kept_ledger
 from fedsim.party.own_columns import check_in_job
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import refusals
@@ -97,7 +97,7 @@ def at_post(job: Job, own: PartyFile, transport: Transport, versions: Mapping[st
     with ExitStack() as alone:
         try:
             alone.enter_context(run_folder(job, own))
-            alone.callback(_keep_ledger, post)
+            alone.enter_context(kept_ledger(post.folder, station.ledger))
             _check_will(post, audit)
             yield post
         except RunningError:  # the others speak with that process, and all is well with them
@@ -134,16 +134,9 @@ def _note_if_possible(audit: AuditLog, what: str, facts: Mapping[str, Fact]) -> 
         log.warning("%s", silence)
 
 
-def _keep_ledger(post: Post) -> None:
-    try:
-        add_to_ledger(post.folder, post.station.ledger.entries())
-    except FileError as silence:
-        log.warning("%s", silence)
-
-
 def _trouble(station: Station, fault: BaseException) -> Trouble:
     if isinstance(fault, ApprovalError):  # whose text names a file and a command of ours
-        return Trouble(str(station.party), "its owner has not approved this job")
+        return Trouble(str(station.party), "its owner has not approved this job", passing=False)
     return trouble_of(station, fault)
 
 
@@ -163,7 +156,7 @@ def _last_words(post: Post, trouble: Trouble, fault: BaseException) -> None:
         try:
             _tell_absent(post, trouble, fault)
         except (PeerError, SettingError) as silence:
-            log.info("not everybody could be told: %s", silence)
+            log.debug("not everybody could be told: %s", silence)
 
 
 def _tell_absent(post: Post, trouble: Trouble, fault: Exception) -> None:

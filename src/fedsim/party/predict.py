@@ -43,6 +43,7 @@ from fedsim.types import EncodedTable, Floats
 log = logging.getLogger("fedsim.parties")
 
 POLL = 0.05
+DIAL_EVERY = 2.0
 ONE_TRY = 0.1  # seconds, for a coordinator that has been away longer than we wait
 
 
@@ -105,16 +106,26 @@ class Predictor:
         """Which secondaries are connected just now."""
         return {party.name: not self._reception.away_seconds(party) for party in self.post.secondaries}
 
+    @property
     def coordinator_online(self) -> bool:
-        """Whether the coordinator is connected; where it is not, it is dialled once."""
-        if not self._coordinator.connected and self._lock.acquire(blocking=False):
-            try:
-                self._coordinator.session()
-            except PeerError as fault:
-                log.info("%s", fault)
-            finally:
-                self._lock.release()
+        """Whether the coordinator is connected."""
         return self._coordinator.connected
+
+    def keep_dialling(self) -> None:
+        """Dial the coordinator whenever it is away and nobody asks for it, until the process ends."""
+        said = ""
+        while True:
+            if not self.coordinator_online and self._lock.acquire(blocking=False):
+                try:
+                    self._coordinator.session()
+                    said = ""
+                except PeerError as fault:
+                    if str(fault) != said:
+                        said = str(fault)
+                        log.info("%s", fault)
+                finally:
+                    self._lock.release()
+            time.sleep(DIAL_EVERY)
 
     def predict(self, records: pl.DataFrame) -> Predictions:
         """Predict new records, whose columns are those of training without the label."""

@@ -44,7 +44,7 @@ from fedsim.types import Split
 log = logging.getLogger("fedsim.parties")
 
 PART, SOLO = "model", "solo"
-LAST_WORD_SECONDS = 10.0
+LAST_WORD_SECONDS, FAREWELL_SECONDS = 10.0, 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,7 +73,9 @@ def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
     keep, coordinator = Keep(post.folder, post.job), Reach(lambda: post.dial(Role.COORDINATOR))
     if keep.has_part(PART):
         log.info("job '%s' was trained before", post.job.name)
+        reception = post.receive(post.secondaries)
         _tell_coordinator(coordinator, post)
+        reception.dismiss(Farewell(), FAREWELL_SECONDS)  # those who did not hear it dial every two seconds
         return _outcome_of(keep)
     reception = post.receive(post.secondaries)
     coordinator.session()  # it compares jobs and releases; no data is touched before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -12,32 +12,35 @@ import torch
 from safetensors import SafetensorError
 
 from fedsim.data.features import Preparation, Rules, fit_preparation
-from fedsim.errors import InputError, PeerError
+from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.encoded_file import load_encoded
+from fedsim.linkage.secret_file import own_secret
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.feature_noise import guarded_features
 from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
 from fedsim.party.own_table import OwnTable, read_own_table
 from fedsim.party.post import Post
-from fedsim.party.protecting import cut_noise
+from fedsim.party.protecting import SECRET, cut_noise, secret_seed
 from fedsim.party.reach import Reach
 from fedsim.party.studies import Studies
 from fedsim.party.versions import versions_here
 from fedsim.protocol.digests import table_digest
-from fedsim.protocol.messages import Begin
+from fedsim.protocol.messages import Begin, Trouble
 from fedsim.protocol.parties import Role
 from fedsim.protocol.roles.secondary import BelowTheCut, Order, fetch_order
 from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.tensors import form_named
+from fedsim.protocol.trouble import public_reason, tell
 from fedsim.splitnn.below import Below, below_named, restored_secondary, start_secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.secondary import LocalSecondary
 
 log = logging.getLogger("fedsim.parties")
 
-PART = "model"
-GRACE_SECONDS = 15.0  # once our part is saved, how long we wait for a primary that has gone
+PART, ENDED = "model", "ended"
+GRACE_SECONDS = 120.0  # once our part is saved, how long we wait for a primary that has gone
+PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds before a primary that gave us trouble is dialled again; doubles
 
 
 def run_secondary(post: Post, *, stay: bool = False) -> None:
@@ -56,23 +59,37 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
 
 
 def _answer(post: Post, keep: Keep, below: BelowTheCut, stay: bool) -> None:
-    """Answer the primary through all its restarts."""
+    """Answer the primary through all its restarts, until it says farewell."""
+    pause, said = PAUSE, ""
     while True:
-        wait = GRACE_SECONDS if keep.has_part(PART) and not stay else None
         try:
-            if below.talk(post.dial(Role.PRIMARY, wait)) and not stay:
+            if _talked(post, below, GRACE_SECONDS if keep.has_part(PART) and not stay else None) and not stay:
                 return
+            pause, said = PAUSE, ""
         except PeerRestarted as restarted:
             log.info("%s; it goes on from the last common checkpoint", restarted)
         except PeerError as fault:
-            if post.station.alarm.rung:
+            if post.station.alarm.rung or not (post.station.staying or keep.has_part(PART)):
                 raise
             if not post.station.staying:
-                if stay or not keep.has_part(PART):
-                    raise
                 log.info("the primary has gone; our part was saved before")
                 return
-            log.info("%s; waiting for the next question", fault)
+            if str(fault) != said:
+                said = str(fault)
+                log.info("%s; waiting for the next question", fault)
+            post.station.alarm.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+
+def _talked(post: Post, below: BelowTheCut, wait_seconds: float | None) -> bool:
+    """One conversation; whatever ends it here is told to the primary, who would wait for an answer."""
+    session = post.dial(Role.PRIMARY, wait_seconds)
+    try:
+        return below.talk(session)
+    except PeerError as fault:
+        if post.station.staying and not session.is_over:
+            tell([session], Trouble(str(post.station.party), public_reason(fault), passing=False))
+        raise
 
 
 def _order(post: Post, table: OwnTable, keep: Keep, coordinator: Reach) -> Order:
@@ -129,24 +146,33 @@ class _Answers:
     stay: bool
 
     def below_the_cut(self) -> BelowTheCut:
-        below = below_of(self.post.job)
+        below = self._own(below_of(self.post.job))
         return BelowTheCut(
             width=below.local.build(self.prepared[1]).width,
             order=self.order,
             start=partial(self._start, below),
             trained=partial(self._trained, below),
             finish=self._finish,
+            farewell=self._farewell,
             form=form_named(self.post.job.training.wire),
             noise=cut_noise(self.post.job.protection.activations, self.post.folder),
         )
 
+    def _own(self, below: Below) -> Below:
+        """With chance of our own: who knew our first weights could read the features off the first activations."""
+        return replace(below, seed=secret_seed(own_secret(self.post.folder / SECRET), below.seed))
+
     def _start(self, below: Below, asked: Begin) -> LocalSecondary:
         own, folder, features = self.post.own, self.post.folder, self.prepared[1]
         if asked.study:
-            party = Studies(own.party, folder / "studies", own.policy.max_studies).begin(features, below, asked)
+            studies = Studies(own.party, folder / "studies", own.policy.max_studies)
+            party = studies.begin(features, self._own(replace(below_of(self.post.job), seed=asked.seed)), asked)
             self.post.station.note("study", {"seed": asked.seed, "placebo": asked.placebo})
             return party
+        if (folder / ENDED).is_file():
+            raise PolicyError(f"{own.party} has ended the training of this job; another one is a new job, or a study")
         steps = asked.total_steps
+        self.post.station.note("training", {"steps": steps})
         return start_secondary(own.name, features, below, total_steps=steps, folder=folder / "checkpoints")
 
     def _trained(self, below: Below) -> LocalSecondary:
@@ -161,6 +187,12 @@ class _Answers:
             self.post.station.staying = True
         else:
             self.post.station.wait_seconds = min(self.post.station.wait_seconds, GRACE_SECONDS)
+
+    def _farewell(self) -> None:
+        """The primary has its part as well: from now on nothing is trained again."""
+        if self.keep.has_part(PART):
+            with whole_file(self.post.folder / ENDED) as part:
+                part.write_text("")
 
 
 def below_of(job: Job) -> Below:

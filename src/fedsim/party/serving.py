@@ -61,9 +61,9 @@ def service(predictor: Predictor, token: str | None = None) -> FastAPI:
         return answer(predictor, asked)
 
     @app.get("/health")
-    def health() -> Health:
+    async def health() -> Health:  # not one of the threads in which questions wait
         """Who is connected: the status is 'ok' with the coordinator and all secondaries, else 'partial'."""
-        coordinator, there = predictor.coordinator_online(), predictor.online()
+        coordinator, there = predictor.coordinator_online, predictor.online()
         status = "ok" if coordinator and all(there.values()) else "partial"
         return Health(status=status, coordinator=coordinator, secondaries=there)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import FileError, PolicyError
@@ -24,12 +24,12 @@ class Studies:
     most: int
 
     def begin(self, features: Features, below: Below, asked: Begin) -> LocalSecondary:
-        """A network of its own seed, on shuffled rows for a placebo; no checkpoint is kept."""
+        """A network of the seed in ``below``, on shuffled rows for a placebo; no checkpoint is kept."""
         self._count()
         name = self.party.name
         if asked.placebo:
-            features = features.take(Chance(asked.seed, name).rng("placebo").permutation(len(features)))
-        return start_secondary(name, features, replace(below, seed=asked.seed), total_steps=asked.total_steps)
+            features = features.take(Chance(below.seed, name).rng("placebo").permutation(len(features)))
+        return start_secondary(name, features, below, total_steps=asked.total_steps)
 
     def _count(self) -> None:
         done = self._done()

@@ -22,7 +22,7 @@ from typing import TypeVar
 from fedsim.difference import difference
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.messages import Hello, Message, Refusal, Trouble, Welcome
+from fedsim.protocol.messages import Hello, Message, Refusal, Welcome
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.station import Station
@@ -37,7 +37,8 @@ HELLO_SECONDS = 10.0
 BACK_OFF, MOST_BACK_OFF = 0.05, 2.0  # seconds between two attempts to dial; doubles up to the most
 TAKEN_SECONDS = 45.0  # a line that was cut is found dead within this time
 IDENT = re.compile(r"[0-9a-f]{32}")  # of a session
-MOST_REFUSALS = 20  # of one caller that are noted: a stranger must not fill our disk
+MOST_REFUSALS, MOST_JOINED = 20, 2000  # of one caller that are noted: nobody else may fill our disk
+MOST_VERSIONS = 2048  # letters
 ROUNDING = ("torch", "numpy", "cpu", "threads")  # versions on which the last bit of a sum may depend
 SKEW = 300.0  # seconds between two clocks that are worth a word
 
@@ -65,7 +66,8 @@ class Reception:
         self._unfit: set[Party] = set()
         self._refused: Counter[str] = Counter()
         self._delayed: set[str] = set()
-        self._last_word: Trouble | None = None
+        self._joined: Counter[Party] = Counter()
+        self._last_word: Message | None = None
         self._opened = time.monotonic()
         self._changed = threading.Condition()
 
@@ -122,7 +124,7 @@ class Reception:
         with self._changed:
             return [session for session in self._sessions.values() if not session.is_over]
 
-    def dismiss(self, last_word: Trouble, seconds: float) -> None:
+    def dismiss(self, last_word: Message, seconds: float) -> None:
         """Tell it to everybody who comes; wait for those who never came, but so long after we opened and no longer."""
         with self._changed:
             self._last_word = last_word
@@ -154,8 +156,7 @@ class Reception:
                 known = self._sessions[party] = self._fresh[party] = Session(
                     self.station, party, secrets.token_bytes(16), hello.instance
                 )
-                self.station.note("joined", {"peer": str(party), "versions": hello.versions})
-                _mind_the_versions(self.station, party, hello.versions)
+                self._note_joined(party, hello.versions)
                 self._changed.notify_all()
             known.check_received(received)
             welcome = Welcome(known.ident.hex(), known.received, self.station.version_text, time.time())
@@ -164,6 +165,13 @@ class Reception:
             if self._last_word:
                 known.post(self._last_word)
             return known
+
+    def _note_joined(self, party: Party, versions: str) -> None:
+        self._joined[party] += 1
+        if self._joined[party] <= MOST_JOINED:
+            last = "; from now on this is no longer noted" if self._joined[party] == MOST_JOINED else ""
+            self.station.note("joined", {"peer": f"{party}{last}", "versions": versions})
+            _mind_the_versions(self.station, party, versions)
 
     def _objection(self, caller: Party | None, hello: Hello) -> Objection | None:
         try:
@@ -174,6 +182,8 @@ class Reception:
             return Objection(f"the certificate is that of {caller}, but its holder speaks as {claimed}")
         if claimed not in self.expected:
             return Objection(f"{claimed} takes no part in this job, or does not speak with {self.station.party}")
+        if len(hello.versions) > MOST_VERSIONS:
+            return Objection(f"versions of {len(hello.versions)} letters; they have up to {MOST_VERSIONS}")
         return None
 
     def _misfit(self, party: Party, hello: Hello) -> Objection | None:
@@ -187,7 +197,7 @@ class Reception:
     def _give_up(self, party: Party, objection: Objection) -> None:
         """A job that cannot begin ends for everybody; one that has begun waits for the party to come as it was."""
         with self._changed:
-            if party not in self._sessions:
+            if party not in self._sessions and not self.station.staying:
                 self._unfit.add(party)
                 self.station.alarm.ring(str(party), objection.reason)
                 self._changed.notify_all()

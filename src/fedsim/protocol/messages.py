@@ -90,11 +90,15 @@ class Refusal(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trouble(Message):
-    """The sender gives up; ``origin`` is the party that failed first. The reason holds no data."""
+    """The sender gives up; ``origin`` is the party that failed first. The reason holds no data.
+
+    ``passing``: nothing is wrong with the job, somebody was away or was stopped.
+    """
 
     kind, phase, routes = "trouble", Phase.END, EVERYONE
     origin: str
     reason: str
+    passing: bool
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -196,7 +196,7 @@ class Session:
             if away > self.station.wait_seconds:
                 raise AwayError(
                     f"{self.peer} has been away for {away:.0f} seconds; start it again, then this party: both go on "
-                    "from the last checkpoint"
+                    "where they were"
                 )
             self._tell_wait(now, away, "")
         elif seconds is not None:
@@ -251,9 +251,10 @@ class Session:
         message = envelope.message
         if isinstance(message, Trouble) and self.station.staying:
             self._away_since = time.monotonic()
-            self._over = self._over or AwayError(f"{plain(message.origin)} stopped: {plain(message.reason)}")
+            kind = AwayError if message.passing else PeerError
+            self._over = self._over or kind(f"{plain(message.origin)} stopped: {plain(message.reason)}")
         elif isinstance(message, Trouble):
-            self.station.alarm.ring(plain(message.origin), plain(message.reason))
+            self.station.alarm.ring(plain(message.origin), plain(message.reason), passing=message.passing)
         elif isinstance(message, Notice):
             if message.text != self._notice:
                 self._notice = message.text

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedsim.errors import PeerError
+from fedsim.errors import AwayError, PeerError
 from fedsim.protocol.ledger import Ledger
 from fedsim.protocol.parties import Party
 
+POLL = 0.2
 Note = Callable[[str, Mapping[str, Any]], object]
 
 
@@ -28,21 +30,21 @@ class Alarm:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rung: tuple[str, str] | None = None
+        self._rung: tuple[str, str, bool] | None = None
         self._stopped = False
 
-    def ring(self, origin: str, reason: str) -> None:
-        """Tell all who wait in this process; the first reason stays."""
+    def ring(self, origin: str, reason: str, *, passing: bool = False) -> None:
+        """Tell all who wait in this process; the first reason stays. One that passes is worth another attempt."""
         with self._lock:
-            self._rung = self._rung or (origin, reason)
+            self._rung = self._rung or (origin, reason, passing)
 
     def stop(self) -> None:
         """The owner wishes to stop; all who wait leave with KeyboardInterrupt."""
         self._stopped = True
 
     @property
-    def rung(self) -> tuple[str, str] | None:
-        """Who failed, and why."""
+    def rung(self) -> tuple[str, str, bool] | None:
+        """Who failed, why, and whether that passes."""
         return self._rung
 
     def check(self) -> None:
@@ -50,8 +52,16 @@ class Alarm:
         if self._stopped:
             raise KeyboardInterrupt
         if self._rung:
-            origin, reason = self._rung
-            raise PeerError(f"{origin} stopped: {reason}")
+            origin, reason, passing = self._rung
+            kind = AwayError if passing else PeerError
+            raise kind(f"{origin} stopped: {reason}")
+
+    def wait(self, seconds: float) -> None:
+        """Do nothing for so long, unless something is rung."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.check()
+            time.sleep(min(POLL, seconds))
 
 
 @dataclass(eq=False)

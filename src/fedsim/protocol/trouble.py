@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from fedsim.errors import FedSimError, FileError, FingerprintError, InputError, PeerError, PolicyError, SettingError
+from fedsim.errors import (
+    AwayError,
+    FedSimError,
+    FileError,
+    FingerprintError,
+    InputError,
+    PeerError,
+    PolicyError,
+    SettingError,
+)
 from fedsim.protocol.messages import Message, Trouble
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.station import Station
@@ -37,7 +46,8 @@ def trouble_of(station: Station, fault: BaseException) -> Trouble:
     """What to tell: our own failure, or that of the party that made us stop."""
     if station.alarm.rung:
         return Trouble(*station.alarm.rung)
-    return Trouble(str(station.party), public_reason(fault))
+    passing = isinstance(fault, AwayError | KeyboardInterrupt)
+    return Trouble(str(station.party), public_reason(fault), passing)
 
 
 def tell(sessions: list[Session], last_word: Message) -> None:

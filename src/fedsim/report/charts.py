@@ -29,7 +29,8 @@ from fedsim.report.svg import (
 from fedsim.report.words import measure
 
 COLOURS = ("#17708c", "#b4531f", "#2f7d4f", "#7d5ba6", "#8d969e", "#b8901f", "#c2577f")
-ROW, NAMES, PLOT_TOP = 30, 170, 46
+ROW, PLOT_TOP = 26, 46
+NAME_WIDTH = 6.3  # of a letter
 STYLE = """
 text{font-family:system-ui,sans-serif;fill:#1c2329}.tick,.axis-title{font-size:11px;fill:#5b6670}.name{font-size:12px}
 .grid{stroke:#e3e0d9;fill:none}.axis{stroke:#8d969e;fill:none}.line{fill:none;stroke-width:2.2}.bar{fill:#17708c}
@@ -59,7 +60,8 @@ def rows_figure(chart: Chart) -> Figure:
     """A row per method: a dot with its deviation is ours, a ring the paper's."""
     ours = chart.series[0]
     figures = [value for value in (*ours.mean, *ours.paper) if value is not None]
-    x, bottom = Scale(*widened(min(figures), max(figures)), NAMES, RIGHT), 14 + ROW * len(chart.places)
+    start = min(265.0, 20 + NAME_WIDTH * max(len(name) for name in chart.places))
+    x, bottom = Scale(*widened(min(figures), max(figures)), start, RIGHT), 14 + ROW * len(chart.places)
     step = step_for(x.low, x.high)
     parts = [path([(x(value), 8), (x(value), bottom)], class_="grid") for value in ticks(x.low, x.high)]
     parts += [
@@ -70,14 +72,17 @@ def rows_figure(chart: Chart) -> Figure:
         middle = 22 + ROW * place
         parts.append(element("text", name, class_="name", x=8, y=middle + 4))
         parts.append(_dot(ours, place, x, middle))
-    title = element("text", chart.measure, class_="axis-title", x=(NAMES + RIGHT) / 2, y=bottom + 34)
+    title = element(
+        "text", chart.measure, class_="axis-title", x=(start + RIGHT) / 2, y=bottom + 34, text_anchor="middle"
+    )
     parts.append(title)
     rows = tuple(
         (name, _shown(mean), _shown(paper))
         for name, mean, paper in zip(chart.places, ours.mean, ours.paper, strict=True)
     )
     picture = drawing(chart.title, chart.measure, join(parts), bottom + 44)
-    return Figure(chart.title, "Dots are ours, rings the paper's.", picture, ("method", "ours", "paper"), rows)
+    caption = "Dots are ours, with their deviation; rings the paper's."
+    return Figure(chart.title, caption, picture, ("method", "ours", "paper"), rows)
 
 
 def standalone(figure: Figure) -> str:
@@ -104,7 +109,7 @@ def _line(series: Series, x: Scale, y: Scale, colour: str) -> Markup:
 
 def _dot(series: Series, place: int, x: Scale, middle: float) -> Markup:
     mean, spread, paper = series.mean[place], series.deviation[place] or 0.0, series.paper[place]
-    parts = [path([(NAMES, middle), (RIGHT, middle)], class_="grid")]
+    parts = [path([(x.start, middle), (RIGHT, middle)], class_="grid")]
     if paper is not None:
         parts.append(_ring(x(paper), middle, COLOURS[1], f"the paper's: {measure(paper)}"))
     if mean is not None:

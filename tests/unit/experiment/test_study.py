@@ -152,6 +152,19 @@ def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
         np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-5)
 
 
+def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(folder: Path) -> None:
+    plan = folder / "plan"
+    assert reproduce(folder, "figure-k", "--fast", "--plan", str(plan)) == 0
+    assert not (folder / "out").exists()
+    orders = read_plan(plan / "plan.json")
+    assert [order.rung.key for order in orders] == ["solo", "fedsim"]
+    for order in orders:
+        climb([Arrays.load(plan / order.arrays)], [order.rung], Results(folder / "back" / "worker-0"), lambda _: None)
+    assert reproduce(folder, "figure-k", "--fast", "--gather", str(folder / "back"), "--quiet") == 0
+    taken = (folder / "out" / "trainings" / "results.jsonl").read_text()
+    assert taken == (folder / "back" / "worker-0" / "results.jsonl").read_text()
+
+
 def sweep_in(folder: Path) -> Sweep:
     return Sweep(Subject("firms", epochs=1, records=120), Bench(Path(), folder, 1, lambda _: None))
 

@@ -96,3 +96,20 @@ def test_a_ledger_that_is_none_is_named_and_nothing_is_written_over_it(world, ca
     at_city(world, seen=1)
     assert path.read_text() == "{}["
     assert "is no ledger" in caplog.text
+
+
+def test_what_a_killed_process_counted_is_taken_up_by_the_next(world, monkeypatch):
+    job, files = world
+    monkeypatch.setattr("fedsim.party.ledger_file.EVERY_SECONDS", 0.01)
+    folder = run_path(job, files["city"])
+    with at_post(job, files["city"], InProcess(), versions_here()) as post:
+        post.station.ledger.note(Farewell(), post.station.party, post.peer(Role.COORDINATOR), 10)
+        while not (folder / "ledger.open.json").exists():
+            post.station.alarm.check()
+        left = (folder / "ledger.open.json").read_text()
+    (folder / "ledger.json").unlink()
+    (folder / "ledger.open.json").write_text(left)  # as a kill leaves it
+    at_city(world, seen=2)
+    (entry,) = read_ledger(folder)
+    assert (entry.messages, entry.bytes) == (3, 30)
+    assert not (folder / "ledger.open.json").exists()

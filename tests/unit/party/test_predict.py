@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,6 +16,7 @@ from fastapi.testclient import TestClient
 from fedsim.data.readers import read_table
 from fedsim.data.typed import typed
 from fedsim.errors import AwayError, FileError, InputError, PeerError
+from fedsim.party.audit_log import log_of, read_log
 from fedsim.party.own_table import read_own_table
 from fedsim.party.post import Post, at_post
 from fedsim.party.predict import Predictor
@@ -23,6 +25,11 @@ from fedsim.party.secondary import run_secondary
 from fedsim.party.serving import service
 from fedsim.party.together import run_together
 from fedsim.party.versions import versions_here
+from fedsim.protocol.hidden import NOTHING
+from fedsim.protocol.messages import Activations, Infer
+from fedsim.protocol.parties import Role
+from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.tensors import form_named
 from fedsim.protocol.transport.inproc import InProcess
 from party_jobs import lay_out, read_all, staying
 
@@ -204,14 +211,19 @@ def test_the_service_answers_single_records_and_says_who_is_there(world):
 
 
 def test_the_service_knows_who_is_away_before_anybody_asks(world):
-    client = TestClient(service(world.predictor(wait_seconds=0.2)))
+    predictor = world.predictor(wait_seconds=0.2)
+    client = TestClient(service(predictor))
     assert client.get("/health").json() == {
         "status": "partial",
         "coordinator": False,
         "secondaries": {"rentals": False},
     }
     world.bring("notary")
-    assert client.get("/health").json()["coordinator"] is True
+    threading.Thread(target=predictor.keep_dialling, daemon=True).start()
+    deadline = time.monotonic() + 20
+    while not client.get("/health").json()["coordinator"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):
@@ -272,3 +284,39 @@ def test_the_page_loads_nothing_from_elsewhere(world):
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
     assert list(client.get("/openapi.json").json()["x-example"]) == ["lat", "lon", "area", "storey", "age"]
+
+
+def test_a_staying_secondary_that_was_asked_nonsense_answers_the_next_question(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    before = predictor.predict(world.records[:3]).values
+    session = predictor._secondaries[predictor.post.secondaries[0]].session()
+    with pytest.raises(
+        PeerError, match="secondary 'rentals' stopped: primary 'city' asked for rows that there are not"
+    ):
+        session.call(Infer(np.array([10**6], np.int32), sealed=NOTHING), Activations)
+    assert predictor.predict(world.records[:3]).values == before
+    joined = [entry for entry in read_log(log_of(world.files["rentals"]).path) if entry.what == "joined"]
+    assert len(joined) < 10
+
+
+def test_a_training_that_has_ended_is_not_begun_again(world):
+    world.bring("rentals")
+    post = world.predictor().post
+    session = post.receptions[0].session_with(post.secondaries[0])
+    with pytest.raises(PeerError, match="secondary 'rentals' has ended the training of this job"):
+        RemoteSecondary(session, form_named("float32")).begin(3)
+
+
+def test_a_party_with_another_job_does_not_stop_those_who_stay(world, tmp_path):
+    notary = world.bring("notary")
+    other = tmp_path / "other"
+    other.mkdir()
+    lay_out(other, {"job": {"seed = 7": "seed = 8"}})
+    job, files = read_all(other)
+    with (
+        pytest.raises(PeerError, match=r"job\.seed is 7 here, 8 there"),
+        at_post(job, files["city"], world.transport, versions_here()) as post,
+    ):
+        post.dial(Role.COORDINATOR)
+    assert notary.station.alarm.rung is None

@@ -82,7 +82,11 @@ def test_a_job_may_be_any_text_and_its_caller_is_told_why_not(job, words):
     assert len(reason) < 400
 
 
-@pytest.mark.parametrize("versions", ['{"fedsim": "9.9"}', "{}", "[]", "null", "", DEEP, '{"fedsim": {}}'])
+def test_versions_that_would_fill_our_log_are_refused():
+    assert reason_for(versions=DEEP) == f"versions of {len(DEEP)} letters; they have up to 2048"
+
+
+@pytest.mark.parametrize("versions", ['{"fedsim": "9.9"}', "{}", "[]", "null", "", "[" * 2000, '{"fedsim": {}}'])
 def test_another_release_is_refused(versions):
     reason = reason_for(versions=versions)
     assert reason == "primary 'city' runs fedsim 0.1.0, secondary 'rentals' another release; use the same"

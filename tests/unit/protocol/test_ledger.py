@@ -17,7 +17,7 @@ ROWS, REALS = np.arange(4, dtype=np.int32), np.zeros((4, 2), np.float32)
 
 def small_ledger() -> Ledger:
     ledger = Ledger()
-    ledger.note(Trouble("x", "y"), CITY, NOTARY, 5)
+    ledger.note(Trouble("x", "y", False), CITY, NOTARY, 5)
     ledger.note(Activations(1, values=REALS), RENTALS, CITY, 100)
     ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30)
     ledger.note(Ask(2, rows=ROWS), CITY, RENTALS, 12)

@@ -60,6 +60,7 @@ def below_the_cut(folder, form="float32"):
         start=lambda asked: local(folder, asked.total_steps),
         trained=lambda: restored_secondary("rentals", FEATURES, BELOW, weights),
         finish=lambda party: party.part.keep_best(),
+        farewell=lambda: None,
         form=form_named(form),
     )
 

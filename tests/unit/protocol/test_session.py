@@ -313,7 +313,7 @@ def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
     station = station_of(CITY, wait_seconds=600)
     sessions = [Session(station, Party(Role.SECONDARY, name), IDENT) for name in ("rentals", "schools", "shops")]
     waiting = [others.submit(session.next) for session in sessions]
-    read_all(sessions[0], frame_of(Trouble("secondary 'rentals'", "its owner stopped it")))
+    read_all(sessions[0], frame_of(Trouble("secondary 'rentals'", "its owner stopped it", False)))
     for each in waiting:
         with pytest.raises(PeerError, match="secondary 'rentals' stopped: its owner stopped it"):
             each.result(PATIENCE)
@@ -321,14 +321,14 @@ def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
 
 def test_the_first_trouble_is_the_one_that_is_told():
     here = session_of(CITY, RENTALS)
-    read_all(here, frame_of(Trouble("one", "first")), frame_of(Trouble("two", "second"), 2))
-    assert here.station.alarm.rung == ("one", "first")
+    read_all(here, frame_of(Trouble("one", "first", True)), frame_of(Trouble("two", "second", False), 2))
+    assert here.station.alarm.rung == ("one", "first", True)
 
 
 def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     caplog.set_level(logging.INFO, "fedsim.parties")
     here = session_of(CITY, RENTALS)
-    read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999), 2))
+    read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999, False), 2))
     assert caplog.messages[0] == "secondary 'rentals': a?[2Jb?c"
     assert here.station.alarm.rung[0] == "x?"
     assert here.station.alarm.rung[1] == "?y" * 1000

@@ -86,7 +86,7 @@ def test_everybody_who_still_listens_is_told():
     ended.end(PeerRestarted(RENTALS))
     pairs = [sessions_of(CITY, RENTALS), sessions_of(CITY, NOTARY)]
     readers = [reader for here, there in pairs for reader in connect(here, there)]
-    tell([ended, *(here for here, _ in pairs)], Trouble("primary 'city'", "its own table breaks a rule"))
+    tell([ended, *(here for here, _ in pairs)], Trouble("primary 'city'", "its own table breaks a rule", False))
     for _, there in pairs:
         until(lambda there=there: there.station.alarm.rung)
         with pytest.raises(PeerError, match="primary 'city' stopped: its own table breaks a rule"):

@@ -147,7 +147,7 @@ class RemoteSecondary:
             message = Begin(total_steps, study=True, seed=self.study.seed, placebo=self.study.placebo)
         fault = self.session.call(message, Done).fault
         if fault:
-            raise PeerError(f"{self.session.peer}: {fault}")
+            raise PeerError(fault)
 
     def ask(self, rows: Tensor, step: int | None) -> None:
         self._rows = _numbers(rows)

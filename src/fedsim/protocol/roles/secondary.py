@@ -103,6 +103,7 @@ class BelowTheCut:
     start: Callable[[Begin], LocalSecondary]
     trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
+    farewell: Callable[[], None]
     form: Form
     noise: CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
@@ -115,6 +116,7 @@ class BelowTheCut:
         while True:
             envelope = session.next()
             if isinstance(envelope.message, Farewell):
+                self.farewell()
                 return True
             reply = self._reply(session, envelope)
             if reply is not None:
