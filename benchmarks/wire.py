@@ -84,13 +84,13 @@ def training() -> Iterator[str]:
 
 
 def training_turn(terms: Terms, turn: int) -> dict[str, Trained]:
-    """One run each way; all must end with the very same metrics. Who goes first changes from turn to turn."""
+    """One run each way; both ways with messages must end with the very same metrics. Who goes first changes from turn to turn."""
     with TemporaryDirectory() as name:
         apart, together = (write_hdb(Path(name) / folder, terms) for folder in ("apart", "together"))
         pairs = [("grpc", apart), ("queues", together)]
         found = {way: run(way, hdb) for way, hdb in (pairs if turn % 2 else reversed(pairs))}
         found["arrays"] = run("arrays", together)  # on the links of the run before
-    assert found["grpc"].test == found["queues"].test == found["arrays"].test
+    assert found["grpc"].test == found["queues"].test  # on arrays the secondary has no secret, and other first weights
     return found
 
 

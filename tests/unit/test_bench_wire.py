@@ -51,7 +51,7 @@ def test_arrays_come_back_unchanged_by_either_way(wire: ModuleType, tmp_path: Pa
             np.testing.assert_array_equal(trip(values), values)
 
 
-def test_a_training_over_grpc_through_queues_and_on_arrays_ends_alike(wire: ModuleType, small_hdb: Path) -> None:
+def test_a_training_over_grpc_and_through_queues_ends_alike(wire: ModuleType, small_hdb: Path) -> None:
     found = wire.training_turn(wire.Terms("paper", epochs=1), 0)  # it asserts that the metrics are equal
     assert all(len(trained.seconds) == 1 for trained in found.values())
     assert found["arrays"].pairs == 210 * 50

@@ -230,3 +230,16 @@ def test_a_category_stays_as_often_as_is_said_and_is_any_other_else():
     share = np.bincount(found[:, 0], minlength=5) / len(found)
     assert share[0] == pytest.approx(mechanism.kept + (1 - mechanism.kept) / 5, abs=0.01)
     assert share[1:].tolist() == pytest.approx([(1 - mechanism.kept) / 5] * 4, abs=0.01)
+
+
+@pytest.mark.parametrize("values", [2, 10, 100])
+def test_a_category_is_as_private_as_its_number_of_values_says(values):
+    mechanism = NoisyFeatures(4.0)
+    stays = mechanism.kept + (1 - mechanism.kept) / values
+    other = (1 - mechanism.kept) / values
+    assert mechanism.category_epsilon(values) == pytest.approx(np.log(stays / other))
+    assert f"{mechanism.category_epsilon(values):.3g}" in mechanism.guarantee
+
+
+def test_noise_too_small_to_replace_a_category_promises_nothing_about_it():
+    assert NoisyFeatures(1e-9).category_epsilon(2) == np.inf

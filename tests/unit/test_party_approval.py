@@ -126,6 +126,16 @@ def test_a_primary_is_told_that_gradients_speak_of_labels(tmp_path):
     assert "the label price" in words["stays here"]
 
 
+def test_a_secondary_whose_rows_are_hidden_is_told_that_it_gets_the_row_behind_every_link(tmp_path):
+    job, rentals = job_with(tmp_path), party_with(tmp_path, name="rentals")
+    terms = job.secondaries["rentals"].model_copy(update={"hide_rows": True})
+    hidden = job.model_copy(update={"secondaries": {**job.secondaries, "rentals": terms}})
+    paragraphs = what_leaves(hidden, rentals, own_columns(job, rentals))
+    [came] = [" ".join(each.sentences) for each in paragraphs if each.heading == "comes in"]
+    assert "the row behind every link, 50 for each record of the primary" in came
+    assert "secret order" not in came
+
+
 def test_a_coordinator_is_told_that_it_holds_distances(tmp_path):
     words = told(tmp_path, "notary")
     assert "50 rows of secondary 'rentals' by pseudonymous row numbers" in words["to primary 'city'"]

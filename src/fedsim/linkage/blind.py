@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -236,14 +237,17 @@ def _delivery(pairs: _Pairs, linked: Linked, linking: Linking, secret: bytes, li
 
 
 def _with_dummies(pairs: _Pairs, linked: Linked, linking: Linking, secret: bytes) -> Integers:
-    """Some links point elsewhere; the same records get the same dummies again."""
+    """Some links point elsewhere; a filter gets the same dummies whenever it comes, and in whatever company."""
     if linking.dummies == 0:
         return pairs.partner
-    purpose = f"dummies of {table_digest(pairs.queries)}"
-    rng = np.random.default_rng(int.from_bytes(subkey(secret, purpose, 32), "big"))
-    places = np.searchsorted(linked.allowed, pairs.partner)
-    drawn = DummyLinks(linking.dummies, len(linked.allowed)).apply(places, rng)
-    return np.asarray(linked.allowed[drawn], dtype=np.int64)
+    key, mechanism = subkey(secret, "dummies", 32), DummyLinks(linking.dummies, len(linked.allowed))
+    _, first, of_record = np.unique(pairs.queries.bits, axis=0, return_index=True, return_inverse=True)
+    places = np.searchsorted(linked.allowed, pairs.partner[first])
+    drawn = np.empty_like(places)
+    for row, record in enumerate(first):
+        digest = blake2b(pairs.queries.bits[record].tobytes(), key=key, digest_size=16).digest()
+        drawn[row] = mechanism.apply(places[row : row + 1], np.random.default_rng(int.from_bytes(digest, "big")))[0]
+    return np.asarray(linked.allowed[drawn[of_record.reshape(-1)]], dtype=np.int64)
 
 
 def _noise(pairs: _Pairs, linked: Linked, secret: bytes, list_name: str) -> Floats:

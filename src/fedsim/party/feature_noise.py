@@ -32,7 +32,7 @@ def noisy_features(features: Features, terms: FeatureTerms, secret: bytes, *, ta
     Another table, or other noise, draws anew: two scales of one draw would reveal it.
     """
     mechanism, (n_numbers, n_codes) = NoisyFeatures(terms.noise), features.columns
-    key = subkey(secret, f"features with noise {terms.noise:g} of {table}", BLOCK_KEY_BYTES)
+    key = subkey(secret, f"features with noise {terms.noise!r} of {table}", BLOCK_KEY_BYTES)
     words = random_words(key, _blocks(len(features), n_numbers + 2 * n_codes))
     numbers = mechanism.laid_on(features.numbers, normal(words[:, :n_numbers]))
     coins: Floats = np.asarray((words[:, n_numbers:] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)

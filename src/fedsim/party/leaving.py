@@ -60,7 +60,7 @@ def _further(terms: SecondaryTerms) -> Iterator[str]:
     if terms.dummies:
         yield f"{terms.dummies:.0%} of the links are dummies"
     if terms.hide_rows:
-        yield "the primary cannot see which rows repeat"
+        yield "the primary cannot see which rows repeat between records at different places"
 
 
 def _feature_words(protection: Protection) -> str:
@@ -98,8 +98,9 @@ def _of_secondary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Itera
     yield Paragraph(
         "comes in",
         (
-            f"from {coordinator}: a secret order of the rows, so that {primary} sees no true row number",
-            f"from {primary}: row numbers in that order, and gradients of the activations",
+            f"from {coordinator}: {_behind(terms)}, so that {primary} sees no true row number",
+            f"from {primary}: {'numbers of links' if terms.hide_rows else 'row numbers in that order'}, and gradients "
+            "of the activations",
         ),
     )
     yield _stays(columns)
@@ -120,11 +121,12 @@ def _of_primary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterato
     yield Paragraph(
         f"to {coordinator}", (*encoded, "how many records this party has, and which of them train: one bit for each")
     )
-    for name in job.secondaries:
+    for name, terms in job.secondaries.items():
+        numbers = "numbers of links" if terms.hide_rows else "pseudonymous row numbers"
         yield Paragraph(
             f"to {Party(Role.SECONDARY, name)}",
             (
-                "which of its rows each step needs, by pseudonymous row numbers",
+                f"which of its rows each step needs, by {numbers}",
                 "gradients of its activations; they are computed from the labels and can tell something about them",
             ),
         )
@@ -136,8 +138,8 @@ def _of_primary(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterato
 def _of_coordinator(job: Job, party_file: PartyFile, columns: OwnColumns) -> Iterator[Paragraph]:
     _, primary = _first_two(job)
     yield Paragraph(f"to {primary}", tuple(_list(name, terms) for name, terms in job.secondaries.items()))
-    for name in job.secondaries:
-        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", ("a secret order of its rows",))
+    for name, terms in job.secondaries.items():
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (_behind(terms),))
     yield Paragraph("comes in", ("from primary and secondaries: encoded identifiers, without the key to read them",))
     yield Paragraph("stays here", ("distances, similarities before noise, and true row numbers",))
 
@@ -153,8 +155,16 @@ def _encoded(terms: SecondaryTerms, own: Mapping[str, str]) -> str:
     return f"the identifiers {_listed(named)}, encoded as filters of {bits} with a key the coordinator does not have"
 
 
+def _behind(terms: SecondaryTerms) -> str:
+    """What the coordinator tells a secondary about the links."""
+    if terms.hide_rows:
+        return f"the row behind every link, {terms.k} for each record of the primary"
+    return "a secret order of its rows"
+
+
 def _list(name: str, terms: SecondaryTerms) -> str:
-    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)} by pseudonymous row numbers"
+    numbers = "a number of its own for every link" if terms.hide_rows else "pseudonymous row numbers"
+    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)} by {numbers}"
     return f"for every record of the primary {rows}, and their similarities, {noise_words(terms)}"
 
 

@@ -20,7 +20,7 @@ from fedsim.party.job import Job
 from fedsim.party.own_columns import OwnColumns, own_columns
 from fedsim.party.party_file import PartyFile
 from fedsim.party.policy import record_refusals
-from fedsim.party.protecting import blurred
+from fedsim.party.protecting import blurred, flips
 from fedsim.types import EncodedTable
 
 
@@ -79,15 +79,17 @@ def encode_own(job: Job, own: PartyFile, secondary: str, identifiers: pl.DataFra
         raise SettingError(f"the file of {own.party} names no linkage key; add [linkage] key")
     terms, table = job.secondaries[secondary], str(own.party)
     moved = blurred(identifiers, terms, folder, table)
-    return encode_table(terms.encoding, moved, Key.read(own.linkage.key), table)
+    return encode_table(terms.encoding, moved, Key.read(own.linkage.key), table, rng=flips(moved, folder))
 
 
-def encode_table(schema: Schema, frame: pl.DataFrame, key: Key, table: str) -> EncodedTable:
-    """Filters of a frame with the schema's columns; noise on bits has no seed that could be given away."""
+def encode_table(
+    schema: Schema, frame: pl.DataFrame, key: Key, table: str, *, rng: np.random.Generator | None = None
+) -> EncodedTable:
+    """Filters of a frame with the schema's columns; without ``rng`` no noise on bits is like the one before."""
     readers = {NumericFilter: number, DateFilter: date}
     kinds = {field.column: readers.get(type(field.encoding), text) for field in schema.fields}
     columns = {name: kinds[name](frame[name], table=table) if name in kinds else frame[name] for name in schema.columns}
-    return schema.encode(columns, key, np.random.default_rng(), table=table)
+    return schema.encode(columns, key, rng or np.random.default_rng(), table=table)
 
 
 def numbers_of(label: pl.Series, party: str) -> NDArray[np.float64]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 from fedsim.linkage.encoding.hardening import BitFlip
+from fedsim.linkage.encoding.schema import Schema
 from fedsim.party.job import Job, SecondaryTerms
+from fedsim.party.protection import CutTerms
 from fedsim.privacy.mechanisms import ClipAndNoise, FlippedBits, MinimumDegree, NoisyFeatures, PlanarLaplace
 
 METRES_PER_KM = 1000.0
+DRAWN_ONCE = (
+    "Noise on similarities, places and features is drawn once for this job and this table: another job, even with one "
+    "setting changed, or another table may draw anew, and what the draws tell adds up."
+)
 
 
 def promises(job: Job) -> list[str]:
@@ -19,7 +26,29 @@ def promises(job: Job) -> list[str]:
     for what, cut in (("activations", job.protection.activations), ("gradients", job.protection.gradients)):
         if cut is not None:
             found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
+    if job.protection.gradients is not None and job.protection.gradients.noise > 0:
+        found += [f"gradients: {_of_label(name, terms, job.protection.gradients)}" for name, terms in _lists(job)]
+    if _draws(job):
+        found.append(DRAWN_ONCE)
     return found or ["nothing: this job lays noise on nothing"]
+
+
+def _lists(job: Job) -> Iterable[tuple[str, SecondaryTerms]]:
+    return job.secondaries.items()
+
+
+def _draws(job: Job) -> bool:
+    """Whether any noise of this job is drawn once and kept."""
+    noisy = (terms.tau is not None or bool(terms.sigma) or terms.blur is not None for _, terms in _lists(job))
+    return job.protection.features is not None or any(noisy)
+
+
+def _of_label(name: str, terms: SecondaryTerms, cut: CutTerms) -> str:
+    mu = 2.0 * math.sqrt(terms.k) / cut.noise
+    return (
+        f"One label touches up to {terms.k} rows of {name} in each step that its record is in, and T such steps are "
+        f"{mu:.3g} * sqrt(T)-GDP for the label, given the weights."
+    )
 
 
 def _of_list(terms: SecondaryTerms) -> Iterator[str]:
@@ -33,10 +62,17 @@ def _of_list(terms: SecondaryTerms) -> Iterator[str]:
         yield f"Noise of sigma {terms.sigma:g} on similarities; what it bounds depends on the spread of distances."
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon_per_km / METRES_PER_KM).guarantee
-    for step in terms.encoding.hardening:
-        if isinstance(step, BitFlip):
-            yield FlippedBits(step.epsilon, terms.encoding.n_bits).guarantee
+    yield from _of_flips(terms.encoding)
     yield from _of_rows(terms)
+
+
+def _of_flips(schema: Schema) -> Iterator[str]:
+    """The worst case of two records that differ in every bit there is when bits are flipped; later steps may fold."""
+    n_bits = schema.combine.size([field.encoding.bits for field in schema.fields])
+    for step in schema.hardening:
+        if isinstance(step, BitFlip):
+            yield FlippedBits(step.epsilon, n_bits).guarantee
+        n_bits = step.size(n_bits)
 
 
 def _of_rows(terms: SecondaryTerms) -> Iterator[str]:
@@ -49,4 +85,8 @@ def _of_rows(terms: SecondaryTerms) -> Iterator[str]:
             "say together is not bounded."
         )
     if terms.hide_rows:
-        yield "The primary cannot tell which of its links lead to the same row, as long as activations are noisy."
+        yield (
+            "The primary cannot tell whether links of records at different places lead to the same row, as long as "
+            "activations are protected enough: their noise averages out over the steps; records with equal identifiers "
+            "have equal links, which the primary knows."
+        )

@@ -13,13 +13,14 @@ from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.secret_file import own_secret
 from fedsim.party.job import SecondaryTerms
 from fedsim.party.protection import CutTerms
-from fedsim.privacy.keyed import SECRET_BYTES, subkey
+from fedsim.privacy.keyed import BLOCK_KEY_BYTES, SECRET_BYTES, WORD, random_words, subkey
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
 from fedsim.types import Floats
 
 SECRET = "secret"  # noqa: S105 - the name of a file
 METRES_PER_KM = 1000.0
+DRAWS = ("direction", "step")
 
 
 def secret_seed(secret: bytes, seed: int) -> int:
@@ -52,17 +53,32 @@ def blurred(identifiers: pl.DataFrame, terms: SecondaryTerms, folder: Path, tabl
 
 
 def moved(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table: str) -> pl.DataFrame:
-    """The same, by a secret that is at hand."""
+    """The same, by a secret that is at hand.
+
+    A place moves to where it moved before, in whichever record and table it stands: two draws would average out. Two
+    lists with blurs of their own draw apart: two scales of one draw would reveal the place.
+    """
     blur = terms.blur
     if blur is None:
         return identifiers
     columns = [blur.latitude, blur.longitude]
-    places = np.column_stack([number(identifiers[name], table=table).to_numpy() for name in columns])
-    seed = subkey(secret, f"blur of {frame_digest(identifiers)}", SECRET_BYTES)
-    rng = np.random.default_rng(int.from_bytes(seed, "big"))
-    elsewhere = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).apply(places, rng)
+    places = np.column_stack([number(identifiers[name], table=table).to_numpy() for name in columns]).astype(np.float64)
+    chance = np.column_stack([_chance(secret, f"{draw} of blur {blur.epsilon_per_km!r}", places) for draw in DRAWS])
+    elsewhere = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).moved(places, chance)
     inside = [_inside(elsewhere[:, axis], terms, name) for axis, name in enumerate(columns)]
     return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
+
+
+def flips(identifiers: pl.DataFrame, folder: Path) -> np.random.Generator:
+    """What flips bits of filters: the same records together flip alike again, or draws would average out."""
+    seed = subkey(own_secret(folder / SECRET), f"bits of {frame_digest(identifiers)}", SECRET_BYTES)
+    return np.random.default_rng(int.from_bytes(seed, "big"))
+
+
+def _chance(secret: bytes, purpose: str, places: Floats) -> Floats:
+    """A number from 0 to 1 for every place, which nobody foresees without the secret."""
+    blocks = np.ascontiguousarray(places + 0.0).view(WORD)  # a zero with a sign is the same place
+    return np.asarray((random_words(subkey(secret, purpose, BLOCK_KEY_BYTES), blocks) >> np.uint64(11)) * 2.0**-53)
 
 
 def _inside(values: Floats, terms: SecondaryTerms, column: str) -> Floats:

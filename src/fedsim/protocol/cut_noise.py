@@ -3,7 +3,7 @@
 It comes from a secret of the party that sends, never from the job's seed, which the receiver knows. The noise of a row
 is a function of the secret, the occasion and the row: a party that started anew sends what it would have sent, and
 whoever asks for the same row on the same occasion again gets the same noise again, so asking twice averages nothing
-away. An occasion is a training step or, outside training, the weights that answer.
+away. An occasion is the weights that answer, or the values that are sent: what differs never shares its noise.
 
 Letters: U rows, C width of the cut layer.
 """
@@ -57,6 +57,11 @@ class CutNoise:
 def of_step(purpose: str, step: int) -> str:
     """The occasion of a training step."""
     return f"{purpose} of step {step}"
+
+
+def of_values(purpose: str, values: Tensor) -> str:
+    """The occasion of sending these very values: two trainings, or two receivers, must not share their noise."""
+    return f"{purpose}: {hashlib.sha256(values.detach().contiguous().numpy().tobytes()).hexdigest()}"
 
 
 def of_weights(weights: Mapping[str, Tensor], asked: bytes = b"") -> str:

@@ -73,11 +73,36 @@ def test_a_job_without_noise_promises_nothing(tmp_path):
     assert promises(without_noise(tmp_path, "")) == ["nothing: this job lays noise on nothing"]
 
 
-def test_flipped_bits_are_promised_with_their_epsilon(tmp_path):
-    flips = '{ kind = "balance" }, { kind = "bit-flip", epsilon = 3.0 }'
+@pytest.mark.parametrize("fold", ["", ', { kind = "xor-fold" }'])
+def test_flipped_bits_are_promised_with_their_epsilon_and_as_many_as_there_are_at_that_step(tmp_path, fold):
+    flips = '{ kind = "balance" }, { kind = "bit-flip", epsilon = 3.0 }' + fold
     job = job_of(tmp_path, **{'{ kind = "balance" }': flips})
     [sentence] = [told for told in promises(job) if "odds on any bit" in told]
-    assert "by at most e^3, and between two records that differ in 4096 bits by at most e^12288" in sentence
+    assert "by at most e^3, and between two records whose filters differ in 4,096 bits" in sentence
+    assert "before the flips by at most e^12288" in sentence
+
+
+def test_noise_that_is_drawn_once_is_drawn_again_by_another_job(tmp_path):
+    told = promises(without_noise(tmp_path, PRESET))
+    assert any("another job, even with one setting changed" in sentence for sentence in told)
+    cut = "\n[protection]\ngradients = { clip = 1.0, noise = 2.0 }\n"
+    assert not any("drawn once" in sentence for sentence in promises(without_noise(tmp_path, cut)))
+
+
+def test_one_label_is_promised_less_than_one_row(tmp_path):
+    told = promises(without_noise(tmp_path, "\n[protection]\ngradients = { clip = 1.0, noise = 2.0 }\n"))
+    [sentence] = [each for each in told if "rows of rentals" in each]
+    assert "One label touches up to 50 rows of rentals in each step" in sentence
+    assert "7.07 * sqrt(T)-GDP" in sentence
+
+
+def test_hidden_rows_are_promised_between_places_alone(tmp_path):
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("k = 50\n", "k = 50\nhide_rows = true\n")
+    path = tmp_path / "job.toml"
+    path.write_text(f"{text}\n[protection]\nactivations = {{ clip = 1.0, noise = 2.0 }}\n", encoding="utf-8")
+    [sentence] = [told for told in promises(read_job(path)) if "same row" in told]
+    assert "records at different places" in sentence
+    assert "averages out over the steps" in sentence
 
 
 def test_another_word_is_no_preset(tmp_path):

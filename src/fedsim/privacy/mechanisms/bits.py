@@ -57,8 +57,8 @@ class FlippedBits:
         """One sentence for a person."""
         return (
             f"Whoever sees one noisy filter moves its odds on any bit by at most e^{self.epsilon:g}, and between two "
-            f"records that differ in {self.changed_bits} bits by at most e^{self.record_epsilon:g}; encoding a record "
-            "afresh spends the same again."
+            f"records whose filters differ in {self.changed_bits:,} bits before the flips by at most "
+            f"e^{self.record_epsilon:g}; encoding a record afresh spends the same again."
         )
 
     def apply(self, values: Bits, rng: np.random.Generator) -> Bits:

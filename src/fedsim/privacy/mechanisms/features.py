@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedsim.privacy.accountant import Accountant
 from fedsim.privacy.checks import check_positive
 from fedsim.types import Floats, Integers
+from fedsim.whole import whole_number
 
 WIDEST = 3.0  # deviations from the mean; what lies beyond counts as lying there
 
@@ -20,7 +21,7 @@ class NoisyFeatures:
     """Numbers within three deviations of their column's mean, with Gaussian noise of ``noise`` deviations on each.
 
     A category stays with the chance that leaves as much of it as noise leaves of a number, and is any of them else.
-    The noise is drawn once for a record: nothing averages it away, however often the record is used.
+    The noise is drawn once for a table in a job: nothing averages it away, however often a record is used there.
     """
 
     noise: float
@@ -42,14 +43,25 @@ class NoisyFeatures:
         """What one number of one record gives away, once and for all."""
         return Accountant().after(sigma=self.noise, sensitivity=2.0 * WIDEST)
 
+    def category_epsilon(self, values: int) -> float:
+        """Differential privacy of a category with so many possible values: the more there are, the less it hides.
+
+        >>> round(NoisyFeatures(noise=4.0).category_epsilon(2), 3)
+        0.495
+        """
+        drawn = 1.0 - self.kept
+        return math.log1p(whole_number(values, "values", least=2) * self.kept / drawn) if drawn > 0 else math.inf
+
     @property
     def guarantee(self) -> str:
         """One sentence for a person."""
+        few, some, many = (f"{self.category_epsilon(values):.3g}" for values in (2, 10, 100))
         return (
-            f"Whatever is computed from a record, and however often, one of its numbers is "
-            f"({self.spent.epsilon(delta=1e-5):.3g}, 1e-5)-private ({self.spent.mu:.3g}-GDP), d numbers together "
-            f"sqrt(d) times as much, and a category is kept with a chance of {self.kept:.0%} and drawn at random else; "
-            "drawing the noise afresh spends the same again."
+            "Given the mean and deviation of its column, whatever is computed from a record, and however often, one "
+            f"of its numbers is ({self.spent.epsilon(delta=1e-5):.3g}, 1e-5)-private ({self.spent.mu:.3g}-GDP), d "
+            f"numbers together {self.spent.mu:.3g} * sqrt(d)-GDP; a category is kept with a chance of {self.kept:.0%} "
+            f"and drawn at random else, which is {few}-private with 2 possible values, {some} with 10 and {many} with "
+            "100; drawing the noise afresh spends the same again."
         )
 
     def apply(self, values: Floats, rng: np.random.Generator) -> Floats:

@@ -72,8 +72,9 @@ class MinimumDegree:
     def guarantee(self) -> str:
         """One sentence for a person."""
         return (
-            f"Every partner row the primary sees is named by at least {self.degree} of its records; "
-            "where those stand close together, so does the partner."
+            f"Every partner row the primary sees in training is named by at least {self.degree} of its training "
+            "records; those are records and not places, so that where they stand together so does the partner, and "
+            "a new record at prediction may name a row alone."
         )
 
     def apply(self, values: Integers, rng: np.random.Generator) -> Integers:

@@ -50,7 +50,7 @@ class PlanarLaplace:
         return (
             f"Whatever is computed from a blurred place, and however often, nobody's odds between two true places d "
             f"metres apart grow by more than e^({self.epsilon:g} d) - {math.exp(min(100 * self.epsilon, 700)):.3g} "
-            f"times for 100 m; blurring the same record afresh spends the same again."
+            f"times for 100 m; blurring the same record afresh, in another job or with another epsilon, spends again."
         )
 
     @property
@@ -74,9 +74,13 @@ class PlanarLaplace:
 
     def apply(self, values: Floats, rng: np.random.Generator) -> Floats:
         """Blurred places; latitude and longitude in degrees, in and out."""
+        return self.moved(values, rng.random((len(values), 2)))
+
+    def moved(self, values: Floats, chance: Floats) -> Floats:
+        """The same by numbers from 0 to 1, two for every place."""
         places = checked_places(values)
-        direction = rng.uniform(0.0, 2.0 * math.pi, len(places))
-        step = np.minimum(self.reach(rng.random(len(places))), 1e7)  # no step leads round the Earth
+        direction = 2.0 * math.pi * chance[:, 0]
+        step = np.minimum(self.reach(chance[:, 1]), 1e7)  # no step leads round the Earth
         moved = to_places(step[:, None] * np.column_stack([np.cos(direction), np.sin(direction)]), places)
         return moved if self.cell is None else _on_grid(moved, self.cell)
 

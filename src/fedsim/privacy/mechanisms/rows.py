@@ -55,7 +55,7 @@ class ClipAndNoise:
         once = self.after(steps=1).epsilon(delta=1e-5)
         return (
             f"Given the weights, a row sent once is ({once:.3g}, 1e-5)-private against whoever receives it, and a row "
-            f"sent T times {2 / self.noise:.3g} * sqrt(T)-GDP: every epoch spends more."
+            f"sent T times {2 / self.noise:.3g} * sqrt(T)-GDP: that is per row and step, and every step spends more."
         )
 
     def after(self, *, steps: int, rows: int = 1) -> Accountant:

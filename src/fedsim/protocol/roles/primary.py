@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.protocol.cut_noise import CutNoise, of_step
+from fedsim.protocol.cut_noise import CutNoise, of_values
 from fedsim.protocol.hidden import NOTHING
 from fedsim.protocol.messages import (
     Activations,
@@ -162,8 +162,9 @@ class RemoteSecondary:
 
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:
-            of_study = f" in {self.study}" if self.study else ""  # or two trainings would share their noise
-            gradients = self.noise.protected(gradients.cpu(), self._rows, of_step(f"gradients{of_study}", step))
+            sent = gradients.cpu()
+            occasion = of_values(f"gradients of step {step} to {self.session.peer}", sent)
+            gradients = self.noise.protected(sent, self._rows, occasion)
         self.session.post(Gradients(step, values=packed(gradients, self.form)))
 
     def keep_best(self) -> None:
