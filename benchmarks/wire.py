@@ -84,7 +84,7 @@ def training() -> Iterator[str]:
 
 
 def training_turn(terms: Terms, turn: int) -> dict[str, Trained]:
-    """One run each way; both ways with messages must end with the very same metrics. Who goes first changes from turn to turn."""
+    """One run each way; those with messages must end with the very same metrics. Turns take turns."""
     with TemporaryDirectory() as name:
         apart, together = (write_hdb(Path(name) / folder, terms) for folder in ("apart", "together"))
         pairs = [("grpc", apart), ("queues", together)]

@@ -138,6 +138,29 @@ def test_people_link_by_names_and_birth():
     assert read_party_file(Path("theirs.toml")).identifiers == {"First name": "first_name"}
 
 
+def test_names_of_few_values_link_and_nothing_about_a_person_is_learnt_from():
+    rows = range(60)
+    ours = pl.DataFrame(
+        {
+            "first_name": [("Ann", "Bob", "Cyd")[row % 3] for row in rows],
+            "last_name": [("Poe", "Roe", "Coe", "Doe")[row % 4] for row in rows],
+            "phone": [100 + row % 9 for row in rows],
+            "e_mail": [("a@b.c", "d@e.f")[row % 2] for row in rows],
+            "birth_year": [1950 + row % 30 for row in rows],
+            "account": [10**6 + 7919 * row for row in rows],
+            "visits": [row % 7 for row in rows],
+            "income": [1000 + 13 * row for row in rows],
+        }
+    )
+    ours.write_csv("ours.csv")
+    ours.drop("income").write_csv("theirs.csv")
+    said = json.loads(fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--json"))
+    assert [pair["primary"] for pair in said["link_by"]] == ["first_name", "last_name"]
+    assert said["label"] == "income"
+    assert said["features"] == {"primary": ["visits"], "secondary": ["visits"]}
+    assert read_party_file(Path("theirs.toml")).policy.columns == ("first_name", "last_name", "visits")
+
+
 @pytest.mark.parametrize(("role", "file"), [("primary", "flats"), ("secondary", "rentals")])
 def test_one_table_alone_leaves_marks_to_fill_in(role, file):
     told = fedsim("init", f"--{role}", f"{file}.csv", "--yes")

@@ -23,10 +23,13 @@ from fedsim.audit.scene import Linkage
 from fedsim.audit.settings import Settings
 from fedsim.privacy.bounds import noise_for, success_bound
 from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim.types import Integers
+from fedsim.privacy.plane import metres_between
+from fedsim.types import Floats, Integers
 
 Attack = Callable[[PrimaryView], Finding]
 FILTER = "the exact filter of a partner's record, hence its identifiers"
+METRES_PER_KM = 1000.0
+DOUBT = 4.0  # deviations of chance
 SLACK = 0.05  # the shape of a town is a prior that helps any attacker a little beyond the blurred place
 NO_MORE = Guarantee("none: tau speaks of one similarity at a time")
 PSEUDONYMS = Guarantee("pseudonyms are a secret random order and say nothing about rows", 0.0)
@@ -37,8 +40,37 @@ def attempts(linkage: Linkage, settings: Settings, rng: np.random.Generator) -> 
     yield from _on_filters(linkage, settings, rng)
     if linkage.own is not None:
         yield from on_places(linkage, settings, rng)
+        yield from _on_blur(linkage)
     rows = linkage.order
     yield _attempt("row order", "the order of the secondary's table", lambda: row_order(rows), PSEUDONYMS)
+
+
+def _on_blur(linkage: Linkage) -> Iterator[Attempt]:
+    """Whether places have moved as far as the job says: a mechanism left out, not an attack."""
+    before, after, blur = linkage.scene.own_places(), linkage.own, linkage.terms.blur
+    if blur is None or before is None or after is None:
+        return
+    step = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).mean_step
+    promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
+    yield _attempt(
+        "noise left out of places",
+        "what moving places should hide",
+        lambda: missing_steps(before, after, step),
+        promised,
+    )
+
+
+@timed
+def missing_steps(before: Floats, after: Floats, promised: float) -> Finding:
+    """How much of the promised mean step is not there; records of one place count once, for they move together."""
+    first = np.unique(before, axis=0, return_index=True)[1]
+    steps = metres_between(before[first], after[first])
+    missing, doubt = 1.0 - steps.mean() / promised, DOUBT * math.sqrt(0.5 / len(steps))
+    low, value, high = (float(np.clip(missing + way, 0.0, 1.0)) for way in (-doubt, 0.0, doubt))
+    measure, knew = "share of the promised step that is missing", "places before and after they moved"
+    return Finding(
+        "noise left out of places", Adversary.PRIMARY, measure, Estimate(value, low, high), 0.0, len(steps), knew
+    )
 
 
 def _on_filters(linkage: Linkage, settings: Settings, rng: np.random.Generator) -> Iterator[Attempt]:

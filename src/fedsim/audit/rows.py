@@ -9,6 +9,11 @@ from typing import Any
 
 from fedsim.attack.finding import Adversary, Finding
 
+BEYOND_DOUBT = (
+    3.29 / 1.96
+)  # from the 95 % of an interval to 99.9 %: an audit makes many tests, and one error is too many
+BUILD_CHECKS = ("row order", "noise left out of")  # a finding has no other word for its kind
+
 
 class Verdict(Enum):
     """What an attack says of the guarantee."""
@@ -32,10 +37,20 @@ class Guarantee:
     reached: float = 0.0
 
     def verdict(self, found: Finding) -> Verdict:
-        """Broken only beyond doubt: the whole interval of the score lies above what was promised."""
+        """Broken only beyond doubt: the low end of the score at 99.9 % lies above what was promised."""
         if self.most is None:
             return Verdict.UNTESTED if self.claimed else Verdict.NONE
-        return Verdict.BROKEN if found.exceeds(max(self.most, self.reached)) else Verdict.KEPT
+        return Verdict.BROKEN if _low_end(found) > max(self.most, self.reached) else Verdict.KEPT
+
+
+def checks_the_build(found: Finding) -> bool:
+    """Whether this asks if a mechanism is there, and attacks nobody; its interval is four deviations wide already."""
+    return found.attack.startswith(BUILD_CHECKS)
+
+
+def _low_end(found: Finding) -> float:
+    score = found.score
+    return score.low if checks_the_build(found) else score.value - BEYOND_DOUBT * (score.value - score.low)
 
 
 NOTHING = Guarantee("none")
@@ -56,9 +71,16 @@ class Row:
 
     @property
     def leak(self) -> float:
-        """Advantage over blind guessing that is beyond doubt, from 0 to 1 (certainty)."""
-        blind = self.found.blind
-        return max(0.0, (self.found.score.low - blind) / (1.0 - blind)) if blind < 1 else 0.0
+        """Advantage over blind guessing as it was measured, from 0 to 1 (certainty).
+
+        Not what is left of it beyond doubt: fewer records would then pass more easily. A check of the build has a
+        doubt that it cannot lose, and nothing is gained by it.
+        """
+        return self.found.score.low if self.is_check else self.found.advantage
+
+    @property
+    def is_check(self) -> bool:
+        return checks_the_build(self.found)
 
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""

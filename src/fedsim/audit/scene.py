@@ -79,6 +79,10 @@ class Scene:
         own = self._places(sides[0])
         return Linkage(self, terms, view, linked.order.astype(np.int64), (queries, candidates), own, key)
 
+    def own_places(self) -> Floats | None:
+        """Where the primary's records really are."""
+        return self._places(self.primary)
+
     def true_places(self) -> Floats | None:
         """Where the secondary's records really are."""
         return self._places(self.secondary)

@@ -15,6 +15,7 @@ from fedsim.cli.exit_codes import ExitCode, code_of
 from fedsim.errors import FedSimError
 
 DEBUG = "--debug"
+NO_MEMORY = "there is not enough memory for this; take fewer records, shorter filters or a larger machine"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,6 +28,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave(error, str(error), code_of(error), debug=DEBUG in words)
     except KeyboardInterrupt:
         sys.exit(ExitCode.STOPPED)
+    except MemoryError as error:
+        _leave(error, NO_MEMORY, ExitCode.MEND, debug=DEBUG in words)
     except Exception as error:  # the outermost door: what another library says may hold records
         _leave(error, _defect(error), ExitCode.DEFECT, debug=DEBUG in words)
 

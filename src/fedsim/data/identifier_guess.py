@@ -15,7 +15,10 @@ from fedsim.data.looks import ColumnLook, TableLook
 
 LATITUDE, LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "long", "longitude"}
 NAMES = {"name", "names", "surname", "title", "company", "firm", "street", "address", "author"}
+GIVEN = {"first", "last", "middle", "given", "family", "full"}  # beside a word of NAMES, or alone: a person's name
+SALUTATION = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
 BIRTH = {"birth", "birthday", "birthdate", "born", "dob", "founded", "founding"}
+PERSONAL = re.compile(r"(name|names|phone|phones|mail|mails|address|street)$|^(birth|born$|dob$|phone|address|street)")
 NORTH, EAST = 90.0, 180.0
 FEWEST, SHARE, SHORTEST = 10, 0.2, 3.0  # a name: so many, so different, so long
 ALIKE = 0.3  # share of the words of one column that the other has, too
@@ -84,6 +87,24 @@ def says_longitude(column: str) -> bool:
     return bool(LONGITUDE & set(words_of(column)))
 
 
+def says_name(column: str) -> bool:
+    """Whether a column's name says nothing but a name or an address; such a column links, however few its values.
+
+    >>> [says_name(column) for column in ("first_name", "lastName", "street", "company size", "title")]
+    [True, True, True, False, False]
+    """
+    words = [word for word in words_of(column) if not word.isdecimal()]
+    known = (NAMES | GIVEN) - SALUTATION
+    return bool(words) and all(word in known or word.endswith("name") for word in words)
+
+
+def says_person(look: ColumnLook) -> bool:
+    """Whether a column's name says name, birth, phone, mail or address; first and last count where it holds text."""
+    words = words_of(look.name)
+    partly = look.kind == Kind.CATEGORY and bool({"first", "last"} & set(words))
+    return partly or any(PERSONAL.search(word) for word in words)
+
+
 def on_earth(lat: ColumnLook, lon: ColumnLook) -> bool:
     """Whether all of these can be latitudes and longitudes."""
     return all(bool((look.numbers.abs() <= most).all()) for look, most in ((lat, NORTH), (lon, EAST)))
@@ -138,6 +159,8 @@ def _pair(agreed: str, primary: str, secondary: str) -> Pair:
 
 
 def _could_be_name(look: ColumnLook) -> bool:
+    if look.kind == Kind.CATEGORY and look.distinct > 1 and says_name(look.name):
+        return True
     if look.kind != Kind.CATEGORY or look.distinct < max(FEWEST, SHARE * len(look.filled)):
         return False
     letters = look.filled.head(SAMPLE).str.contains(r"\pL{2}").mean()

@@ -76,7 +76,7 @@ def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
         reception = post.receive(post.secondaries)
         _tell_coordinator(coordinator, post)
         reception.dismiss(Farewell(), FAREWELL_SECONDS)  # those who did not hear it dial every two seconds
-        return _outcome_of(keep)
+        return outcome_of(keep)
     reception = post.receive(post.secondaries)
     coordinator.session()  # it compares jobs and releases; no data is touched before
     post.progress.enter(Phase.LINK.value)
@@ -92,7 +92,7 @@ def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
     _save(keep, prepared, result)  # the last of all parts: where it is, nothing else is missing
     _tell_coordinator(coordinator, post)
     tell(post.sessions(), Farewell())
-    return _outcome_of(keep)
+    return outcome_of(keep)
 
 
 def prepare(table: OwnTable, post: Post) -> Prepared:
@@ -214,7 +214,8 @@ def _facts(prepared: Prepared, result: Result) -> dict[str, Any]:
     }
 
 
-def _outcome_of(keep: Keep) -> Outcome:
+def outcome_of(keep: Keep) -> Outcome:
+    """How a training that has ended went."""
     facts = keep.load_part(PART)[1]
     return Outcome(facts["metrics"], facts["best_epoch"], len(facts["history"]))
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.header import absent
-from fedsim.data.identifier_guess import words_of
+from fedsim.data.identifier_guess import says_person, words_of
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
@@ -17,6 +17,7 @@ from fedsim.errors import InputError, SettingError
 LABELS = ("label", "target", "price", "outcome", "class", "sales", "rent", "income", "default", "churn", "value", "y")
 KEYS = {"id", "key", "index", "row", "nr", "number", "no", "column", "unnamed"}
 DENSE, MANY = 1.05, 50
+FEW_ROWS = 20  # below, whole numbers are often all different and yet no account numbers
 FEW_CLASSES, MOST_CLASSES, MOST_ONE_HOT = 10, 100, 16
 MANY_ALIKE, LEAST_GROUPS = 0.2, 30
 
@@ -93,12 +94,13 @@ def guessed_split(table: TableLook, identifiers: Sequence[str]) -> Guess:
 def learning(table: TableLook, taken: Sequence[str], also: Sequence[str] = ()) -> Learning:
     """Which columns are learnt from: all that are not ``taken`` otherwise, and numbers and dates of ``also``.
 
-    Those that the preparation of features would refuse are left out.
+    Those that the preparation of features would refuse are left out, and so is what names or numbers a person.
     """
     looks = [look for look in table.columns.values() if look.name not in taken]
-    dropped = [(look.name, reason) for look in looks if (reason := _useless(look))]
+    dropped = [(look.name, reason) for look in looks if (reason := _useless(look) or _telling(look))]
     rest = [look for look in looks if look.name not in dict(dropped)]
-    places = [table.columns[name] for name in also if table.columns[name].kind in (Kind.NUMBER, Kind.DATE)]
+    linking = [table.columns[name] for name in also if not says_person(table.columns[name])]
+    places = [look for look in linking if look.kind in (Kind.NUMBER, Kind.DATE)]
     if not rest and not places:
         useless = "".join(f"; {name} is {reason}" for name, reason in dropped)
         raise InputError(f"{table.name} has nothing left to learn from beside {', '.join(taken)}{useless}; add columns")
@@ -117,7 +119,7 @@ def gap_words(look: ColumnLook) -> str:
 
 
 def _could_be_label(look: ColumnLook) -> bool:
-    if look.distinct < 2 or look.kind in (Kind.DATE, OTHER) or _useless(look):
+    if look.distinct < 2 or look.kind in (Kind.DATE, OTHER) or _useless(look) or says_person(look):
         return False
     return look.kind == Kind.NUMBER or look.distinct <= MOST_CLASSES
 
@@ -133,6 +135,18 @@ def _useless(look: ColumnLook) -> str:
         return "a text of its own in most rows"
     if look.whole and look.distinct == filled and _numbers_rows(look):
         return "a number of its own in every row"
+    return ""
+
+
+def _telling(look: ColumnLook) -> str:
+    """Why a column says who a record is rather than what it is like; empty where it does not.
+
+    A label may be such whole numbers: prices are often all different.
+    """
+    if says_person(look):
+        return "about a person, by its name"
+    if look.whole and look.distinct == len(look.filled) >= FEW_ROWS:
+        return "a whole number of its own in every row, perhaps that of an account"
     return ""
 
 

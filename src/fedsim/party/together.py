@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +11,11 @@ from dataclasses import dataclass
 from fedsim.errors import PeerError, SettingError
 from fedsim.party.coordinator import run_coordinator
 from fedsim.party.job import Job
+from fedsim.party.keeping import Keep
 from fedsim.party.party_file import PartyFile
 from fedsim.party.post import Post, at_post
-from fedsim.party.primary import Outcome, run_primary
+from fedsim.party.primary import PART, Outcome, outcome_of, run_primary
+from fedsim.party.run_folder import run_path
 from fedsim.party.run_progress import shown
 from fedsim.party.secondary import run_secondary
 from fedsim.party.versions import versions_here
@@ -21,6 +24,8 @@ from fedsim.protocol.parties import Role
 from fedsim.protocol.transport.base import Transport
 from fedsim.protocol.transport.inproc import InProcess
 from fedsim.training import Hook
+
+log = logging.getLogger("fedsim.parties")
 
 POLL = 0.1
 LAST_SECONDS = 5.0
@@ -42,6 +47,9 @@ def run_together(
     missing = [str(party) for party in job.parties if party not in by_party]
     if missing:
         raise SettingError(f"job '{job.name}' needs a party file for {', '.join(missing)} as well")
+    trained = _trained_before(job, files)
+    if trained is not None:
+        return trained
     way = transport or InProcess()
     threads = [_PartyThread(job, by_party[party], way, hooks) for party in job.parties]
     for thread in threads:
@@ -53,6 +61,16 @@ def run_together(
         raise first
     outcome = next(thread.outcome for thread in threads if thread.outcome)
     return Together(outcome, merged(thread.ledger for thread in threads))
+
+
+def _trained_before(job: Job, files: Sequence[PartyFile]) -> Together | None:
+    """The outcome of an earlier call, where every party that learns has kept its part."""
+    learners = [own for own in files if own.role is not Role.COORDINATOR]
+    if not all(Keep(run_path(job, own), job).has_part(PART) for own in learners):
+        return None
+    folder = next(run_path(job, own) for own in learners if own.role is Role.PRIMARY)
+    log.info("job '%s' was trained before, in %s; change the job to train anew", job.name, folder)
+    return Together(outcome_of(Keep(folder, job)), [])
 
 
 def _wait_for(threads: Sequence[_PartyThread]) -> None:

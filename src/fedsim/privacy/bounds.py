@@ -59,7 +59,8 @@ def noise_for(tau: float, spread: float) -> float:
     if ratio <= 1:
         raise SettingError(
             f"tau={tau} cannot be reached: with spread {spread:g} no noise brings the bound below its floor "
-            f"{floor(spread):.4e}; ask for a larger tau, or spread the distances with longer filters"
+            f"{floor(spread):.4e}; ask for a larger tau, give sigma instead, or blur places (longer filters only lower "
+            "the number, and protect no better)"
         )
     return 1.0 / math.sqrt((ratio - 1.0) * (ratio + 1.0))
 

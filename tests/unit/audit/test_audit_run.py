@@ -22,7 +22,7 @@ from fedsim.linkage.blind import Delivery, Linking
 from fedsim.party.job import read_job
 from fedsim.party.party_file import read_party_file
 from fedsim.party.protection import Blur, CutTerms, Protection
-from fedsim.privacy.mechanisms import NoisyFeatures
+from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
 
 FAST = Settings(targets=50, tries=0, epochs=1, most_records=300)
@@ -84,6 +84,18 @@ def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
     assert Verdict.BROKEN not in verdicts(linked(folder, seed), seed).values()
     monkeypatch.setattr(scene, "link_blind", broken)
     assert verdicts(linked(folder, seed), seed)["greedy, distances"] is Verdict.BROKEN
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_build_that_does_not_move_places_as_the_job_says_is_caught(folder, monkeypatch, seed):
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
+    assert Verdict.BROKEN not in verdicts(linked(folder, seed, blur=blur), seed).values()
+    honest = PlanarLaplace.moved
+    monkeypatch.setattr(
+        PlanarLaplace, "moved", lambda self, places, chance: (places + honest(self, places, chance)) / 2
+    )
+    found = verdicts(linked(folder, seed, blur=blur), seed)
+    assert found["noise left out of places"] is Verdict.BROKEN
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -15,10 +15,11 @@ from fedsim.party.feature_noise import noisy_features
 from fedsim.party.job import SecondaryTerms
 from fedsim.party.keeping import Keep
 from fedsim.party.primary import PART
-from fedsim.party.protecting import blurred
+from fedsim.party.protecting import blurred, moved
 from fedsim.party.protection import Blur, FeatureTerms
 from fedsim.party.run_folder import run_path
 from fedsim.party.together import run_together
+from fedsim.privacy.plane import metres_between
 from fedsim.splitnn.features import Features
 from party_jobs import lay_out, read_all
 
@@ -153,3 +154,23 @@ def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
     job, files = trained(tmp_path / "preset", {"job": {"[network]": '[protection]\npreset = "protected"\n\n[network]'}})
     assert job.secondaries["rentals"].blur is not None
     assert Keep(run_path(job, files["city"]), job).load_part(PART)[1]["metrics"]["test"]["rmse"] > 0
+
+
+def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:
+    schema = Schema([Field(name, NumericFilter(0.0, 180.0, 1.0)) for name in ("lat", "lon")])
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon)
+    return moved(places, SecondaryTerms(k=1, schema=schema, blur=blur), bytes(32), "t").to_numpy()
+
+
+def test_a_place_moves_to_where_it_moved_before_in_whatever_company():
+    places = pl.DataFrame({"lat": [1.31, 1.32, 1.31], "lon": [103.8, 103.9, 103.8]})
+    found = blurred_places(5.0, places)
+    assert found[0].tolist() == found[2].tolist() != found[1].tolist()
+    assert blurred_places(5.0, places[1:2])[0].tolist() == found[1].tolist()
+
+
+def test_two_blurs_of_one_place_do_not_give_it_away():
+    places = pl.DataFrame({"lat": np.linspace(1.25, 1.45, 50), "lon": np.linspace(103.7, 104.0, 50)})
+    five, two = blurred_places(5.0, places), blurred_places(2.0, places)
+    solved = (5.0 * five - 2.0 * two) / 3.0
+    assert np.median(metres_between(solved, places.to_numpy())) > 100.0
