@@ -24,6 +24,7 @@ from fedsim.party.run_record import (
     PhaseCost,
     RunRecord,
     TableFacts,
+    read_record,
     write_record,
 )
 from fedsim.protocol.ledger import Entry
@@ -109,7 +110,9 @@ def classified(record: RunRecord, *classes: str) -> RunRecord:
     return replace(record, job=job, classes=list(classes), metrics=metrics, curves=[], importances=[])
 
 
-def write_ladder(folder: Path, *, worth: str = "This partner is worth 14 S$ less error.", seeds: int = 3) -> None:
+def write_ladder(
+    folder: Path, *, worth: str = "This partner is worth 14 S$ less error.", seeds: int = 3, **more: Any
+) -> None:
     """What ``fedsim compare`` leaves."""
     splits = ("random", "group")
     rungs = [
@@ -122,7 +125,7 @@ def write_ladder(folder: Path, *, worth: str = "This partner is worth 14 S$ less
     about = {"job": "flats", "unit": "S$", "metric": "rmse", "task": "regression", "lower_is_better": True}
     ladder = {"format": 1, **about, "seeds": seeds, "records": TEST, "worth": worth, "rungs": rungs, "gains": gains}
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "ladder.json").write_text(json.dumps(ladder))
+    (folder / "ladder.json").write_text(json.dumps(ladder | more))
 
 
 def _rung(key: str, name: str, mean: float, seeds: int) -> dict[str, Any]:
@@ -130,11 +133,12 @@ def _rung(key: str, name: str, mean: float, seeds: int) -> dict[str, Any]:
     return {"key": key, "name": name, "values": values, "mean": mean, "deviation": 1.0, "seconds": 2.0}
 
 
-def write_audit(folder: Path, about: str = "rentals") -> None:
-    """What ``fedsim audit`` leaves."""
+def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = None) -> None:
+    """What ``fedsim audit`` leaves, of the run's own job where no other is named."""
     found = Finding("greedy", Adversary.PRIMARY, "share", Estimate(0.9, 0.8, 1.0), 0.0, 10, "all", {}, 1.0)
     row = Row(about, "its filter", found, Guarantee("tau=0.05", 0.05))
-    report = Report("flats", "a" * 64, 0.01, (row,), ALWAYS_SKIPPED, (), ())
+    job_hash = read_record(folder).hash if job_hash is None else job_hash
+    report = Report("flats", job_hash, 0.01, (row,), ALWAYS_SKIPPED, (), ())
     (folder / "audit.json").write_text(json.dumps(report.as_dict()))
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from browser import browser_page, needs_browser
 from fedsim.cli import main
+from fedsim.cli.exit_codes import ExitCode
 from fedsim.report.board import Board
 
 MOST_LINES = 50
@@ -88,6 +92,25 @@ def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
     assert told.out == ""
     assert "failed and said" in told.err
     assert "Traceback" not in told.err
+
+
+def test_a_demo_that_is_stopped_leaves_no_process_behind(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "fedsim", "demo", "--quiet", "--out", str(tmp_path / "demo")]
+    with subprocess.Popen(words, stderr=subprocess.DEVNULL) as shown:
+        parties = _children_of(shown.pid)
+        shown.terminate()
+        assert shown.wait(30) == ExitCode.STOPPED
+    assert len(parties) == 3
+    assert not [number for number in parties if Path(f"/proc/{number}").exists()]
+
+
+def _children_of(number: int) -> list[str]:
+    """The three parties, as soon as all of them run."""
+    listed = Path(f"/proc/{number}/task/{number}/children")
+    deadline = time.monotonic() + 60
+    while len(listed.read_text().split()) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return listed.read_text().split()
 
 
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -230,6 +230,10 @@ def test_only_messages_of_the_table_were_sent_and_the_ledgers_count_them_all(run
         for entry in ledger:
             counted[entry.receiver, entry.kind] += entry.messages * (entry.sender == own)
         seen = Counter((str(receiver), kind) for sender, receiver, kind in sent if sender.name == name)
+        assert {pair for pair in seen if pair[1] == "hello"} == {pair for pair in +counted if pair[1] == "hello"}
+        for count in (counted, seen):  # a greeting on a line that broke at once is dialled again
+            for pair in [pair for pair in count if pair[1] == "hello"]:
+                del count[pair]
         assert +counted == seen
 
 

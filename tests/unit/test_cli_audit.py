@@ -77,6 +77,9 @@ def test_a_demanded_audit_is_the_one_that_the_refusal_names(folder, monkeypatch,
     command = shlex.split(refused.partition("fedsim audit`: ")[2])
     assert command[:2] == ["fedsim", "audit"]
     assert fedsim(monkeypatch, *command[1:], "--quick", "-q") == 0
+    assert fedsim(monkeypatch, "approve", "job.toml", "rentals.toml", "--yes") == 2
+    assert "has run a quick one alone" in capsys.readouterr().err
+    assert fedsim(monkeypatch, *command[1:], "-q") == 0
     assert fedsim(monkeypatch, "approve", "job.toml", "rentals.toml", "--yes") == 0
 
 
@@ -84,7 +87,10 @@ def test_check_names_the_command_of_a_demanded_audit(folder, monkeypatch, capsys
     party = folder / "rentals.toml"
     party.write_text(party.read_text().replace("[policy]", "[policy]\naudit = { limit = 0.3 }"))
     fedsim(monkeypatch, "check", "job.toml", "rentals.toml", "-q")
-    assert "has run none; its owner runs `fedsim audit`; fedsim audit job.toml rentals.toml" in capsys.readouterr().err
+    assert (
+        "has run none; its owner runs `fedsim audit`; fedsim audit job.toml city.toml rentals.toml"
+        in capsys.readouterr().err
+    )
 
 
 def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):

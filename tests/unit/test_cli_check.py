@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.check import check
-from party_folders import PARTIES, change, fill
+from party_folders import PARTIES, approve_now, change, fill
 
 FILES = [f"{name}.toml" for name in PARTIES]
 
@@ -20,6 +20,9 @@ FILES = [f"{name}.toml" for name in PARTIES]
 @pytest.fixture(autouse=True)
 def _ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path)
+    change(tmp_path / "job.toml", "batch_size = 256", "batch_size = 2")  # enough steps for so few records
+    for name in PARTIES:
+        approve_now(tmp_path, name)
     monkeypatch.chdir(tmp_path)
 
 

@@ -74,6 +74,7 @@ def test_the_files_say_what_was_found_and_pass_their_schemas():
     fedsim("init", *BOTH, "--yes")
     job, flats, rentals = read_job(Path("job.toml")), *map(read_party_file, map(Path, ("flats.toml", "rentals.toml")))
     assert (job.task.kind, job.task.split, job.secondaries["rentals"].k) == ("regression", "group", 20)
+    assert job.training.batch_size == 32
     assert flats.features.columns == ("area", "storey", "age", "lat", "lon")
     assert rentals.policy.columns == ("lat", "lon", "rooms", "rating", "rent")
     for name, kind in (("job", "job"), ("flats", "party"), ("rentals", "party"), ("notary", "party")):
@@ -129,7 +130,7 @@ def test_people_link_by_names_and_birth():
             "visits": [row % 7 for row in range(25)],
         }
     )
-    people.rename({"visits": "income"}).write_csv("ours.csv")
+    people.with_columns(income=pl.col("visits") * 10).write_csv("ours.csv")
     people.rename({"First name": "first_name"}).write_csv("theirs.csv")
     fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--label", "income")
     found = encodings(read_job(Path("job.toml")))

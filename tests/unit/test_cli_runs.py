@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fedsim.cli import main
+from fedsim.report.runs import SILENT_AFTER, runs_under
 from small_runs import progress_facts, record_of, write_ladder, write_run
 
 
@@ -85,6 +88,35 @@ def test_a_folder_with_one_run_in_it_will_do(folder: Path, capsys: pytest.Captur
 def test_a_folder_that_is_no_run_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(folder / "rentals-run" / "flats-a")) == 2
     assert "holds no finished run" in capsys.readouterr().err
-    (folder / "city-run" / "flats-c" / "progress.json").write_text("[]")
-    assert run("runs", str(folder)) == 2
-    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run_name", "file"), [("flats-c", "progress.json"), ("flats-a", "run.json")])
+def test_a_damaged_run_hides_no_other(
+    folder: Path, capsys: pytest.CaptureFixture[str], run_name: str, file: str
+) -> None:
+    (folder / "city-run" / run_name / file).write_text("[]")
+    assert run("runs", str(folder)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    states = {line.split()[0]: line.split()[-1] for line in lines[1:4]}
+    assert states.pop(f"city-run/{run_name}") == "damaged"
+    assert len(states) == 2
+    assert any(line.startswith(f"city-run/{run_name}: ") and "cannot be read" in line for line in lines)
+
+
+def test_a_run_that_fell_silent_has_died(tmp_path: Path) -> None:
+    put(tmp_path / "flats-a", state="running", updated="2026-11-15T10:00:00.000+00:00")
+    last = datetime(2026, 11, 15, 10, tzinfo=UTC)
+    states = [runs_under(tmp_path, last + timedelta(seconds=silent))[0].state for silent in (6, 60)]
+    assert states == ["running", "died"]
+    board = files("fedsim.report").joinpath("board.js").read_text(encoding="utf-8")
+    assert f"SILENT_AFTER = {SILENT_AFTER:g};" in board
+
+
+def test_the_ladder_of_another_job_is_noted_and_not_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_ladder(folder / "city-run" / "flats-b", job="others")
+    (folder / "city-run" / "flats-a" / "ladder.json").write_text("{}")
+    assert run("runs", str(folder)) == 0
+    out = capsys.readouterr().out
+    assert "city-run/flats-b: The ladder in this folder belongs to another job, 'others'" in out
+    assert "flats-a/ladder.json is no ladder" in out
+    assert "14 S$" not in out

@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedsim.report.insight import importance_figure, weight_figure
 from fedsim.report.insight_page import write_insight_page
@@ -42,6 +43,20 @@ def test_names_that_look_like_markup_stay_inert() -> None:
     figure = weight_figure(curve)
     assert "<b>" not in str(figure.picture)
     HTMLParser().feed(str(figure.picture))
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ([0.1, 0.4, 0.9], "The line rises: the more similar a partner, the larger"),
+        ([0.9, 0.4, 0.1], "The line falls: the more similar a partner, the smaller"),
+        ([0.1, 0.9, 0.1], "The line goes up and down; the weight is largest at similarity 0."),
+        ([0.5, 0.5, 0.5], "The line is flat"),
+        ([0.1, 0.0, -0.4], "Below zero, outputs are turned round"),
+    ],
+)
+def test_the_caption_tells_the_line_that_is_drawn(weights: list[float], said: str) -> None:
+    assert said in weight_figure(WeightCurve("a", np.array([-3.0, 0.0, 3.0]), np.array(weights))).caption
 
 
 def test_a_flat_curve_is_drawn() -> None:

@@ -38,6 +38,9 @@ Change = Callable[[Path], object]
 def ready(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("ready")
     fill(folder)
+    change(folder / "job.toml", "batch_size = 256", "batch_size = 2")  # enough steps for so few records
+    for name in PARTIES:
+        approve_now(folder, name)
     return folder
 
 
@@ -156,6 +159,50 @@ def test_a_job_that_cannot_be_read_does_not_hide_what_is_wrong_at_a_party(folder
 def test_mistakes_of_a_party_file_are_told_with_line_and_nearest_word(folder, old, new, told):
     change(folder / "rentals.toml", old, new)
     assert any(told in fault for fault in faults(report(folder, "rentals")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (
+            'column = "price"',
+            'column = "prise"',
+            "columns: {folder}/city.toml, line 15: label.column: {folder}/flats.csv: there is no column 'prise' among "
+            "its 6 -> did you mean 'price'?",
+        ),
+        (
+            "[label]",
+            '[features]\ndrop = ["storrey"]\n[label]',
+            "columns: {folder}/city.toml, line 15: features.drop: {folder}/flats.csv: there is no column 'storrey' "
+            "among its 6 -> did you mean 'storey'?",
+        ),
+        (
+            "[label]",
+            '[identifiers]\nlat = "latt"\n[label]',
+            "columns: {folder}/city.toml, line 15: identifiers.lat: {folder}/flats.csv: there is no column 'latt' "
+            "among its 6 -> did you mean 'lat'?",
+        ),
+        (
+            'file = "flats.csv"',
+            'file = "flts.csv"',
+            "data: {folder}/city.toml, line 12: data.file: {folder}/flts.csv does not exist -> did you mean "
+            "'flats.csv'?",
+        ),
+    ],
+)
+def test_names_in_a_party_file_that_fit_no_table_are_told_with_their_line(folder, old, new, told):
+    change(folder / "city.toml", old, new)
+    assert told.format(folder=folder) in faults(report(folder, "city"))
+
+
+def test_a_party_file_in_the_place_of_the_job_is_told_in_one_sentence(folder):
+    job, city = folder / "job.toml", folder / "city.toml"
+    found = faults(check_job(city, [job], link=Link(), now=datetime.now(UTC), call_peers=False))
+    told = f"job file: {city} is the file of a party, and the job comes first -> say: fedsim check {job} {city}"
+    assert found == [told]
+    assert faults(report(folder, "job")) == [
+        f"party file: {job} is a job, no file of a party -> name it first, and once"
+    ]
 
 
 # --- what stops a party, one change at a time ----------------------------------------------------------------------
@@ -282,7 +329,7 @@ STOPPED: dict[str, tuple[Change, str]] = {
     "another authority": (foreign_authority, "primary-city.pem was not issued by the authority in"),
     "no certificate": (
         lambda folder: (folder / "certs" / "primary-city.pem").unlink(),
-        "certificate: cannot read {folder}/certs/primary-city.pem: No such file or directory -> check path and",
+        "certificate: cannot read {folder}/certs/primary-city.pem: No such file or directory -> ",
     ),
     "a folder below a file": (
         renamed("city.toml", '"city-run"', '"flats.csv/run"'),
@@ -486,6 +533,12 @@ def test_what_is_probably_not_meant_is_a_warning(folder, what):
     spoil(folder)
     found = warnings(report(folder, "city"))
     assert any(told.format(folder=folder) in warning for warning in found), found
+
+
+def test_training_of_a_few_steps_is_warned_of(folder):
+    change(folder / "job.toml", "batch_size = 2", "batch_size = 256")
+    told = "steps: 8 steps in all; networks learn little from so few -> more epochs or a smaller batch_size"
+    assert warnings(report(folder, "city", "rentals")) == [told]
 
 
 def test_a_clock_that_is_behind_is_suspected(folder):

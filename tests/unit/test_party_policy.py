@@ -166,12 +166,18 @@ def test_weaker_protection_than_demanded_is_told_by_its_figures(tmp_path):
     ]
 
 
-FINDING = {"about": "rentals", "adversary": "primary", "verdict": "kept", "leak": 0.2}
+FINDING = {"about": "rentals", "adversary": "primary", "attack": "feature inversion", "verdict": "kept", "leak": 0.2}
+QUICK = "has run a quick one alone, which tries too little to rely on (leave out --quick)"
+WITHOUT_LABELS = (
+    "has run one without any attack on its features, for want of labels to train with (name the primary's file too, or "
+    "one of that name with a table of your own and any label)"
+)
 
 
 def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
     """An audit of a job as `fedsim audit` writes it, with one attack on this party."""
-    report = {"format": FORMAT, "hash": job.hash, "tables": [str(own.party)], "findings": [FINDING], **changes}
+    told = {"format": FORMAT, "hash": job.hash, "tables": [str(own.party)], "settings": {"quick": False}}
+    report = {**told, "findings": [FINDING], **changes}
     path = audit_path(job, own)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report), encoding="utf-8")
@@ -190,6 +196,10 @@ def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
         ({"findings": [FINDING | {"verdict": "broken"}]}, "found a guarantee broken"),
         ({"findings": [FINDING, FINDING | {"about": "schools", "leak": 0.9}]}, ""),
         ({"findings": [FINDING | {"adversary": "secondary"}]}, "has run one that attacks others alone"),
+        ({"settings": {"quick": True}}, QUICK),
+        ({"settings": None}, QUICK),
+        ({"settings": {}}, QUICK),
+        ({"findings": [FINDING | {"attack": "likelihood"}]}, WITHOUT_LABELS),
     ],
 )
 def test_only_an_audit_of_this_job_on_the_own_table_and_under_the_limit_will_do(tmp_path, changes, lacking):

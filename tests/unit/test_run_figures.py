@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from xml.etree import ElementTree
 
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 from fedsim.party.run_record import GroupError
+from fedsim.report.bars import histogram_figure, reuse_figure
 from fedsim.report.figure import Figure
 from fedsim.report.lines import Axes, lines_figure
 from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
@@ -26,6 +28,17 @@ def shapes(figure: Figure, kind: str) -> list[ElementTree.Element]:
     return [shape for shape in drawn.iter() if kind in (shape.get("class") or "").split()]
 
 
+def drawn(figure: Figure | None) -> Figure:
+    assert figure is not None
+    return figure
+
+
+def told(figure: Figure) -> list[int]:
+    """Records of every cell."""
+    words = [cell.findtext("title") or "" for cell in shapes(figure, "cell")]
+    return [int(said.rpartition(": ")[2].split()[0].replace(",", "")) for said in words]
+
+
 def judged(truth: list[str], predicted: list[str]) -> pl.DataFrame:
     confidence = np.linspace(0.5, 1.0, len(truth))
     return pl.DataFrame({"truth": truth, "predicted": predicted, "confidence": confidence})
@@ -38,7 +51,7 @@ def test_values_of_any_size_are_drawn(low: float, high: float) -> None:
     assert len(shapes(bars_figure(rows, LABELS), "bar")) == 2
     assert len(shapes(dot_rows_figure(rows, LABELS, reaching=(0.0,)), "point")) == 2
     assert len(shapes(lines_figure({"one": [low, high], "two": [high, low]}, Axes("x", "y"), **WORDS), "line")) == 4
-    assert shapes(density_figure(np.array([low, high]), np.array([high, low]), unit="m"), "cell")
+    assert shapes(drawn(density_figure(np.array([low, high] * 3), np.array([high, low] * 3), unit="m")), "cell")
 
 
 def test_bars_start_at_zero_and_point_to_their_side() -> None:
@@ -62,36 +75,60 @@ def test_one_epoch_is_a_dot_and_many_are_a_line_with_a_tip_each() -> None:
     assert not shapes(lines_figure({"training": [0.5] * 1000}, axes, **WORDS), "hover")
 
 
-def test_every_test_record_is_in_a_cell_unless_it_is_far_off() -> None:
+def test_most_test_records_are_in_a_cell_and_none_is_alone_there() -> None:
     rng = np.random.default_rng(0)
-    truth = rng.normal(size=2000)
-    cells = shapes(density_figure(truth, truth, unit=""), "cell")
-    told = [int((cell.findtext("title") or "").rpartition(": ")[2].split()[0].replace(",", "")) for cell in cells]
-    assert sum(told) == 2000
-    far = density_figure(np.append(truth, 1e6), np.append(truth, 0.0), unit="")
-    assert "far ones are not drawn" in far.caption
+    for records in (3, 5, 40, 2000):
+        truth = rng.normal(size=records)
+        figure = drawn(density_figure(truth, truth + rng.normal(size=records) / 10, unit=""))
+        assert min(told(figure)) >= 3
+        left = records - sum(told(figure))
+        assert left <= 0.21 * records
+        assert (f"Not drawn: {left} record" in figure.caption) == (left > 0)
+    far = drawn(density_figure(np.append(truth, 1e6), np.append(truth, 0.0), unit=""))
+    assert "far off" in far.caption
+    assert density_figure(truth[:2], truth[:2], unit="") is None
+
+
+def test_what_is_no_number_is_not_drawn() -> None:
+    values = np.array([1.0, 2.0, 2.0, 2.0, np.nan, np.inf])
+    assert sum(told(drawn(density_figure(values, values, unit="")))) >= 3
+    errors = histogram_figure(values, title="t", caption="c", axis="x")
+    assert errors.rows == (("1.5", "2.5", "3"),) or "Not drawn" in errors.caption
+    assert not shapes(histogram_figure(np.array([7.0]), title="t", caption="c", axis="x"), "marker")
+
+
+def test_no_bin_holds_one_or_two_records() -> None:
+    values = np.append(np.random.default_rng(1).normal(size=200), 3.217)
+    figure = histogram_figure(values, title="t", caption="c", axis="x")
+    counts = [int(row[2]) for row in figure.rows]
+    assert min(counts) >= 3
+    assert f"Not drawn: {201 - sum(counts)} record" in figure.caption
+    assert float(figure.rows[-1][1]) < 3.2
 
 
 def test_classes_are_counted_where_truth_and_prediction_meet() -> None:
-    figure = confusion_figure(judged(["a", "a", "b", "b"], ["a", "b", "b", "b"]))
-    assert figure.rows == (("a", "1", "1"), ("b", "0", "2"))
-    assert "75 % of 4 test records" in figure.caption
-    assert len(shapes(confusion_figure(judged(["a"], ["a"])), "cell")) == 1
-    many = [str(number) for number in range(40)]
-    assert len(shapes(confusion_figure(judged(many, many)), "cell")) == 12 * 12
+    figure = drawn(confusion_figure(judged(["a"] * 4 + ["b"] * 4, ["a"] * 3 + ["b"] * 5)))
+    assert figure.rows == (("a", "3", "fewer than 3"), ("b", "0", "4"))
+    assert "87.5 % of 8 test records" in figure.caption
+    assert confusion_figure(judged(["a"], ["a"])) is None
+    many = [str(number) for number in range(40)] * 3
+    assert len(shapes(drawn(confusion_figure(judged(many, many))), "cell")) == 12 * 12
 
 
 def test_how_sure_is_held_against_how_often_right() -> None:
-    figure = calibration_figure(judged(["a"] * 10, ["b"] * 5 + ["a"] * 5))
-    assert figure is not None
-    assert [row[1].split(" of ")[0] for row in figure.rows] == [
-        "right 0 %",
-        "right 0 %",
-        "right 50 %",
-        "right 100 %",
-        "right 100 %",
-    ]
-    assert calibration_figure(judged([], [])) is None
+    figure = drawn(calibration_figure(judged(["a"] * 20, ["b"] * 10 + ["a"] * 10)))
+    assert [row[1] for row in figure.rows][::4] == ["right 0 % of 4", "right 100 % of 4"]
+    assert calibration_figure(judged(["a"] * 2, ["a"] * 2)) is None
+
+
+@pytest.mark.parametrize("busiest", [3, 200, 5_000, 2_000_000])
+def test_labels_of_busy_candidates_stand_apart(busiest: int) -> None:
+    figure = reuse_figure(np.array([0, 1, 1, busiest]), title="t", caption="c")
+    places = [float(tick.get("x") or 0) for tick in shapes(figure, "tick") if tick.get("text-anchor") == "middle"]
+    words = [len(tick.text or "") for tick in shapes(figure, "tick") if tick.get("text-anchor") == "middle"]
+    ends = [(x - 2.9 * n, x + 2.9 * n) for x, n in zip(places, words, strict=True)]
+    assert len(ends) >= 3
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(ends))
 
 
 def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:
@@ -99,5 +136,5 @@ def test_groups_are_drawn_for_the_columns_that_differ_most() -> None:
         GroupError(f"c{column}", f"g{part}", 20, 1.0 + column * part, 0.0) for column in range(6) for part in (0, 1)
     ]
     alone = GroupError("alone", "all", 20, 99.0, 0.0)
-    drawn = group_figures([*groups, alone], numbers=True)
-    assert [figure.title for figure in drawn] == [f"Errors by c{column}" for column in (5, 4, 3, 2)]
+    found = group_figures([*groups, alone], numbers=True)
+    assert [figure.title for figure in found] == [f"Errors by c{column}" for column in (5, 4, 3, 2)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -74,7 +76,10 @@ def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
     write_run(tmp_path, record_of())
     page = page_of(tmp_path)
     assert "has not been measured yet" in page
-    assert "fedsim compare JOB PARTY..." in page
+    run = f"{tmp_path.parent.name}/{tmp_path.name}"
+    told = f"job.toml city.toml left.toml rentals.toml --out {run}/compare && fedsim report {run}"
+    assert f"fedsim compare {told}" in html.unescape(page)
+    assert "RUN" not in page
     assert "What the partner is worth" not in read(page).found
 
 
@@ -86,6 +91,32 @@ def test_a_ladder_beside_the_run_or_in_its_folder_compare_is_found(tmp_path: Pat
     (tmp_path / "ladder.json").write_text('{"format": 1}')
     with pytest.raises(FileError, match="fedsim compare"):
         read_ladder(tmp_path)
+
+
+@pytest.mark.parametrize("other", [{"job": "others"}, {"hash": "b" * 64}])
+def test_a_ladder_and_an_audit_of_another_job_are_not_believed(tmp_path: Path, other: dict[str, Any]) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, **other)
+    write_audit(tmp_path, job_hash="b" * 64)
+    page = page_of(tmp_path)
+    assert "The ladder in this folder belongs to another job" in page
+    assert "The audit in this folder belongs to another job" in page
+    assert "worth 14 S$" not in page
+    assert "Attacks by" not in page
+    facts = json.loads((tmp_path / "model-card.json").read_text())
+    assert (facts["worth"], facts["audit"]) == (None, None)
+
+
+def test_a_ladder_with_the_jobs_own_hash_is_believed(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, hash=record_of().hash)
+    assert "worth 14 S$" in page_of(tmp_path)
+
+
+def test_errors_by_a_column_that_links_are_not_told(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of("name"))
+    assert "Errors by name" not in page_of(tmp_path)
+    assert json.loads((tmp_path / "model-card.json").read_text())["worst_groups"] == []
 
 
 def test_every_chart_has_words_and_a_table(tmp_path: Path) -> None:

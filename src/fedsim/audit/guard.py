@@ -1,6 +1,7 @@
 """A secondary behind the noise of one side, with a count of how much noise was really laid.
 
-The noise is the one the parties use; a build that leaves it out is found here, whatever the attacks achieve.
+The mechanism is the one the parties use: where it lays less than it says, that is found here, whatever the attacks
+achieve. Whether a party's process calls it is for the tests of the parties.
 """
 
 from __future__ import annotations

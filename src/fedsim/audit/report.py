@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fedsim.audit.rows import Row, Skipped, Verdict
+from fedsim.audit.settings import Settings
 from fedsim.party.audit_demand import FORMAT
 
 METRES = "median error in metres"
@@ -39,6 +40,7 @@ class Report:
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
     tables: tuple[str, ...] = ()  # the parties whose own tables were attacked
+    settings: Settings | None = None  # how hard it tried; a demanded audit must say
 
     @property
     def broken(self) -> tuple[Row, ...]:
@@ -77,6 +79,7 @@ class Report:
             "hash": self.hash,
             "tables": list(self.tables),
             "limit": self.limit,
+            "settings": None if self.settings is None else self.settings.as_dict(),
             "exceeds": bool(self.over) or bool(self.broken),
             "findings": [row.as_dict() for row in self.rows],
             "not_attacked": [skipped.as_dict() for skipped in self.skipped],

@@ -52,6 +52,7 @@ def audit_job(job: Job, files: Sequence[PartyFile], settings: Settings, tell: Te
         job=job.name,
         hash=job.hash,
         limit=settings.limit,
+        settings=settings,
         rows=tuple(rows),
         skipped=(*skipped, *ALWAYS_SKIPPED),
         advice=tuple(advice),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from fedsim.errors import SettingError
 from fedsim.whole import whole_number
 
 FEWEST_RECORDS = 20
 DEFAULT_MEMORY = 4 << 30
+EPOCHS, TARGETS = 3, 500  # of an audit that others may rely on
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Settings:
     metres: float = 500.0
     seed: int = 0
     most_records: int = 5_000
-    epochs: int = 3
-    targets: int = 500
+    epochs: int = EPOCHS
+    targets: int = TARGETS
     tries: int = 4
     memory: int = DEFAULT_MEMORY
 
@@ -40,3 +42,19 @@ class Settings:
         whole_number(self.epochs, "epochs", least=1)
         whole_number(self.targets, "targets", least=10)
         whole_number(self.tries, "tries", least=0)
+
+    @property
+    def quick(self) -> bool:
+        """Whether attacks had less to go by than usual: a first look, which an owner should not rely on."""
+        return self.targets < TARGETS or self.epochs < EPOCHS
+
+    def as_dict(self) -> dict[str, Any]:
+        """What a reader must know to judge the figures, in types that JSON has."""
+        return {
+            "quick": self.quick,
+            "most_records": self.most_records,
+            "metres": self.metres,
+            "epochs": self.epochs,
+            "targets": self.targets,
+            "seed": self.seed,
+        }

@@ -13,15 +13,17 @@ import typer
 
 from fedsim.cli.party_run import counted as counting
 from fedsim.cli.party_run import credentials_of, set_up_logging
+from fedsim.errors import FileError
 from fedsim.experiment.afar import climbed_afar
 from fedsim.experiment.job_cases import SPLITS, JobCases
 from fedsim.experiment.ladder import RUNGS, Ladder, Learning, climbed
-from fedsim.experiment.results import Results
+from fedsim.experiment.results import LINES, PREDICTIONS, Results
 from fedsim.experiment.rung import Rung
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job, read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.post import at_post
+from fedsim.party.run_folder import private_folder
 from fedsim.party.versions import versions_here
 from fedsim.protocol.parties import Role
 from fedsim.protocol.transport.grpc import GrpcTransport
@@ -46,6 +48,7 @@ def compare_and_tell(job: Path, parties: Sequence[Path], out: Path, asked: Asked
     quiet, as_json = ways["quiet"], ways["as_json"]
     learning = learning_of(described)
     rungs = (learning if asked.epochs is None else replace(learning, epochs=asked.epochs)).rungs()
+    keep_private(out)
     climb = _climbed_afar if [own.role for own in files] == [Role.PRIMARY] else _climbed_here
     ladder = climb(described, files, out, rungs, asked, **ways).described()
     with whole_file(out / FILE) as part:
@@ -56,6 +59,18 @@ def compare_and_tell(job: Path, parties: Sequence[Path], out: Path, asked: Asked
         for line in lines_of(ladder):
             typer.echo(line)
         typer.echo(f"written: {out / FILE}")
+
+
+def keep_private(out: Path) -> None:
+    """Predictions and filters are for the owner's eyes; a folder of other things keeps its permissions."""
+    private_folder(out)
+    try:
+        if (out / FILE).exists() or (out / LINES).exists() or not any(out.iterdir()):
+            out.chmod(0o700)
+        private_folder(out / PREDICTIONS)
+    except OSError as error:
+        reason = error.strerror or "the disk refused"
+        raise FileError(f"the folder {out} cannot be made private ({reason}); choose another with --out") from error
 
 
 def _climbed_here(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +26,27 @@ Watch = Callable[[dict[str, Any]], None]
 
 def run_parties(scene: Scene, watch: Watch) -> None:
     """Start all parties and stay until they have ended well; ``watch`` is told what the primary wrote last."""
-    running = {name: _start(scene, name) for name in scene.parties}
+    running: dict[str, Process] = {}
+    with _stopped_as_by_ctrl_c():
+        try:
+            for name in scene.parties:
+                running[name] = _start(scene, name)
+            _wait(scene, running, watch)
+        finally:
+            _stop(running)
+
+
+@contextmanager
+def _stopped_as_by_ctrl_c() -> Iterator[None]:
+    """Let SIGTERM raise: the system's own way would end this process at once and leave the parties behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals come to the main thread alone
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _wait(scene, running, watch)
+        yield
     finally:
-        _stop(running)
+        signal.signal(signal.SIGTERM, before)
 
 
 def progress_of(folder: Path) -> dict[str, Any]:

@@ -43,6 +43,7 @@ def plan_object(plan: Plan, linked: Linking, notes: Sequence[str]) -> Told:
         "split": plan.split.word,
         "k": plan.k,
         "tau": plan.tau,
+        "batch_size": plan.batch,
         "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
         "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
         "warnings": list(notes),

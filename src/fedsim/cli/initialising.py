@@ -22,6 +22,7 @@ from fedsim.party.proposal_learning import (
     guessed_task,
     learning,
     look_of,
+    proposed_batch,
 )
 from fedsim.party.proposed_files import Own, Plan, party_names
 from fedsim.report.words import many
@@ -163,6 +164,7 @@ def _plan(tables: Tables, linked: Linking, goal: Goal, wishes: Wishes, seen: Map
         split=goal.split,
         label=goal.label,
         epochs=wishes.epochs,
+        batch=proposed_batch(tables.primary.rows) if tables.primary else None,
         own={role: _own(role, table, linked, goal) for role, table in seen.items()},
     )
 

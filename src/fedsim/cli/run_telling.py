@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from fedsim.report.model_card import JSON, MARKDOWN
-from fedsim.report.runs import RunLine, differing, runs_under
+from fedsim.report.runs import DAMAGED, RunLine, differing, runs_under
 from fedsim.report.words import duration, measure, size
 
 LONGEST = 60
@@ -42,6 +42,8 @@ def _tell(lines: Sequence[RunLine]) -> None:
     for line in lines:
         if line.worth:
             typer.echo(f"{line.folder}: {line.worth}")
+        if line.note:
+            typer.echo(f"{line.folder}: {line.note}")
     for key, values in differing(lines).items():
         typer.echo(f"differs: {key} = {', '.join(_short(value) for value in values)}")
 
@@ -53,5 +55,7 @@ def _short(value: Any) -> str:
 
 def _cells(line: RunLine) -> tuple[str, ...]:
     score = "" if line.metric is None or line.value is None else f"{line.metric} {measure(line.value)}"
+    if line.state == DAMAGED:
+        return line.folder, "", "", "", "", "", line.state
     cost = duration(line.seconds), size(line.bytes)
     return line.folder, line.method or "", score, str(line.epochs), *cost, line.state

@@ -19,6 +19,7 @@ from fedsim.data.typed import typed
 from fedsim.errors import FileError
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.choices import config_of
+from fedsim.experiment.job_cases import plain_features
 from fedsim.experiment.ladder import Ladder, climbed
 from fedsim.experiment.own_identifiers import identifier_features
 from fedsim.experiment.results import Results
@@ -38,7 +39,6 @@ from fedsim.protocol.trouble import tell as tell_all
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.training import HeldList, Result, train_with
-from fedsim.training.data import as_features
 
 log = logging.getLogger("fedsim.parties")
 
@@ -101,7 +101,7 @@ def _arrays(
     identifiers = typed(table.frame.select(list(dict.fromkeys(named))), missing)
     about: dict[str, Any] = {"name": job.name, "unit": unit or str(table.columns.label), "task": job.task.kind}
     return Arrays(
-        primary=as_features(prepared.data.features),
+        primary=plain_features(table, prepared.split.train),
         own=identifier_features(identifiers, prepared.split.train),
         secondaries=linked,
         labels=prepared.data.labels,

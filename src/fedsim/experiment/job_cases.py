@@ -7,7 +7,7 @@ blur and dummies are as the job says; clip and noise at the cut are not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from fedsim.party.keeping import Keep
 from fedsim.party.own_columns import own_columns
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of
 from fedsim.party.party_file import PartyFile
+from fedsim.party.run_folder import private_folder
 from fedsim.protocol.parties import Role
 from fedsim.splitnn.features import Features
 from fedsim.types import EncodedTable, Integers, Split
@@ -59,7 +60,7 @@ class JobCases:
             )
         primary = next(table for party, table in holders.items() if party.role is Role.PRIMARY)
         secondaries = {name: next(t for party, t in holders.items() if party.name == name) for name in job.secondaries}
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         return cls(job, primary, secondaries, folder, unit or str(primary.columns.label))
 
     def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[Arrays]:
@@ -98,13 +99,13 @@ class JobCases:
 
     def _filters(self, table: OwnTable, name: str) -> EncodedTable:
         folder = self.folder / table.own.name
-        folder.mkdir(exist_ok=True)
+        private_folder(folder)
         return Keep(folder, self.job).encoded(table, name)
 
     def _arrays(self, split: Split, about: dict[str, Any]) -> Arrays:
         missing = self.primary.own.data.missing if self.primary.own.data else ()
         return Arrays(
-            primary=_features(self.primary, split.train),
+            primary=plain_features(self.primary, split.train),
             own=identifier_features(typed(self._identifiers, missing), split.train),
             secondaries=tuple(self._linked(name, split) for name in self.secondaries),
             labels=self.labels,
@@ -136,10 +137,20 @@ def _table(job: Job, own: PartyFile) -> OwnTable:
     return OwnTable(frame, own_columns(job, own, frame.columns), own)
 
 
-def _features(table: OwnTable, rows: Integers | None) -> Features:
-    frame, rules = table.features(), Rules(kinds=table.own.features.kinds)
-    return Features.of(
-        fit_preparation(frame, party=str(table.own.party), rows=rows, rules=rules, label=table.columns.label).apply(
-            frame
-        )
+def plain_features(primary: OwnTable, rows: Integers) -> Features:
+    """The primary's features without its identifiers: on the ladder these come in by rungs of their own.
+
+    Where there is nothing beside them they stay, for a network needs something to learn from.
+    """
+    linking = {column for columns in primary.columns.identifiers.values() for column in columns.values()}
+    rest = tuple(column for column in primary.columns.features or () if column not in linking)
+    return _features(
+        replace(primary, columns=replace(primary.columns, features=rest or primary.columns.features)), rows
     )
+
+
+def _features(table: OwnTable, rows: Integers | None) -> Features:
+    frame = table.features()
+    rules = Rules(kinds={name: kind for name, kind in table.own.features.kinds.items() if name in frame.columns})
+    prepared = fit_preparation(frame, party=str(table.own.party), rows=rows, rules=rules, label=table.columns.label)
+    return Features.of(prepared.apply(frame))

@@ -93,6 +93,7 @@ class Ladder:
         return {
             "format": FORMAT,
             "job": self.about["name"],
+            **{key: self.about[key] for key in ("hash",) if key in self.about},
             "unit": self.about["unit"],
             "metric": self.measure.name,
             "task": self.about["task"],

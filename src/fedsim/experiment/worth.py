@@ -10,6 +10,24 @@ MEANINGS = {
     "features": "what the partner's features say, beyond the links",
     "total": "everything together, over the primary's own features alone",
 }
+# Words that are units; any other word is taken for the label's name, which stands there where nobody names a unit.
+TIMES = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
+MONEY = ("cents", "dollars", "euro", "euros", "francs", "pounds")
+UNITS = (
+    *TIMES,
+    *MONEY,
+    "metres",
+    "meters",
+    "miles",
+    "feet",
+    "degrees",
+    "points",
+    "percent",
+    "stars",
+    "grams",
+    "litres",
+)
+SHORT = 3  # letters of a unit such as EUR
 METRICS = {"rmse": "error", "auc": "area under the curve", "accuracy": "share of correct answers"}
 
 
@@ -21,14 +39,19 @@ def gain_words(key: str, gain: Interval, metric: str, unit: str) -> str:
     """
     meaning = MEANINGS[key]
     if gain.covers_zero:
-        return f"{meaning[0].upper()}{meaning[1:]}: nothing that can be told from chance ({_range(gain)})."
+        range_ = f"{number(gain.low)} to {number(gain.high)}"
+        return f"{meaning[0].upper()}{meaning[1:]}: nothing that can be told from chance ({range_})."
     return f"{meaning[0].upper()}{meaning[1:]}: {_change(gain, metric, unit)} ({_range(gain)})."
 
 
 def worth_words(worth: Interval, ends: tuple[float, float], metric: str, unit: str, split: str) -> str:
-    """What the partner is worth: the sentence at the top; ``ends`` are the scores without and with it."""
+    """What the partner is worth: the sentence at the top; ``ends`` are the scores without and with it.
+
+    >>> worth_words(Interval(-87612.0, -91000.0, -1234.5), (412345.0, 499957.0), "rmse", "price", "random")[:110]
+    'This partner does harm, or networks trained too short: 87,612 more error in price (95 % interval 1,234 to 91,0'
+    """
     found = f"{_change(worth, metric, unit)} (95 % interval {_range(worth)})"
-    scores = f"{ends[0]:.4g} against {ends[1]:.4g} ({split} split)"
+    scores = f"{number(ends[0], 4)} against {number(ends[1], 4)} ({split} split)"
     beyond = "the best the primary can do alone, its own identifiers included"
     if worth.covers_zero:
         return f"No worth of this partner can be told from chance: {found} than {beyond}, {scores}."
@@ -37,14 +60,30 @@ def worth_words(worth: Interval, ends: tuple[float, float], metric: str, unit: s
     return f"This partner is worth {found} than {beyond}, {scores}."
 
 
+def number(value: float, digits: int = 3) -> str:
+    """Figures that count, all of them before the point, thousands set apart.
+
+    >>> [number(value) for value in (87600.4, -1234.5, 12.345, 0.5, 0.000012)]
+    ['87,600', '-1,234', '12.3', '0.5', '1.2e-05']
+    """
+    if abs(value) >= 10 ** (digits - 1):
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
 def _change(gain: Interval, metric: str, unit: str) -> str:
     better = gain.estimate >= 0
     direction = "less" if better == (metric == "rmse") else "more"
+    size = number(abs(gain.estimate))
     if metric != "rmse":
-        return f"{abs(gain.estimate):.3g} {direction} {METRICS[metric]}"
+        return f"{size} {direction} {METRICS[metric]}"
+    if unit.isidentifier() and len(unit) > SHORT and unit.lower() not in UNITS:
+        return f"{size} {direction} error in {unit}"
     times = "x " if unit[:1].isdigit() else ""  # of a unit such as 1000 S$
-    return f"{abs(gain.estimate):.3g} {times}{unit} {direction} error"
+    return f"{size} {times}{unit} {direction} error"
 
 
 def _range(gain: Interval) -> str:
-    return f"{gain.low:.3g} to {gain.high:.3g}"
+    """The interval in the direction of the change: above zero where it is sure, be it for better or worse."""
+    low, high = (gain.low, gain.high) if gain.estimate >= 0 else (-gain.high, -gain.low)
+    return f"{number(low + 0.0)} to {number(high + 0.0)}"

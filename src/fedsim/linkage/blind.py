@@ -218,7 +218,7 @@ def _noise_rule(linking: Linking, distance: NDArray[Any]) -> tuple[Scale, float,
     elif flat:
         raise SettingError(
             f"tau={linking.tau} cannot be promised: all partners of the training records are equally far away; "
-            "give sigma, or encode with longer filters"
+            "give sigma"
         )
     else:
         sigma = noise_for(linking.tau, scale.deviation)

@@ -13,6 +13,7 @@ from fedsim.protocol.parties import Role
 
 FORMAT = "fedsim audit 1"
 BROKEN = "broken"
+INVERSION = "feature inversion"
 # Who could learn something about a party of this role.
 AGAINST = {Role.PRIMARY: ("secondary",), Role.SECONDARY: ("primary", "coordinator"), Role.COORDINATOR: ()}
 
@@ -30,8 +31,7 @@ def unaudited(job: Job, party_file: PartyFile) -> str:
     tried = _against(party_file, report)
     if not tried:
         return "has run one that attacks others alone"
-    above = [finding for finding in tried if not finding["leak"] <= demand.limit]
-    return f"found {len(above)} {'attack' if len(above) == 1 else 'attacks'} above it" if above else ""
+    return _too_weak(party_file, report, tried) or _too_much(tried, demand.limit)
 
 
 def audit_path(job: Job, party_file: PartyFile) -> Path:
@@ -40,14 +40,38 @@ def audit_path(job: Job, party_file: PartyFile) -> Path:
 
 
 def audit_command(job: Job, party_file: PartyFile) -> str:
-    """What the owner types to audit."""
+    """What the owner types to audit; a secondary needs the primary's labels, or others that stand in for them."""
     job_path = job.path if job.path.name else Path("job.toml")
-    words = ["fedsim", "audit", str(job_path), str(party_file.path), "--out", str(_out(job, party_file))]
+    primary = party_file.path.with_name(f"{job.primary.name}.toml")
+    files = [primary, party_file.path] if party_file.role is Role.SECONDARY else [party_file.path]
+    words = ["fedsim", "audit", str(job_path), *map(str, files), "--out", str(_out(job, party_file))]
     return " ".join(shlex.quote(word) for word in words)
 
 
 def _out(job: Job, party_file: PartyFile) -> Path:
     return audit_path(job, party_file).with_suffix("")
+
+
+def _too_weak(party_file: PartyFile, report: dict[str, Any], tried: list[dict[str, Any]]) -> str:
+    if _was_quick(report):
+        return "has run a quick one alone, which tries too little to rely on (leave out --quick)"
+    if party_file.role is Role.SECONDARY and not any(finding.get("attack") == INVERSION for finding in tried):
+        return (
+            "has run one without any attack on its features, for want of labels to train with (name the primary's file "
+            "too, or one of that name with a table of your own and any label)"
+        )
+    return ""
+
+
+def _too_much(tried: list[dict[str, Any]], limit: float) -> str:
+    above = [finding for finding in tried if not finding["leak"] <= limit]
+    return f"found {len(above)} {'attack' if len(above) == 1 else 'attacks'} above it" if above else ""
+
+
+def _was_quick(report: dict[str, Any]) -> bool:
+    """A report that does not say how hard it tried counts as one that did not."""
+    settings = report.get("settings")
+    return not isinstance(settings, dict) or settings.get("quick") is not False
 
 
 def _against(party_file: PartyFile, report: dict[str, Any]) -> list[dict[str, Any]]:

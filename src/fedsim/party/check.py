@@ -13,12 +13,12 @@ from pathlib import Path
 
 from fedsim.party.checks.cells import identifiers, label
 from fedsim.party.checks.features import features
-from fedsim.party.checks.files import read_checked_job, read_checked_party
+from fedsim.party.checks.files import read_checked_job, read_checked_party, wrong_order
 from fedsim.party.checks.finding import Finding, Level, Section, each_once, findings_of
 from fedsim.party.checks.machine import folder, processors, room, running, software
 from fedsim.party.checks.network import Peers, port
 from fedsim.party.checks.subject import Case, Place, Table
-from fedsim.party.checks.table import checked_columns, read_checked_table, records
+from fedsim.party.checks.table import checked_columns, read_checked_table, records, steps
 from fedsim.party.checks.tls import certificate, clock, usable_credentials
 from fedsim.party.checks.together import Company, one_file_each, same_authority, same_key
 from fedsim.party.checks.trust import approval, key_file, linkage_key, policy, takes_part
@@ -31,6 +31,7 @@ OF_MACHINE = (("software", software), ("processors", processors))
 OF_PARTY_IN_JOB: tuple[tuple[str, Callable[[Case], Iterator[Finding]]], ...] = (
     ("takes part", takes_part),
     ("records", records),
+    ("steps", steps),
     ("identifiers", identifiers),
     ("label", label),
     ("features", features),
@@ -75,6 +76,9 @@ class _Read:
 
 def check_job(job_path: Path, party_paths: Sequence[Path], *, link: Link, now: datetime, call_peers: bool) -> Report:
     """Check a job, and the parties whose files are at hand; nothing is written, and nothing but a handshake sent."""
+    misplaced = wrong_order(job_path, party_paths)
+    if misplaced:
+        return Report((Section(f"job file {job_path}", (misplaced,)),), None)
     job, found = read_checked_job(job_path)
     title = f"job {job.name} ({job.short_hash})" if job else f"job file {job_path}"
     parties = [_read(path, job) for path in party_paths]

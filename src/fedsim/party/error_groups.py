@@ -1,7 +1,13 @@
-"""Where a model errs: the error of the test records by groups of the primary's own columns and by similarity."""
+"""Where a model errs: the error of the test records by groups of the primary's own columns and by similarity.
+
+Groups are told in reports, which are passed on: no name of a group is one record's value, and columns that say who
+somebody is have no groups.
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -16,7 +22,12 @@ FEWEST = 10  # records of a group; a smaller one is not told
 PARTS = 5  # of a column of numbers
 MOST_WORDS = 6  # of a column of words
 MOST_COLUMNS = 40
+DIGITS = 3  # that count, of an edge that few records have
 OTHER = "other"
+NEAREST = "similarity to the nearest of "  # then the secondary's name, which is no column's
+_PERSONAL = re.compile(
+    r"(?<![a-z])(first|last)(?![a-z])|names?(?![a-z])|mail|phone|birth|address|street", re.IGNORECASE
+)
 Group = tuple[str, NDArray[np.bool_]]
 
 
@@ -27,37 +38,63 @@ def grouped(columns: Mapping[str, pl.Series], wrong: Floats, *, numbers: bool) -
     >>> [(g.group, g.error) for g in grouped({"town": town}, np.repeat([0.0, 2.0, 9.0], [10, 10, 1]), numbers=True)]
     [('a', 0.0), ('b', 2.0)]
     """
-    return [
+    told = [name for name in columns if not is_personal(name)][:MOST_COLUMNS]
+    found = [
         _error(name, group, wrong[inside], numbers)
-        for name, column in list(columns.items())[:MOST_COLUMNS]
-        for group, inside in _groups(column)
+        for name in told
+        for group, inside in _groups(columns[name])
         if inside.sum() >= FEWEST
     ]
+    return [group for group in found if math.isfinite(group.error)]
+
+
+def is_personal(column: str) -> bool:
+    """Whether a column's name says that it tells who somebody is.
+
+    >>> [is_personal(name) for name in ("last_name", "firstName", "e-mail", "tournaments", "first_floor_area", "area")]
+    [True, True, True, False, True, False]
+    """
+    return not column.startswith(NEAREST) and _PERSONAL.search(column) is not None
 
 
 def _error(by: str, group: str, inside: Floats, numbers: bool) -> GroupError:
     if numbers:
-        return GroupError(by, group, len(inside), float(np.sqrt(np.square(inside).mean())), float(inside.mean()))
+        with np.errstate(over="ignore"):
+            return GroupError(by, group, len(inside), float(np.sqrt(np.square(inside).mean())), float(inside.mean()))
     return GroupError(by, group, len(inside), float(inside.mean()), None)
 
 
 def _groups(column: pl.Series) -> list[Group]:
     """Names and members, in the order in which they are told; none for a column that has no natural groups."""
-    if column.dtype.is_numeric() and column.n_unique() > PARTS:
-        return _parts(column.cast(pl.Float64).fill_null(float("nan")).to_numpy())
-    if column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean):
-        return _words(column.cast(pl.String))
-    return []
+    if column.dtype.is_numeric():
+        values = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
+        several = np.unique(values[np.isfinite(values)])
+        return _parts(values) if len(several) > PARTS else [(_number(value), values == value) for value in several]
+    return _words(column.cast(pl.String)) if column.dtype in (pl.String, pl.Boolean) else []
 
 
 def _parts(values: Floats) -> list[Group]:
-    """Numbers in parts of about equal size, named by their ends, from small to large."""
-    edges = np.unique(np.nanquantile(values, np.linspace(0.0, 1.0, PARTS + 1)))
-    place = np.searchsorted(edges[1:-1], values, side="right")
-    return [
-        (f"{low:.4g} to {high:.4g}", (place == number) & ~np.isnan(values))
-        for number, (low, high) in enumerate(pairwise(edges))
-    ]
+    """Numbers in parts of about equal size, from small to large; the outer ones are open, for their ends are records'.
+
+    >>> [name for name, _ in _parts(np.linspace(10123.0, 98765.0, 200))]
+    ['up to 27,900', '27,900 to 45,800', '45,800 to 63,600', '63,600 to 81,400', '81,400 and more']
+    """
+    finite = values[np.isfinite(values)]
+    inner = np.quantile(finite, np.arange(1, PARTS) / PARTS, method="higher")
+    edges = np.unique([_common(float(edge), finite) for edge in inner])
+    place, words = np.searchsorted(edges, values, side="right"), [_number(float(edge)) for edge in edges]
+    between = [f"{low} to {high}" for low, high in pairwise(words)]
+    names = [f"up to {words[0]}", *between, f"{words[-1]} and more"]
+    return [(name, (place == number) & ~np.isnan(values)) for number, name in enumerate(names)]
+
+
+def _common(edge: float, values: Floats) -> float:
+    """The edge itself where many records have it, such as a year, else a rounded one."""
+    return edge if (values == edge).sum() >= FEWEST else float(f"{edge:.{DIGITS}g}")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}" if abs(value) >= 1e4 else f"{value:.10g}"
 
 
 def _words(column: pl.Series) -> list[Group]:

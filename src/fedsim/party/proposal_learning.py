@@ -13,6 +13,7 @@ from fedsim.data.identifier_guess import says_person, words_of
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
+from fedsim.party.estimate import TRAIN
 
 LABELS = ("label", "target", "price", "outcome", "class", "sales", "rent", "income", "default", "churn", "value", "y")
 KEYS = {"id", "key", "index", "row", "nr", "number", "no", "column", "unnamed"}
@@ -20,6 +21,7 @@ DENSE, MANY = 1.05, 50
 FEW_ROWS = 20  # below, whole numbers are often all different and yet no account numbers
 FEW_CLASSES, MOST_CLASSES, MOST_ONE_HOT = 10, 100, 16
 MANY_ALIKE, LEAST_GROUPS = 0.2, 30
+STEPS, SMALLEST, LARGEST = 10, 32, 512  # of an epoch at least; records of a batch
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,16 @@ def guessed_split(table: TableLook, identifiers: Sequence[str]) -> Guess:
     if share >= MANY_ALIKE and frame.n_unique() >= LEAST_GROUPS:
         return Guess("group", f"for {share:.0%} of the records share their identifiers with another; or random")
     return Guess("random", "or group, which keeps records with equal identifiers on one side")
+
+
+def proposed_batch(rows: int) -> int:
+    """Records per step: a power of two that gives an epoch ten steps or more, where there are enough records.
+
+    >>> [proposed_batch(rows) for rows in (100, 2_000, 5_000, 100_000)]
+    [32, 128, 256, 512]
+    """
+    wanted = max(SMALLEST, min(LARGEST, round(TRAIN * rows) // STEPS))
+    return 1 << (wanted.bit_length() - 1)
 
 
 def learning(table: TableLook, taken: Sequence[str], also: Sequence[str] = ()) -> Learning:

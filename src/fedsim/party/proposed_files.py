@@ -47,6 +47,7 @@ class Plan:
     split: Guess
     label: Guess | None
     epochs: int | None = None
+    batch: int | None = None
     own: dict[str, Own] = field(default_factory=dict)
 
     @property
@@ -89,6 +90,10 @@ def _job(plan: Plan) -> Iterator[str]:
     yield 'preset = "modern" # the best in our experiments; "paper" repeats the paper'
     yield 'method = "fedsim" # or avgsim, featuresim, top1sim'
     yield f"epochs = {plan.epochs}" if plan.epochs else "# epochs = 60 # as the preset has it"
+    if plan.batch:
+        yield f"batch_size = {plan.batch} # records per step, by the number of records; larger ones need fewer messages"
+    else:
+        yield "# batch_size = 512 # as the preset has it; 32 to 256 for fewer than 7,000 records"
     yield '# wire = "float16" # half the bytes on the wire, rounded numbers'
     yield from _terms(plan)
 

@@ -221,7 +221,8 @@ def _groups(ended: Ended) -> list[GroupError]:
     numbers = not ended.prepared.classes
     wrong = found - data.labels[rows] if numbers else (found.argmax(axis=1) != data.labels[rows]).astype(np.float64)
     own = ended.table.features()[rows]
-    columns = {name: own[name] for name in own.columns}
+    identifiers = {column for named in ended.table.columns.identifiers.values() for column in named.values()}
+    columns = {name: own[name] for name in own.columns if name not in identifiers}
     for name, links in ended.lists.items():
         columns[f"similarity to the nearest of {name}"] = pl.Series(links.similarity[rows, 0])
     return grouped(columns, wrong, numbers=numbers)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from fedsim.attack.finding import Adversary
 from fedsim.audit.report import METRES, Report
-from fedsim.audit.rows import Row, Verdict
+from fedsim.audit.rows import NOTHING, Row, Verdict
 from fedsim.report.dots import Dot, dots_figure
 from fedsim.report.figure import Figure
 from fedsim.report.page import rendered
@@ -21,6 +21,7 @@ LEARNS = {
 
 def audit_page(report: Report) -> str:
     """One HTML text that needs nothing else: no script, no font, no network, and no record in it."""
+    numbers = _numbered(report.rows)
     return rendered(
         "audit_page.html",
         title=f"Audit of {report.job}",
@@ -29,8 +30,27 @@ def audit_page(report: Report) -> str:
         calm=not (report.over or report.broken),
         tiles=_tiles(report),
         figures=_figures(report),
-        lines=[(_named(row, report.rows), *_cells(row, report.limit)) for row in report.rows],
+        tried=_how_hard(report),
+        lines=[(_named(row, report.rows), *_cells(row, report.limit, numbers)) for row in report.rows],
+        promises=list(numbers),
         advice=[(a.attack, a.setting, percent(a.leak), a.cost, a.reached) for a in report.advice],
+    )
+
+
+def _numbered(rows: Sequence[Row]) -> dict[str, int]:
+    """Every promise once, with its number in the list below the table."""
+    sentences = dict.fromkeys(row.guarantee.sentence for row in rows if row.guarantee != NOTHING)
+    return {sentence: number for number, sentence in enumerate(sentences, 1)}
+
+
+def _how_hard(report: Report) -> str:
+    settings = report.settings
+    if settings is None:
+        return ""
+    words, epochs = "quick, " if settings.quick else "", "epoch" if settings.epochs == 1 else "epochs"
+    return (
+        f"{words}at most {count(settings.most_records)} records of a table, {count(settings.epochs)} {epochs}, a place "
+        f"is found within {measure(settings.metres)} m"
     )
 
 
@@ -67,8 +87,10 @@ def _named(row: Row, rows: Sequence[Row]) -> str:
 def _tiles(report: Report) -> list[tuple[str, str, str]]:
     """Figure, what it is, and a word more."""
     metres = [row.found.figures[METRES] for row in report.rows if METRES in row.found.figures]
+    checks = sum(row.is_check for row in report.rows)
+    others = f"{count(len(report.skipped))} not; {count(checks)} {'check' if checks == 1 else 'checks'} of the build"
     tiles = [
-        (count(len(report.rows)), "attacks run", f"{count(len(report.skipped))} not"),
+        (count(len(report.rows) - checks), "attacks run", others),
         (count(len(report.over)), "above the limit", f"gain over guessing > {measure(report.limit)}"),
         (count(len(report.broken)), "guarantees broken", "beyond doubt"),
     ]
@@ -78,7 +100,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str]]:
     return [*tiles, (duration(seconds), "all attacks", "on this machine")]
 
 
-def _cells(row: Row, limit: float) -> tuple[str, ...]:
+def _cells(row: Row, limit: float, numbers: Mapping[str, int]) -> tuple[str, ...]:
     """Who, what is learnt, measure, success, guessing, promise, verdict, mark."""
     found = row.found
     success = f"{measure(found.score.value)} ({measure(found.score.low)} to {measure(found.score.high)})"
@@ -90,7 +112,15 @@ def _cells(row: Row, limit: float) -> tuple[str, ...]:
         found.measure,
         f"{success}{error}",
         measure(found.blind),
-        row.guarantee.sentence,
+        _promised(row, numbers),
         row.verdict.value,
         mark,
     )
+
+
+def _promised(row: Row, numbers: Mapping[str, int]) -> str:
+    """The most that may be reached, and which sentence says so."""
+    if row.guarantee == NOTHING:
+        return "none"
+    most = "" if row.guarantee.most is None else f"at most {measure(row.guarantee.most)} "
+    return f"{most}({numbers[row.guarantee.sentence]})"

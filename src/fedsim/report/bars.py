@@ -1,13 +1,18 @@
-"""How many records or candidates fall where: histograms and bars."""
+"""How many records or candidates fall where: histograms and bars.
+
+A bin of fewer than ``FEWEST`` records is left out: a page is passed on, and one record's value must not be.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from markupsafe import Markup
 
 from fedsim.report.figure import Figure
+from fedsim.report.places import FEWEST
 from fedsim.report.svg import (
     BOTTOM,
     LEFT,
@@ -28,7 +33,7 @@ from fedsim.report.svg import (
     upward,
     widened,
 )
-from fedsim.report.words import count, measure, percent
+from fedsim.report.words import count, many, measure, percent
 from fedsim.types import Floats, Integers
 
 MOST_BINS = 40
@@ -36,39 +41,55 @@ MOST_WHOLE = 2.0**51  # beyond it halves are no longer numbers
 MANY = 500
 FAR = 1.5
 HEADROOM = 1.12
+FEW = 0.2  # of the records, that lie in bins too small to be shown
+LETTER, GAP = 5.8, 6  # of a label on an axis
 
 
 def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> Figure:
-    """Records per bin, with the median marked; a far tail is cut off and counted in the caption."""
-    edges = bin_edges(values)
-    beyond = int((values > edges[-1]).sum())
-    counts = np.histogram(values, edges)[0]
+    """Records per bin, with the median marked; small bins and a far tail are left out and counted in the caption."""
+    finite = values[np.isfinite(values)]
+    counts, edges = _binned(finite)
     most, about = _room(HEADROOM * counts.max())
     x, y = across(edges[0], edges[-1]), upward(0.0, most)
+    bins = [(low, high, int(n)) for low, high, n in zip(edges[:-1], edges[1:], counts, strict=True)]
     bars = [
-        _bar(x(low) + 0.5, x(high) - 0.5, y(number), f"{measure(low)} to {measure(high)}: {count(int(number))} records")
-        for low, high, number in zip(edges[:-1], edges[1:], counts, strict=True)
+        _bar(x(low) + 0.5, x(high) - 0.5, y(n), f"{measure(low)} to {measure(high)}: {many(n, 'record')}")
+        for low, high, n in bins
     ]
-    shown = ticks(edges[0], edges[-1])
-    step = step_for(edges[0], edges[-1])
-    median = float(np.median(values))
-    parts = [
-        left_axis(y, "records", about),
-        *bars,
-        _marker(x(median), f"median {measure(median)}"),
-        bottom_axis(x, shown, [tick_label(value, step) for value in shown], axis),
-    ]
-    tail = f" {count(beyond)} records beyond {measure(edges[-1])} are not drawn." if beyond else ""
+    shown, step = ticks(edges[0], edges[-1]), step_for(edges[0], edges[-1])
+    parts = [left_axis(y, "records", about), *bars]
+    said = "There are too few records to be shown."
+    if len(finite) >= FEWEST:
+        median = float(np.median(finite))
+        said = f"Half of the records lie below {measure(median)}."
+        parts += [_marker(x(median), f"median {measure(median)}")] if edges[0] <= median <= edges[-1] else []
+    parts.append(bottom_axis(x, shown, [tick_label(value, step) for value in shown], axis))
+    left = len(values) - int(counts.sum())
+    tail = f" Not drawn: {many(left, 'record')} far off or in bins of fewer than {FEWEST}." if left else ""
     return Figure(
         title,
         caption + tail,
-        drawing(title, f"Half of the records lie below {measure(median)}.{tail}", join(parts)),
+        drawing(title, said + tail, join(parts)),
         ("from", "to", "records"),
-        tuple(
-            (measure(low), measure(high), count(int(number)))
-            for low, high, number in zip(edges[:-1], edges[1:], counts, strict=True)
-        ),
+        tuple((measure(low), measure(high), count(n)) for low, high, n in bins if n),
     )
+
+
+def _binned(values: Floats) -> tuple[Integers, Floats]:
+    """Records per bin, small bins emptied and cut off at both ends; bins widen until few records are left out."""
+    if len(values) < FEWEST:
+        return np.zeros(1, dtype=np.int64), np.array([0.0, 1.0])
+    edges = bin_edges(values)
+    while True:
+        counts = np.histogram(values, edges)[0]
+        kept = np.where(counts >= FEWEST, counts, 0)
+        if len(kept) == 1 or kept.sum() >= (1.0 - FEW) * len(values):
+            break
+        even = edges if len(kept) % 2 == 0 else np.append(edges, 2 * edges[-1] - edges[-2])
+        edges = even[::2]
+    full = np.flatnonzero(kept)
+    first, last = (int(full[0]), int(full[-1]) + 1) if len(full) else (0, 1)
+    return kept[first:last], edges[first : last + 1]
 
 
 def bin_edges(values: Floats) -> Floats:
@@ -95,10 +116,10 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
     most, about = _room(max(counts))
     x, y = across(-0.5, len(bounds) - 0.5), upward(0.0, most)
     bars = [
-        _bar(x(place - 0.42), x(place + 0.42), y(number), f"{name} records: {count(number)} candidates")
+        _bar(x(place - 0.42), x(place + 0.42), y(number), f"{name} records: {many(number, 'candidate')}")
         for place, (name, number) in enumerate(zip(names, counts, strict=True))
     ]
-    shown = [place for place in range(len(names)) if len(names) <= 8 or place % 2 == 0]
+    shown = _apart(names, x)
     labels = bottom_axis(x, shown, [names[place] for place in shown], "records that list the candidate")
     described = f"{count(counts[0])} of {count(len(used))} candidates are used by no record."
     return Figure(
@@ -108,6 +129,16 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
         ("records", "candidates", "share"),
         tuple((name, count(number), percent(number / len(used))) for name, number in zip(names, counts, strict=True)),
     )
+
+
+def _apart(names: Sequence[str], x: Scale) -> list[int]:
+    """Every place, or every second or third one: as many as leave their labels apart."""
+    for step in range(1, len(names)):
+        shown = list(range(0, len(names), step))
+        needed = [LETTER * (len(names[a]) + len(names[b])) / 2 + GAP for a, b in pairwise(shown)]
+        if all(x(b) - x(a) >= room for (a, b), room in zip(pairwise(shown), needed, strict=True)):
+            return shown
+    return [0]
 
 
 def doubling(most: int) -> list[tuple[int, int]]:

@@ -34,6 +34,7 @@ from fedsim.training.explain import Importance, WeightCurve
 from fedsim.types import Floats
 
 SHADES = 5
+FLAT = 0.01  # of the line's size: too little to be called a slope
 
 
 def weight_figure(curve: WeightCurve) -> Figure:
@@ -51,11 +52,26 @@ def weight_figure(curve: WeightCurve) -> Figure:
     chosen = np.linspace(0, len(curve.weight) - 1, 7).astype(int)
     return Figure(
         f"What a similarity is worth: {curve.party}",
-        "The weight gate multiplies a partner's outputs by this. A rising line: the more similar, the more it counts.",
+        f"The weight gate multiplies a partner's outputs by this. {_course(curve)}",
         picture,
         ("similarity", "weight"),
         tuple((measure(float(curve.similarity[at])), measure(float(curve.weight[at]))) for at in chosen),
     )
+
+
+def _course(curve: WeightCurve) -> str:
+    """What the line does, in words."""
+    steps, reach = np.diff(curve.weight), float(np.ptp(curve.weight))
+    if reach <= FLAT * max(float(np.abs(curve.weight).max()), np.finfo(float).tiny):
+        return "The line is flat: similarity makes no difference."
+    beside = " Below zero, outputs are turned round." if float(curve.weight.min()) < 0 else ""
+    up, down = float(steps[steps > 0].sum()), float(-steps[steps < 0].sum())
+    if down <= FLAT * up:
+        return f"The line rises: the more similar a partner, the larger its weight.{beside}"
+    if up <= FLAT * down:
+        return f"The line falls: the more similar a partner, the smaller its weight.{beside}"
+    top = float(curve.similarity[int(curve.weight.argmax())])
+    return f"The line goes up and down; the weight is largest at similarity {measure(top)}.{beside}"
 
 
 def importance_figure(importance: Importance) -> Figure:

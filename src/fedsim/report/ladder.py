@@ -63,6 +63,11 @@ class Ladder:
     worth: str
     rungs: tuple[Rung, ...]
     gains: tuple[Gain, ...]
+    hash: str = ""  # of the job; older ladders have none
+
+    def belongs_to(self, job: str, job_hash: str) -> bool:
+        """Whether it was climbed for this very job, as far as it says."""
+        return self.job == job and self.hash in ("", job_hash)
 
     @property
     def splits(self) -> list[str]:

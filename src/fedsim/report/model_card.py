@@ -11,7 +11,7 @@ from fedsim.linkage.whole_file import whole_file
 from fedsim.party.leaving import settings_of
 from fedsim.party.run_record import GroupError
 from fedsim.report.run import Run
-from fedsim.report.run_sections import UNKNOWN
+from fedsim.report.run_sections import NO_AUDIT, unknown
 from fedsim.report.who_saw_what import who_saw_what
 from fedsim.report.words import count, measure
 
@@ -65,7 +65,7 @@ def card_lines(run: Run) -> Iterator[str]:
     yield from _front(run)
     yield f"# {plain(run.job.name)}"
     yield ""
-    yield f"{plain(UNKNOWN if run.ladder is None else run.ladder.worth)}"
+    yield f"{plain(unknown(run) if run.ladder is None else run.ladder.worth)}"
     yield from _part("What it is")
     yield f"A split network ({plain(record.method)}, {record.task}) that predicts **{plain(record.table.label)}**"
     yield f"of {plain(record.party)}'s records from similar records of {plain(', '.join(run.job.secondaries))} as well."
@@ -85,9 +85,7 @@ def card_lines(run: Run) -> Iterator[str]:
     yield from _part("Privacy settings")
     yield from _table(("setting", "value"), list(_agreed(run)))
     yield ""
-    yield plain(
-        f"Audit: {facts['audit']}." if facts["audit"] else "No attack was tried on this job; see `fedsim audit`."
-    )
+    yield plain(f"Audit: {facts['audit']}." if facts["audit"] else f"{run.audit_note or NO_AUDIT} See fedsim audit.")
     yield from _part("Limits")
     yield "Made for records like those it learnt from, linked in the same way. It was tested on one split; what the"
     yield "partner is worth needs `fedsim compare`. Noise on similarities bounds one attack, not all of them."
@@ -129,7 +127,7 @@ def _metrics(run: Run) -> list[tuple[str, ...]]:
 
 
 def _worst(run: Run) -> list[GroupError]:
-    return sorted(run.record.groups, key=lambda group: -group.error)[:MOST_GROUPS]
+    return sorted(run.groups, key=lambda group: -group.error)[:MOST_GROUPS]
 
 
 def _agreed(run: Run) -> Iterator[tuple[str, str]]:

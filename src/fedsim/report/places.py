@@ -66,7 +66,7 @@ def places_figure(
     described = f"{count(len(grid.records))} cells hold {count(int(grid.records.sum()))} records."
     picture = drawing(title, described, join([*cells, _legend(rows, bottom + 14)]), bottom + 44)
     left_out = len(positions) - int(grid.records.sum())
-    note = f" {many(left_out, 'record')} in cells of fewer than {FEWEST} are left out." if left_out else ""
+    note = f" Left out: {many(left_out, 'record')} in cells of fewer than {FEWEST}." if left_out else ""
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), rows)
 
 

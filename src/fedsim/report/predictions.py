@@ -1,6 +1,6 @@
 """Predictions against the truth of the test records: numbers in cells, classes in a table, and how sure the model was.
 
-Records are shown in cells, never one by one: a page is passed on.
+Records are shown in cells of several, never one by one: a page is passed on.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from fedsim.party.run_record import CONFIDENCE, PREDICTED, TRUTH, GroupError
 from fedsim.report.figure import Figure
+from fedsim.report.places import FEWEST
 from fedsim.report.rows import Labels, Row, bars_figure
 from fedsim.report.svg import (
     BOTTOM,
@@ -32,44 +33,62 @@ from fedsim.report.svg import (
     upward,
     widened,
 )
-from fedsim.report.words import count, measure, percent
+from fedsim.report.words import count, many, measure, percent
 from fedsim.types import Floats, Integers
 
-CELLS = 28
+CELLS = (28, 20, 14, 10, 7, 5, 3, 1)  # along a side: the most that leave out few records
+FEW = 0.2  # of the records, that lie in cells too small to be shown
 SHADES = 5
 MOST_CLASSES = 12
 MOST_COLUMNS = 4
 STEPS = 5  # of confidence
 
 
-def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure:
-    """Test records by truth and prediction; on the slanting line both are equal."""
+def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | None:
+    """Test records by truth and prediction; on the slanting line both are equal. None where they are too few."""
+    finite = np.isfinite(truth) & np.isfinite(predicted)
+    truth, predicted = truth[finite], predicted[finite]
+    if len(truth) < FEWEST:
+        return None
     first, last = _usual(np.concatenate([truth, predicted]))
     inside = (np.minimum(truth, predicted) >= first) & (np.maximum(truth, predicted) <= last)
     low, high = widened(first, last)
     true, found = (np.clip(values[inside], low, high) for values in (truth, predicted))  # an end may be off by dust
-    counts, edges, _ = np.histogram2d(true, found, bins=CELLS, range=[[low, high]] * 2)
+    counts, edges = _counted(true, found, low, high)
     x, y, shown = across(low, high), upward(low, high), ticks(low, high)
     labels = [tick_label(value, step_for(low, high)) for value in shown]
     parts = [
         left_axis(y, f"predicted {unit}".strip()),
         bottom_axis(x, shown, labels, f"true {unit}".strip()),
-        _cells(counts.astype(np.int64), edges, x, y),
+        _cells(counts, edges, x, y),
         path([(x(low), y(low)), (x(high), y(high))], class_="marker"),
     ]
-    outside = int((~inside).sum())
-    tail = f" {count(outside)} far ones are not drawn." if outside else ""
-    error = predicted - truth
-    within = float(np.quantile(np.abs(error), 0.5))
-    said = f"Half of the {count(len(truth))} test records are predicted within {measure(within)} of the truth."
-    rows = [(f"{percent(share)} of records", measure(float(np.quantile(np.abs(error), share)))) for share in (0.5, 0.9)]
+    error = np.abs(predicted - truth)
+    said = f"Half of the {count(len(truth))} test records are predicted within {measure(float(np.median(error)))}"
+    rows = [(f"{percent(share)} of records", measure(float(np.quantile(error, share)))) for share in (0.5, 0.9)]
     return Figure(
         "Predicted against true",
-        f"{said} Stronger colours stand for more records; on the slanting line both are equal.{tail}",
-        drawing("Predicted against true", said, join(parts)),
+        f"{said} of the truth. Stronger colours stand for more records; on the slanting line both are equal."
+        f"{_not_drawn(len(truth) - int(counts.sum()), 'far off')}",
+        drawing("Predicted against true", f"{said} of the truth.", join(parts)),
         ("share", "error at most"),
         tuple(rows),
     )
+
+
+def _counted(true: Floats, found: Floats, low: float, high: float) -> tuple[Integers, Floats]:
+    """Records per cell, small cells emptied, and the edges of the cells along either side."""
+    counts, edges = np.zeros((1, 1), dtype=np.int64), np.array([low, high])
+    for cells in CELLS:
+        drawn, edges, _ = np.histogram2d(true, found, bins=cells, range=[[low, high]] * 2)
+        counts = np.where(drawn >= FEWEST, drawn, 0).astype(np.int64)
+        if counts.sum() >= (1.0 - FEW) * len(true):
+            break
+    return counts, edges
+
+
+def _not_drawn(records: int, where: str) -> str:
+    return f" Not drawn: {many(records, 'record')} {where} or in cells of fewer than {FEWEST}." if records else ""
 
 
 def _usual(values: Floats) -> tuple[float, float]:
@@ -82,11 +101,13 @@ def _usual(values: Floats) -> tuple[float, float]:
 
 def _cells(counts: Integers, edges: Floats, x: Scale, y: Scale) -> Markup:
     bounds = _bounds(counts)
-    width, height = (RIGHT - LEFT) / CELLS, (BOTTOM - TOP) / CELLS
+    width, height = (RIGHT - LEFT) / len(counts), (BOTTOM - TOP) / len(counts)
     return join(
         element(
             "rect",
-            tip(f"true about {_middle(edges, across_)}, predicted about {_middle(edges, up)}: {count(number)} records"),
+            tip(
+                f"true about {_middle(edges, across_)}, predicted about {_middle(edges, up)}: {many(number, 'record')}"
+            ),
             class_=f"cell shade{np.searchsorted(bounds, number, side='right')}",
             x=x(edges[across_]),
             y=y(edges[up + 1]),
@@ -106,30 +127,39 @@ def _middle(edges: Floats, place: int) -> str:
     return measure(float(edges[place] + edges[place + 1]) / 2)
 
 
-def confusion_figure(test: pl.DataFrame) -> Figure:
-    """True classes down, predicted ones across; the commonest ones where there are many."""
-    common = test[TRUTH].value_counts(sort=True).head(MOST_CLASSES).to_series(0).to_list()
-    names = sorted(common)
-    truth, predicted = test[TRUTH].to_list(), test[PREDICTED].to_list()
+def confusion_figure(test: pl.DataFrame) -> Figure | None:
+    """True classes down, predicted ones across: the commonest ones, without those of very few records."""
+    sizes = test[TRUTH].value_counts(sort=True).filter(pl.col("count") >= FEWEST).head(MOST_CLASSES)
+    names = sorted(sizes.to_series(0).to_list())
+    if not names:
+        return None
+    place = {name: number for number, name in enumerate(names)}
     counts = np.zeros((len(names), len(names)), dtype=np.int64)
-    for true, found in zip(truth, predicted, strict=True):
-        if true in common and found in common:
-            counts[names.index(true), names.index(found)] += 1
-    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    for true, found in zip(test[TRUTH].to_list(), test[PREDICTED].to_list(), strict=True):
+        if true in place and found in place:
+            counts[place[true], place[found]] += 1
     right = float((test[TRUTH] == test[PREDICTED]).sum()) / max(len(test), 1)
-    said = f"{percent(right)} of {count(len(test))} test records get their true class."
-    left = f" The {MOST_CLASSES} commonest classes are shown." if test[TRUTH].n_unique() > MOST_CLASSES else ""
-    rows = tuple((name, *(count(int(number)) for number in line)) for name, line in zip(names, counts, strict=True))
+    said = f"{percent(right)} of {many(len(test), 'test record')} get their true class."
+    left = test[TRUTH].n_unique() - len(names)
+    note = f" Not shown: {count(left)} rarer {'class' if left == 1 else 'classes'}." if left else ""
+    rows = tuple((name, *map(_some, line)) for name, line in zip(names, counts.tolist(), strict=True))
     return Figure(
         "Predicted against true classes",
-        f"{said} A row is a true class; the stronger the colour, the more of its records get that prediction.{left}",
-        drawing("Predicted against true classes", said, _table(names, shares, counts)),
+        f"{said} A row is a true class; the stronger the colour, the more of its records get that prediction.{note}",
+        drawing("Predicted against true classes", said, _table(names, counts)),
         ("true class", *names),
         rows,
     )
 
 
-def _table(names: list[str], shares: Floats, counts: Integers) -> Markup:
+def _some(records: int) -> str:
+    """How many, without the last word about very few."""
+    return f"fewer than {FEWEST}" if 0 < records < FEWEST else count(records)
+
+
+def _table(names: list[str], counts: Integers) -> Markup:
+    shown = np.where(counts >= FEWEST, counts, 0)
+    shares = shown / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     left, top = 110, 30
     width, height = (RIGHT - left) / len(names), (BOTTOM - top + 30) / len(names)
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
@@ -138,7 +168,7 @@ def _table(names: list[str], shares: Floats, counts: Integers) -> Markup:
         middle = top + height * (row + 0.5)
         parts.append(element("text", name, class_="tick", x=left - 8, y=middle + 4, text_anchor="end"))
         for column, share in enumerate(shares[row]):
-            words = f"true {names[row]}, predicted {names[column]}: {count(int(counts[row, column]))}"
+            words = f"true {names[row]}, predicted {names[column]}: {_some(int(counts[row, column]))}"
             parts.append(
                 element(
                     "rect",
@@ -158,10 +188,11 @@ def _table(names: list[str], shares: Floats, counts: Integers) -> Markup:
 
 
 def calibration_figure(test: pl.DataFrame) -> Figure | None:
-    """How often predictions are right, by how sure the model was; none where nothing was tested."""
+    """How often predictions are right, by how sure the model was; none where too little was tested."""
+    test = test.filter(pl.col(CONFIDENCE).is_finite())
     sure = test[CONFIDENCE].to_numpy()
     right = (test[TRUTH] == test[PREDICTED]).to_numpy().astype(np.float64)
-    if not len(sure):
+    if len(sure) < FEWEST:
         return None
     edges = np.linspace(float(sure.min()), 1.0, STEPS + 1)
     place = np.clip(np.searchsorted(edges, sure, side="right") - 1, 0, STEPS - 1)
@@ -172,10 +203,11 @@ def calibration_figure(test: pl.DataFrame) -> Figure | None:
             f"right {percent(float(right[place == step].mean()))} of {count(int((place == step).sum()))}",
         )
         for step in range(STEPS)
-        if (place == step).any()
+        if (place == step).sum() >= FEWEST
     ]
     caption = "Where the model says that it is 90 % sure, it should be right in 90 % of the records."
-    return bars_figure(rows, Labels("How sure, and how often right", caption, "share right", ("confidence", "right")))
+    labels = Labels("How sure, and how often right", caption, "share right", ("confidence", "right"))
+    return bars_figure(rows, labels) if rows else None
 
 
 def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:

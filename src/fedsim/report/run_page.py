@@ -16,8 +16,8 @@ from fedsim.report.model_card import write_model_card
 from fedsim.report.own_map import map_figures
 from fedsim.report.page import rendered, write_page
 from fedsim.report.run import Run, read_run
-from fedsim.report.run_sections import COMPARE, HOW, UNKNOWN, job_text, sections
-from fedsim.report.words import count, duration, many, measure, size
+from fedsim.report.run_sections import HOW, command, job_text, sections, unknown
+from fedsim.report.words import duration, many, measure, size
 
 PAGE = "report.html"
 
@@ -41,8 +41,8 @@ def run_page(run: Run, maps: Sequence[Figure] = ()) -> str:
     return rendered(
         "run_page.html",
         title=f"{run.job.name}: {run.record.method} at {run.record.party}",
-        answer=UNKNOWN if run.ladder is None else run.ladder.worth,
-        command=COMPARE if run.ladder is None else "",
+        answer=unknown(run) if run.ladder is None else run.ladder.worth,
+        command=command(run, "compare") if run.ladder is None else "",
         how=HOW,
         lead=_lead(run),
         tiles=_tiles(run),
@@ -64,7 +64,7 @@ def _lead(run: Run) -> str:
 def _tiles(run: Run) -> list[tuple[str, str, str]]:
     """Figure, what it is, and a word more."""
     record, (part, metrics) = run.record, run.record.judged
-    records = f"{count(record.table.test if part == 'test' else record.table.validation)} records"
+    records = many(record.table.test if part == "test" else record.table.validation, "record")
     return [
         *((measure(value), f"{part} {name}", records) for name, value in list(metrics.items())[:2]),
         (f"{record.best_epoch}", "best epoch", f"of {len(record.history)}"),

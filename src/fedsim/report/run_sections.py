@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -22,7 +23,7 @@ from fedsim.report.rows import Labels, Row, bars_figure
 from fedsim.report.run import Run
 from fedsim.report.section import Section, Table
 from fedsim.report.who_saw_what import who_saw_what
-from fedsim.report.words import count, duration, measure, size
+from fedsim.report.words import count, duration, many, measure, size
 from fedsim.training.explain import Importance, WeightCurve
 
 MOST_KINDS = 6
@@ -31,8 +32,7 @@ HOW = (
     "One good test score does not show it: the primary's own identifiers may tell as much. This trains the primary "
     "alone, with the partner, and with partners that cannot help, and tells the difference with its interval:"
 )
-COMPARE = "fedsim compare JOB PARTY... --out RUN/compare && fedsim report RUN"
-AUDIT = "No attack was tried on this job. To try them: fedsim audit JOB PARTY... --out RUN/audit && fedsim report RUN"
+NO_AUDIT = "No attack was tried on this job."
 
 
 def sections(run: Run, maps: Sequence[Figure] = ()) -> list[Section]:
@@ -49,11 +49,24 @@ def sections(run: Run, maps: Sequence[Figure] = ()) -> list[Section]:
     ]
 
 
+def unknown(run: Run) -> str:
+    """Why nothing is said about the partner's worth."""
+    return f"{run.ladder_note} {UNKNOWN}".strip()
+
+
+def command(run: Run, name: str) -> str:
+    """What to type for a ladder (``compare``) or an audit, where the files are called as `fedsim init` calls them."""
+    place = run.folder.resolve()
+    here = shlex.quote(f"{place.parent.name}/{place.name}")
+    files = [shlex.quote(f"{party}.toml") for party in (run.job.primary.name, *run.job.secondaries)]
+    return f"fedsim {name} job.toml {' '.join(files)} --out {here}/{name} && fedsim report {here}"
+
+
 def _answer(run: Run) -> Section:
     if run.ladder is None:
         return Section("worth", "What the partner is worth")
     seeds = f"{run.ladder.seeds} seeds" if run.ladder.seeds > 1 else "one seed"
-    how = f"Trained anew for every rung with {seeds} and judged on {count(run.ladder.records)} test records each."
+    how = f"Trained anew for every rung with {seeds} and judged on {many(run.ladder.records, 'test record')} each."
     return Section("worth", "What the partner is worth", (how,), tuple(ladder_figures(run.ladder)))
 
 
@@ -122,7 +135,7 @@ def _predictions(run: Run) -> Section:
         return Section("predictions", "Predictions", ("No records were left for a test.",))
     numbers, title = not run.record.classes, "Predictions on the test records"
     figures = _numbers(run) if numbers else _classes(run)
-    return Section("predictions", title, (), (*figures, *group_figures(run.record.groups, numbers=numbers)))
+    return Section("predictions", title, (), (*figures, *group_figures(run.groups, numbers=numbers)))
 
 
 def _numbers(run: Run) -> list[Figure]:
@@ -133,19 +146,20 @@ def _numbers(run: Run) -> list[Figure]:
         caption="Predicted less true; the middle should lie at zero.",
         axis=f"predicted less true {run.record.table.label}",
     )
-    return [density_figure(truth, predicted, unit=run.record.table.label), errors]
+    density = density_figure(truth, predicted, unit=run.record.table.label)
+    return [*([density] if density else []), errors]
 
 
 def _classes(run: Run) -> list[Figure]:
-    sure = calibration_figure(run.test)
-    return [confusion_figure(run.test), *([sure] if sure else [])]
+    return [figure for figure in (confusion_figure(run.test), calibration_figure(run.test)) if figure]
 
 
 def _privacy(run: Run) -> Section:
     agreed = Table("What was agreed", ("", "setting"), tuple(settings_of(run.job)))
     tables = (who_saw_what(run.job), agreed)
     if run.audit is None:
-        return Section("privacy", "Privacy", (AUDIT,), (), tables)
+        said = f"{run.audit_note or NO_AUDIT} To try them: {command(run, 'audit')}"
+        return Section("privacy", "Privacy", (said,), (), tables)
     said = f"Audit: {run.audit['headline']}."
     return Section("privacy", "Privacy", (said,), tuple(_attacks(run)), tables)
 
@@ -191,7 +205,7 @@ def _kinds(run: Run) -> Figure:
     ]
     rest = entries[MOST_KINDS:]
     caption = "Bytes and messages by kind, counted by the primary frame by frame." + (
-        f" {count(len(rest))} smaller kinds add {size(sum(entry.bytes for entry in rest))}." if rest else ""
+        f" Not drawn: {many(len(rest), 'smaller kind')}, {size(sum(entry.bytes for entry in rest))}." if rest else ""
     )
     return bars_figure(rows, Labels("What crossed the border", caption, "MB", ("message", "bytes")))
 
@@ -208,7 +222,7 @@ def _settings(run: Run) -> Section:
         ("job", f"{run.job.name}, hash {record.hash}"),
         ("seed", str(run.job.seed)),
         ("records", f"{count(table.train)} train, {count(table.validation)} validate, {count(table.test)} test"),
-        ("table", f"label {table.label}, {count(len(table.features))} features, digest {table.digest[:16]}"),
+        ("table", f"label {table.label}, {many(len(table.features), 'feature')}, digest {table.digest[:16]}"),
         *record.versions.items(),
         *record.machine.items(),
     )

@@ -28,6 +28,7 @@ from party_jobs import lay_out, read_all, staying
 
 LEARNING = Learning(epochs=1, batch=64)
 NONE = {"rentals": {"max_studies = 100": ""}}
+PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "storey", "age", "lat", "lon"]\n\n[label]'}}
 NEEDED = [rung for rung in LEARNING.rungs(RUNGS) if rung.key.startswith(("solo", "trees", "fedsim"))]
 
 
@@ -40,7 +41,7 @@ def world(folder, changes):
 
 def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr("fedsim.party.secondary.secret_seed", lambda secret, seed: seed)  # or nobody could repeat it
-    job, files = world(tmp_path, {})
+    job, files = world(tmp_path, PLACES)
     transport, results = InProcess(), Results(tmp_path / "results")
     records = typed(read_table(tmp_path / "flats.csv")).drop("price")[:5]
     with staying(job, files["notary"], transport), staying(job, files["rentals"], transport):
@@ -51,6 +52,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
         assert predicted(job, files, transport, records) == before
     found = {rung["key"]: rung["mean"] for rung in ladder.described()["rungs"]}
     assert set(found) == {rung.key for rung in NEEDED}
+    assert arrays.primary.numbers.shape[1] == 3  # places come in by rungs of their own
     here = with_features(arrays, job, files["rentals"])
     for rung in NEEDED:
         if rung.partner != "placebo":  # whose rows the partner shuffles by itself

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,7 @@ def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     assert "S$" in ladder["worth"]
     trained = (tmp_path / "out" / "results.jsonl").read_text()
     assert compare(tmp_path, "--unit", "S$") == ladder
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
     assert (tmp_path / "out" / "results.jsonl").read_text() == trained
 
 

@@ -148,6 +148,48 @@ def test_groups_of_numbers_words_and_few_records_are_told_apart() -> None:
     assert grouped({"few": pl.Series(["x"] * 3)}, np.zeros(3), numbers=False) == []
 
 
+def test_no_group_is_named_by_one_records_value() -> None:
+    salary = pl.Series(np.append(np.linspace(31_234.5, 71_234.5, 99), 987_654.0))
+    found = grouped({"salary": salary}, np.zeros(100), numbers=True)
+    assert [group.group for group in found][::4] == ["up to 39,400", "63,900 and more"]
+    assert not any(word in group.group for group in found for word in ("31,234", "31234", "987"))
+
+
+def test_columns_that_say_who_somebody_is_have_no_groups() -> None:
+    values = pl.Series(np.arange(100.0))
+    names = [
+        "surname",
+        "First",
+        "e_mail",
+        "phone2",
+        "birthYear",
+        "street_no",
+        "area",
+        "similarity to the nearest of mail",
+    ]
+    found = grouped(dict.fromkeys(names, values), np.zeros(100), numbers=True)
+    assert {group.by for group in found} == set(names[-2:])
+
+
+def test_switches_years_and_broken_numbers_are_named_as_people_would() -> None:
+    columns = {
+        "lift": pl.Series([0.0, 1.0] * 50),
+        "year": pl.Series(np.repeat(np.arange(2011, 2021), 10)),
+        "broken": pl.Series([float("inf"), float("nan"), None, -float("inf")] * 5 + list(range(80)), strict=False),
+        "nothing": pl.Series([float("nan")] * 100),
+    }
+    by = {
+        name: [g.group for g in grouped({name: values}, np.zeros(100), numbers=True)]
+        for name, values in columns.items()
+    }
+    assert by["lift"] == ["0", "1"]
+    assert "2013 to 2015" in by["year"]
+    assert len(by["broken"]) == 5
+    assert not any("inf" in group or "nan" in group for group in by["broken"])
+    assert by["nothing"] == []
+    assert grouped({"lift": columns["lift"]}, np.full(100, np.inf), numbers=True) == []
+
+
 def test_a_folder_without_a_run_and_a_damaged_record_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="holds no finished run"):
         read_record(tmp_path)

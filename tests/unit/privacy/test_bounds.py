@@ -44,3 +44,8 @@ def test_an_unreachable_tau_names_the_floor():
 def test_values_without_meaning_are_refused(tau, spread):
     with pytest.raises(SettingError):
         noise_for(tau, spread)
+
+
+def test_a_tau_out_of_reach_is_not_answered_with_longer_filters():
+    with pytest.raises(SettingError, match=r"larger tau, give sigma instead, or blur places"):
+        noise_for(1e-12, HOUSE)

@@ -247,8 +247,8 @@ class Coordinator:
                 return link_blind(queries, candidates, counted, linking, self._secret, partner_list.name)
         except SettingError as fault:  # its text tells the spread of the distances, which only we may know
             raise PolicyError(
-                f"list '{partner_list.name}': no noise reaches tau={linking.tau}; ask for a larger tau or longer "
-                "filters (the coordinator's log names the smallest)"
+                f"list '{partner_list.name}': no noise reaches tau={linking.tau}; ask for a larger tau, for "
+                "sigma or for blurred places (the coordinator's log names the smallest)"
             ) from fault
 
     def _deliver(self, session: Session, partner_list: PartnerList, envelope: Envelope, have: str) -> None:

@@ -1,0 +1,46 @@
+"""The rungs without identifiers have none, whatever the job learns from; what a comparison keeps is its owner's."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import pytest
+
+from fedsim.cli.comparing import keep_private
+from fedsim.experiment.job_cases import JobCases
+from party_jobs import lay_out, read_all
+
+PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "lat", "storey", "age", "lon"]\n\n[label]'}}
+ONLY_PLACES = {"city": {"[label]": '[features]\ncolumns = ["lat", "lon"]\n\n[label]'}}
+
+
+def cases(folder, changes):
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    (found,) = JobCases.read(job, [files["city"], files["rentals"]], folder / "compare").cases(1, ["random"])
+    return found
+
+
+def test_places_that_are_learnt_from_come_in_by_rungs_of_their_own(tmp_path):
+    with_places, without = (tmp_path / name for name in ("with", "without"))
+    with_places.mkdir()
+    without.mkdir()
+    found, plain = cases(with_places, PLACES), cases(without, {})
+    np.testing.assert_array_equal(found.primary.numbers, plain.primary.numbers)
+    np.testing.assert_array_equal(found.own.numbers, plain.own.numbers)
+
+
+def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):
+    assert cases(tmp_path, ONLY_PLACES).primary.numbers.shape == (300, 2)
+
+
+@pytest.mark.parametrize(("inside", "mode"), [(None, 0o700), ("results.jsonl", 0o700), ("thesis.txt", 0o755)])
+def test_a_folder_for_comparisons_is_closed_and_one_of_other_things_left_alone(tmp_path, inside, mode):
+    out = tmp_path / "out"
+    out.mkdir(mode=0o755)
+    if inside:
+        (out / inside).touch()
+    keep_private(out)
+    assert stat.S_IMODE(out.stat().st_mode) == mode
+    assert stat.S_IMODE((out / "predictions").stat().st_mode) == 0o700
