@@ -197,8 +197,8 @@ class SecondaryTerms(Section):
     )
     hide_rows: bool = Field(
         default=False,
-        description="The primary asks by its own records and cannot tell which partners of unlike records repeat; needs "
-        "noise on activations, and sends every partner of every record: K times the bytes.",
+        description="The primary asks by its own records and cannot tell which partners of unlike records repeat; "
+        "needs noise on activations, and sends every partner of every record: K times the bytes.",
     )
     encoding: AgreedSchema = Field(
         alias="schema",
