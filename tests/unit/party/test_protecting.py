@@ -67,7 +67,8 @@ def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:
 
 
 def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge(tmp_path):
-    moved = blurred(pl.concat([PLACES] * 50), terms(low=1.3, epsilon_per_km=0.1), tmp_path, "primary")
+    many = pl.DataFrame({"lat": np.linspace(1.3, 1.4, 150), "lon": np.linspace(103.7, 103.9, 150)})
+    moved = blurred(many, terms(low=1.3, epsilon_per_km=0.1), tmp_path, "primary")
     assert moved["lat"].min() == 1.3
 
 
