@@ -18,18 +18,16 @@ from fedsim.attack.membership import membership_attack
 from fedsim.attack.multilateration import multilateration_attack
 from fedsim.attack.view import PrimaryView
 from fedsim.audit.attempt import Attempt
+from fedsim.audit.guard import DOUBT, within
 from fedsim.audit.rows import NOTHING, Guarantee
 from fedsim.audit.scene import Linkage
 from fedsim.audit.settings import Settings
 from fedsim.privacy.bounds import noise_for, success_bound
-from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.privacy.plane import metres_between
 from fedsim.types import Floats, Integers
 
 Attack = Callable[[PrimaryView], Finding]
 FILTER = "the exact filter of a partner's record, hence its identifiers"
-METRES_PER_KM = 1000.0
-DOUBT = 4.0  # deviations of chance
 SLACK = 0.05  # the shape of a town is a prior that helps any attacker a little beyond the blurred place
 NO_MORE = Guarantee("none: tau speaks of one similarity at a time")
 PSEUDONYMS = Guarantee("pseudonyms are a secret random order and say nothing about rows", 0.0)
@@ -50,7 +48,7 @@ def _on_blur(linkage: Linkage) -> Iterator[Attempt]:
     before, after, blur = linkage.scene.own_places(), linkage.own, linkage.terms.blur
     if blur is None or before is None or after is None:
         return
-    step = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).mean_step
+    step = blur.mechanism.mean_step
     promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
     yield _attempt(
         "noise left out of places",
@@ -65,11 +63,10 @@ def missing_steps(before: Floats, after: Floats, promised: float) -> Finding:
     """How much of the promised mean step is not there; records of one place count once, for they move together."""
     first = np.unique(before, axis=0, return_index=True)[1]
     steps = metres_between(before[first], after[first])
-    missing, doubt = 1.0 - steps.mean() / promised, DOUBT * math.sqrt(0.5 / len(steps))
-    low, value, high = (float(np.clip(missing + way, 0.0, 1.0)) for way in (-doubt, 0.0, doubt))
+    missing, doubt = float(1.0 - steps.mean() / promised), DOUBT * math.sqrt(0.5 / len(steps))
     measure, knew = "share of the promised step that is missing", "places before and after they moved"
     return Finding(
-        "noise left out of places", Adversary.PRIMARY, measure, Estimate(value, low, high), 0.0, len(steps), knew
+        "noise left out of places", Adversary.PRIMARY, measure, within(missing, doubt), 0.0, len(steps), knew
     )
 
 
@@ -142,7 +139,7 @@ def blur_promise(linkage: Linkage, settings: Settings) -> Guarantee:
     blur = linkage.terms.blur
     if blur is None:
         return NOTHING
-    mechanism, reach = PlanarLaplace(blur.epsilon_per_km / 1000.0), blur.epsilon_per_km / 1000.0 * settings.metres
+    mechanism, reach = blur.mechanism, blur.mechanism.epsilon * settings.metres
     share = 1.0 - (1.0 + reach) * math.exp(-reach)
     return Guarantee(mechanism.guarantee, min(1.0, max(share, _blind(linkage, settings)) + SLACK))
 

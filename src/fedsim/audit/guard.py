@@ -76,6 +76,11 @@ def missing_noise(laid: Laid, promised: float, who: Adversary, what: str) -> Fin
     """How much of the promised deviation is not there: a mechanism left out, not an attack."""
     missing = 1.0 - laid.deviation / promised
     doubt = DOUBT / math.sqrt(2.0 * laid.numbers) if laid.numbers else 0.0
-    low, value, high = (min(1.0, max(0.0, missing + step)) for step in (-doubt, 0.0, doubt))
     measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
-    return Finding(f"noise left out of {what}", who, measure, Estimate(value, low, high), 0.0, laid.numbers, knew)
+    return Finding(f"noise left out of {what}", who, measure, within(missing, doubt), 0.0, laid.numbers, knew)
+
+
+def within(missing: float, doubt: float) -> Estimate:
+    """A share and the doubt about it, as shares can be."""
+    low, value, high = (min(1.0, max(0.0, missing + step)) for step in (-doubt, 0.0, doubt))
+    return Estimate(value, low, high)

@@ -97,8 +97,7 @@ def _arrays(
     post: Post, table: OwnTable, prepared: Prepared, linked: tuple[Linked, ...], seed: int, unit: str
 ) -> Arrays:
     job, missing = post.job, table.own.data.missing if table.own.data else ()
-    named = [column for columns in table.columns.identifiers.values() for column in columns.values()]
-    identifiers = typed(table.frame.select(list(dict.fromkeys(named))), missing)
+    identifiers = typed(table.frame.select(table.columns.linking), missing)
     about: dict[str, Any] = {"name": job.name, "unit": unit or str(table.columns.label), "task": job.task.kind}
     return Arrays(
         primary=plain_features(table, prepared.split.train),

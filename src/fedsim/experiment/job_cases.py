@@ -86,8 +86,7 @@ class JobCases:
     @cached_property
     def _identifiers(self) -> pl.DataFrame:
         """Every identifier column of the primary once."""
-        named = [column for columns in self.primary.columns.identifiers.values() for column in columns.values()]
-        return self.primary.frame.select(list(dict.fromkeys(named)))
+        return self.primary.frame.select(self.primary.columns.linking)
 
     @cached_property
     def _encoded(self) -> dict[str, tuple[EncodedTable, EncodedTable]]:
@@ -142,8 +141,7 @@ def plain_features(primary: OwnTable, rows: Integers) -> Features:
 
     Where there is nothing beside them they stay, for a network needs something to learn from.
     """
-    linking = {column for columns in primary.columns.identifiers.values() for column in columns.values()}
-    rest = tuple(column for column in primary.columns.features or () if column not in linking)
+    rest = tuple(column for column in primary.columns.features or () if column not in primary.columns.linking)
     return _features(
         replace(primary, columns=replace(primary.columns, features=rest or primary.columns.features)), rows
     )

@@ -10,11 +10,10 @@ from fedsim.linkage.blind import Linking
 from fedsim.linkage.secret_file import own_secret
 from fedsim.party.post import Post
 from fedsim.protocol.handshake import Reception
-from fedsim.protocol.messages import Trouble
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.trouble import public_reason, tell
+from fedsim.protocol.trouble import part
 
 log = logging.getLogger("fedsim.parties")
 
@@ -61,8 +60,7 @@ class _Attendant(threading.Thread):
                     if self.post.station.alarm.rung or not self.post.station.staying:
                         raise
                     log.info("%s; others may still ask", fault)
-                    if not session.is_over:
-                        tell([session], Trouble(str(self.post.station.party), public_reason(fault), passing=False))
+                    part(session, fault)
         except BaseException as fault:  # raised again where the others are told
             if not (isinstance(fault, PeerError) and self._may_stay_away()):
                 self.fault = fault

@@ -20,6 +20,7 @@ from fedsim.splitnn.shelf import Shelf
 from fedsim.types import EncodedTable
 
 Tensors = Mapping[str, Tensor]
+PART = "model"  # a party's part of what was trained
 
 
 @dataclass(frozen=True)

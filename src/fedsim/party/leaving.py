@@ -169,11 +169,11 @@ def _list(name: str, terms: SecondaryTerms) -> str:
 
 
 def _stays(columns: OwnColumns) -> Paragraph:
-    own = dict.fromkeys(column for named in columns.identifiers.values() for column in named.values())
+    own = _listed(columns.linking)
     label = f"; the label {columns.label}" if columns.label else ""
     return Paragraph(
         "stays here",
-        (f"the identifiers {_listed(own)} in the clear; the features {_features(columns)}{label}; the key",),
+        (f"the identifiers {own} in the clear; the features {_features(columns)}{label}; the key",),
     )
 
 

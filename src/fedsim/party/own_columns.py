@@ -25,6 +25,11 @@ class OwnColumns:
     features: tuple[str, ...] | None
     label: str | None
 
+    @property
+    def linking(self) -> tuple[str, ...]:
+        """Every own column that is an identifier, once."""
+        return tuple(dict.fromkeys(column for named in self.identifiers.values() for column in named.values()))
+
     def described(self) -> dict[str, Any]:
         """The same in types that JSON has."""
         features = None if self.features is None else list(self.features)
@@ -79,8 +84,7 @@ def beyond_policy(job: Job, party_file: PartyFile) -> list[str]:
     if allowed is None or party_file.role is Role.COORDINATOR:
         return []
     own = own_columns(job, party_file)
-    linking = (column for columns in own.identifiers.values() for column in columns.values())
-    named = [*linking, *(own.features or ()), *([own.label] if own.label else [])]
+    named = [*own.linking, *(own.features or ()), *([own.label] if own.label else [])]
     return [column for column in dict.fromkeys(named) if column not in allowed]
 
 

@@ -30,7 +30,7 @@ from fedsim.protocol.trouble import tell, trouble_of
 
 log = logging.getLogger("fedsim.parties")
 
-LAST_WORD_SECONDS = 10.0  # to reach a peer that is only to be told of a failure
+LAST_WORD_SECONDS = 10.0  # to reach a peer that is only to be told of an end
 LATE_SECONDS = 20.0  # from its start a failed coordinator waits for those that start more slowly
 
 

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 
 from fedsim.data.features import Preparation
 from fedsim.errors import AwayError, InputError, PeerError
-from fedsim.party.keeping import Keep
+from fedsim.party.keeping import PART, Keep
 from fedsim.party.own_columns import identifiers_for
 from fedsim.party.own_table import encode_own
 from fedsim.party.post import Post
-from fedsim.party.primary import PART, SOLO, config_of, features_of
+from fedsim.party.primary import SOLO, config_of, features_of
 from fedsim.party.reach import Reach
 from fedsim.protocol.handshake import Reception
 from fedsim.protocol.messages import Phase

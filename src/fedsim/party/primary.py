@@ -19,9 +19,9 @@ from fedsim.errors import PeerError
 from fedsim.linkage.blind import Delivery
 from fedsim.linkage.blind_file import load_delivery, save_delivery
 from fedsim.party.job import Job
-from fedsim.party.keeping import Keep
+from fedsim.party.keeping import PART, Keep
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of, read_own_table
-from fedsim.party.post import Post
+from fedsim.party.post import LAST_WORD_SECONDS, Post
 from fedsim.party.protecting import cut_noise
 from fedsim.party.reach import Reach
 from fedsim.party.recording import Ended, Gates, Watching, keep_record, look_into
@@ -43,8 +43,8 @@ from fedsim.types import Split
 
 log = logging.getLogger("fedsim.parties")
 
-PART, SOLO = "model", "solo"
-LAST_WORD_SECONDS, FAREWELL_SECONDS = 10.0, 4.0
+SOLO = "solo"
+FAREWELL_SECONDS = 4.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,12 +14,10 @@ from fedsim.linkage.secret_file import own_secret
 from fedsim.party.job import SecondaryTerms
 from fedsim.party.protection import CutTerms
 from fedsim.privacy.keyed import BLOCK_KEY_BYTES, SECRET_BYTES, WORD, random_words, subkey
-from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
 from fedsim.types import Floats
 
 SECRET = "secret"  # noqa: S105 - the name of a file
-METRES_PER_KM = 1000.0
 DRAWS = ("direction", "step")
 
 
@@ -64,7 +62,7 @@ def moved(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table
     columns = [blur.latitude, blur.longitude]
     places = np.column_stack([number(identifiers[name], table=table).to_numpy() for name in columns]).astype(np.float64)
     chance = np.column_stack([_chance(secret, f"{draw} of blur {blur.epsilon_per_km!r}", places) for draw in DRAWS])
-    elsewhere = PlanarLaplace(blur.epsilon_per_km / METRES_PER_KM).moved(places, chance)
+    elsewhere = blur.mechanism.moved(places, chance)
     inside = [_inside(elsewhere[:, axis], terms, name) for axis, name in enumerate(columns)]
     return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
 

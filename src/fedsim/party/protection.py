@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fedsim.party.toml_file import Section, real
+from fedsim.privacy.mechanisms import PlanarLaplace
 
 LATITUDES = ("latitude", "lat")
 LONGITUDES = ("longitude", "lon", "lng", "long")
@@ -16,6 +17,7 @@ FEATURES: Mapping[str, float] = {"noise": 4.0}
 GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
 TAU, SIGMA = 0.05, 0.4
 EPSILON_PER_KM = 5.0
+METRES_PER_KM = 1000.0
 
 
 class Blur(Section):
@@ -28,6 +30,11 @@ class Blur(Section):
         "the blurred place and however often; places move by 2000 / epsilon_per_km metres on average.",
         examples=[10],
     )
+
+    @property
+    def mechanism(self) -> PlanarLaplace:
+        """What moves the places."""
+        return PlanarLaplace(self.epsilon_per_km / METRES_PER_KM)
 
 
 class CutTerms(Section):

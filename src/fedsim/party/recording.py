@@ -221,8 +221,7 @@ def _groups(ended: Ended) -> list[GroupError]:
     numbers = not ended.prepared.classes
     wrong = found - data.labels[rows] if numbers else (found.argmax(axis=1) != data.labels[rows]).astype(np.float64)
     own = ended.table.features()[rows]
-    identifiers = {column for named in ended.table.columns.identifiers.values() for column in named.values()}
-    columns = {name: own[name] for name in own.columns if name not in identifiers}
+    columns = {name: own[name] for name in own.columns if name not in ended.table.columns.linking}
     for name, links in ended.lists.items():
         columns[f"similarity to the nearest of {name}"] = pl.Series(links.similarity[rows, 0])
     return grouped(columns, wrong, numbers=numbers)

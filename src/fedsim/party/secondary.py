@@ -18,7 +18,7 @@ from fedsim.linkage.secret_file import own_secret
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.feature_noise import guarded_features
 from fedsim.party.job import Job
-from fedsim.party.keeping import Keep
+from fedsim.party.keeping import PART, Keep
 from fedsim.party.own_table import OwnTable, read_own_table
 from fedsim.party.post import Post
 from fedsim.party.protecting import SECRET, cut_noise, secret_seed
@@ -26,19 +26,19 @@ from fedsim.party.reach import Reach
 from fedsim.party.studies import Studies
 from fedsim.party.versions import versions_here
 from fedsim.protocol.digests import table_digest
-from fedsim.protocol.messages import Begin, Trouble
+from fedsim.protocol.messages import Begin
 from fedsim.protocol.parties import Role
 from fedsim.protocol.roles.secondary import BelowTheCut, Order, fetch_order
 from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.tensors import form_named
-from fedsim.protocol.trouble import public_reason, tell
+from fedsim.protocol.trouble import part
 from fedsim.splitnn.below import Below, below_named, restored_secondary, start_secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.secondary import LocalSecondary
 
 log = logging.getLogger("fedsim.parties")
 
-PART, ENDED = "model", "ended"
+ENDED = "ended"
 GRACE_SECONDS = 120.0  # once our part is saved, how long we wait for a primary that has gone
 PAUSE, LONGEST_PAUSE = 0.5, 60.0  # seconds before a primary that gave us trouble is dialled again; doubles
 
@@ -87,8 +87,8 @@ def _talked(post: Post, below: BelowTheCut, wait_seconds: float | None) -> bool:
     try:
         return below.talk(session)
     except PeerError as fault:
-        if post.station.staying and not session.is_over:
-            tell([session], Trouble(str(post.station.party), public_reason(fault), passing=False))
+        if post.station.staying:
+            part(session, fault)
         raise
 
 
@@ -110,8 +110,8 @@ def _order(post: Post, table: OwnTable, keep: Keep, coordinator: Reach) -> Order
         return kept
     if order is None:
         raise PeerError("the coordinator says that nothing has changed, but nothing was there before")
-    with whole_file(path, mode=0o600) as part:
-        part.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))
+    with whole_file(path, mode=0o600) as file:
+        file.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))
     return order
 
 
@@ -191,8 +191,8 @@ class _Answers:
     def _farewell(self) -> None:
         """The primary has its part as well: from now on nothing is trained again."""
         if self.keep.has_part(PART):
-            with whole_file(self.post.folder / ENDED) as part:
-                part.write_text("")
+            with whole_file(self.post.folder / ENDED) as file:
+                file.write_text("")
 
 
 def below_of(job: Job) -> Below:

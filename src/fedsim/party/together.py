@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from fedsim.errors import PeerError, SettingError
 from fedsim.party.coordinator import run_coordinator
 from fedsim.party.job import Job
-from fedsim.party.keeping import Keep
+from fedsim.party.keeping import PART, Keep
 from fedsim.party.party_file import PartyFile
 from fedsim.party.post import Post, at_post
-from fedsim.party.primary import PART, Outcome, outcome_of, run_primary
+from fedsim.party.primary import Outcome, outcome_of, run_primary
 from fedsim.party.run_folder import run_path
 from fedsim.party.run_progress import shown
 from fedsim.party.secondary import run_secondary

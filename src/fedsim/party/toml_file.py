@@ -75,12 +75,12 @@ def real(above: float, most: float) -> Any:
 
 def read_document(kind: type[Read], path: Path) -> Read:
     """The file at ``path`` as a value of this kind."""
-    text = _text(path)
-    words = _words(text, path)
+    text = file_text(path)
+    words = toml_words(text, path)
     try:
         document = kind.model_validate(words, context={"folder": path.parent})
     except ValidationError as error:
-        raise DocumentError(all_faults(error, kind, str(path), _lines(text))) from None
+        raise DocumentError(all_faults(error, kind, str(path), setting_lines(text))) from None
     document._path = path
     return document
 
@@ -93,7 +93,8 @@ def document_from(kind: type[Read], words: Mapping[str, Any], where: str) -> Rea
         raise DocumentError(all_faults(error, kind, where, {})) from None
 
 
-def _text(path: Path) -> str:
+def file_text(path: Path) -> str:
+    """A small text file, whole."""
     try:
         if path.exists() and not path.is_file():
             raise FileError(f"{path} is no regular file but a folder, device or pipe; name the file itself")
@@ -111,7 +112,8 @@ def _text(path: Path) -> str:
         raise FileError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
 
 
-def _words(text: str, path: Path) -> dict[str, Any]:
+def toml_words(text: str, path: Path) -> dict[str, Any]:
+    """What a text says in TOML."""
     deep = _DEEP.search(text)
     if deep:
         line = text[: deep.start()].count("\n") + 1
@@ -127,7 +129,7 @@ def _words(text: str, path: Path) -> dict[str, Any]:
         raise FileError(f"{path} is no TOML: brackets too deep, a number too long or a date that is none") from None
 
 
-def _lines(text: str) -> dict[tuple[str, ...], int]:
+def setting_lines(text: str) -> dict[tuple[str, ...], int]:
     """The line of every table and key of a text that is valid TOML; of what stands inside a value, nothing."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedsim.protocol.parties import Role
 
 PROTOCOL = 1  # raise it whenever a message changes
+OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
 
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
 Route = tuple[Role, Role]

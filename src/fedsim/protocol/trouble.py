@@ -50,6 +50,12 @@ def trouble_of(station: Station, fault: BaseException) -> Trouble:
     return Trouble(str(station.party), public_reason(fault), passing)
 
 
+def part(session: Session, fault: FedSimError) -> None:
+    """End one conversation that cannot go on, and say why; the sender stays for all others."""
+    if not session.is_over:
+        tell([session], Trouble(str(session.station.party), public_reason(fault), passing=False))
+
+
 def tell(sessions: list[Session], last_word: Message) -> None:
     """Tell all who still listen, and end their conversations."""
     for session in sessions:

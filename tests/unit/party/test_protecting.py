@@ -13,8 +13,7 @@ from fedsim.linkage.blind_file import load_delivery
 from fedsim.linkage.encoding import Field, NumericFilter, Schema
 from fedsim.party.feature_noise import noisy_features
 from fedsim.party.job import SecondaryTerms
-from fedsim.party.keeping import Keep
-from fedsim.party.primary import PART
+from fedsim.party.keeping import PART, Keep
 from fedsim.party.protecting import blurred, moved
 from fedsim.party.protection import Blur, FeatureTerms
 from fedsim.party.run_folder import run_path

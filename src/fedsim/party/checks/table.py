@@ -49,9 +49,8 @@ def checked_columns(own: PartyFile, job: Job, table: Table) -> tuple[OwnColumns 
         columns = own_columns(job, own, table.header)
     except FedSimError as error:
         return None, [failed("columns", str(error))]
-    linking = {column for named in columns.identifiers.values() for column in named.values()}
-    features = len(columns.features or ())
-    return columns, [ok("columns", f"{len(linking)} that link, {features:,} features{', label' * bool(columns.label)}")]
+    linking, features = len(columns.linking), len(columns.features or ())
+    return columns, [ok("columns", f"{linking} that link, {features:,} features{', label' * bool(columns.label)}")]
 
 
 def records(case: Case) -> Iterator[Finding]:

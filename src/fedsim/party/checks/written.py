@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fedsim.errors import FedSimError, nearest_word
 from fedsim.party.party_file import PartyFile
-from fedsim.party.toml_file import _lines, _text, _words
+from fedsim.party.toml_file import file_text, setting_lines, toml_words
 
 Setting = tuple[str, ...]  # such as ("label", "column")
 
@@ -14,7 +14,7 @@ Setting = tuple[str, ...]  # such as ("label", "column")
 def place_of(own: PartyFile, setting: Setting) -> str:
     """The party file, the line and the setting, as a sentence begins; nothing for one that is not written there."""
     try:
-        line = _lines(_text(own.path)).get(setting)
+        line = setting_lines(file_text(own.path)).get(setting)
     except FedSimError:  # the file has gone since it was read
         return ""
     return f"{own.path}, line {line}: {'.'.join(setting)}: " if line else ""
@@ -44,6 +44,6 @@ def nearest_file(path: Path) -> str:
 
 def _settings(path: Path) -> set[str]:
     try:
-        return set(_words(_text(path), path))
+        return set(toml_words(file_text(path), path))
     except FedSimError:
         return set()

@@ -17,6 +17,7 @@ from fedsim.errors import PeerError
 from fedsim.protocol.cut_noise import CutNoise, of_values
 from fedsim.protocol.hidden import NOTHING
 from fedsim.protocol.messages import (
+    OUTSIDE_TRAINING,
     Activations,
     Ask,
     Begin,
@@ -45,7 +46,6 @@ from fedsim.protocol.tensors import Form, packed, unpacked
 from fedsim.splitnn.shelf import DamagedCheckpoint
 from fedsim.types import EncodedTable
 
-OUTSIDE_TRAINING = -1
 CPU = torch.device("cpu")
 
 

@@ -19,6 +19,7 @@ from fedsim.protocol.codec import Envelope
 from fedsim.protocol.cut_noise import CutNoise, of_weights
 from fedsim.protocol.hidden import KEY_BYTES, NOTHING, unsealed
 from fedsim.protocol.messages import (
+    OUTSIDE_TRAINING,
     Activations,
     Ask,
     Begin,
@@ -48,7 +49,6 @@ from fedsim.splitnn.secondary import LocalSecondary
 from fedsim.splitnn.shelf import DamagedCheckpoint
 from fedsim.types import EncodedTable
 
-OUTSIDE_TRAINING = -1
 MOST_CHECKPOINTS = 4
 
 
