@@ -23,6 +23,7 @@ from fedsim.audit.rows import NOTHING, Guarantee
 from fedsim.audit.scene import Linkage
 from fedsim.audit.settings import Settings
 from fedsim.privacy.bounds import noise_for, success_bound
+from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.privacy.plane import metres_between
 from fedsim.types import Floats, Integers
 
@@ -48,7 +49,7 @@ def _on_blur(linkage: Linkage) -> Iterator[Attempt]:
     before, after, blur = linkage.scene.own_places(), linkage.own, linkage.terms.blur
     if blur is None or before is None or after is None:
         return
-    step = blur.mechanism.mean_step
+    step = PlanarLaplace(blur.epsilon).mean_step
     promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
     yield _attempt(
         "noise left out of places",
@@ -139,7 +140,7 @@ def blur_promise(linkage: Linkage, settings: Settings) -> Guarantee:
     blur = linkage.terms.blur
     if blur is None:
         return NOTHING
-    mechanism, reach = blur.mechanism, blur.mechanism.epsilon * settings.metres
+    mechanism, reach = PlanarLaplace(blur.epsilon), blur.epsilon * settings.metres
     share = 1.0 - (1.0 + reach) * math.exp(-reach)
     return Guarantee(mechanism.guarantee, min(1.0, max(share, _blind(linkage, settings)) + SLACK))
 

@@ -9,7 +9,7 @@ from fedsim.linkage.encoding.hardening import BitFlip
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.party.job import Job, SecondaryTerms
 from fedsim.party.protection import CutTerms
-from fedsim.privacy.mechanisms import ClipAndNoise, FlippedBits, MinimumDegree, NoisyFeatures
+from fedsim.privacy.mechanisms import ClipAndNoise, FlippedBits, MinimumDegree, NoisyFeatures, PlanarLaplace
 
 DRAWN_ONCE = (
     "Noise on similarities, places and features is drawn once for this job and this table: another job, even with one "
@@ -60,7 +60,7 @@ def _of_list(terms: SecondaryTerms) -> Iterator[str]:
     if terms.sigma is not None:
         yield f"Noise of sigma {terms.sigma:g} on similarities; what it bounds depends on the spread of distances."
     if terms.blur is not None:
-        yield terms.blur.mechanism.guarantee
+        yield PlanarLaplace(terms.blur.epsilon).guarantee
     yield from _of_flips(terms.encoding)
     yield from _of_rows(terms)
 

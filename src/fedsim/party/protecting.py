@@ -14,6 +14,7 @@ from fedsim.linkage.secret_file import own_secret
 from fedsim.party.job import SecondaryTerms
 from fedsim.party.protection import CutTerms
 from fedsim.privacy.keyed import BLOCK_KEY_BYTES, SECRET_BYTES, WORD, random_words, subkey
+from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.protocol.cut_noise import CutNoise
 from fedsim.types import Floats
 
@@ -62,7 +63,7 @@ def moved(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table
     columns = [blur.latitude, blur.longitude]
     places = np.column_stack([number(identifiers[name], table=table).to_numpy() for name in columns]).astype(np.float64)
     chance = np.column_stack([_chance(secret, f"{draw} of blur {blur.epsilon_per_km!r}", places) for draw in DRAWS])
-    elsewhere = blur.mechanism.moved(places, chance)
+    elsewhere = PlanarLaplace(blur.epsilon).moved(places, chance)
     inside = [_inside(elsewhere[:, axis], terms, name) for axis, name in enumerate(columns)]
     return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from fedsim.party.toml_file import Section, real
-from fedsim.privacy.mechanisms import PlanarLaplace
 
 LATITUDES = ("latitude", "lat")
 LONGITUDES = ("longitude", "lon", "lng", "long")
@@ -32,9 +31,9 @@ class Blur(Section):
     )
 
     @property
-    def mechanism(self) -> PlanarLaplace:
-        """What moves the places."""
-        return PlanarLaplace(self.epsilon_per_km / METRES_PER_KM)
+    def epsilon(self) -> float:
+        """The same for one metre, as the mechanism takes it."""
+        return self.epsilon_per_km / METRES_PER_KM
 
 
 class CutTerms(Section):
