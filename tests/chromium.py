@@ -86,6 +86,16 @@ class Chromium:
         """Drop the events of a tab that was closed."""
         self._seen = [event for event in self._seen if event.get("sessionId") != session]
 
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it at once, as a crash would."""
+        self._process.kill()
+        self._process.wait()
+
     def close(self) -> None:
         """End it and remove what it wrote."""
         os.close(self._ask)
@@ -123,9 +133,17 @@ def _take(asked: int, answered: int) -> None:
     os.dup2(answered, WRITES)
 
 
-@cache
 def running() -> Chromium:
-    """One browser for all pages of this process."""
+    """One browser for all pages of this process, and another where that one died."""
+    browser = _started()
+    if not browser.alive:
+        _started.cache_clear()
+        browser = _started()
+    return browser
+
+
+@cache
+def _started() -> Chromium:
     program = found()
     if program is None:
         raise RuntimeError(f"none of {', '.join(NAMES)} is installed; Debian: apt-get install chromium")

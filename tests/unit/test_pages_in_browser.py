@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import uvicorn
 
+import chromium
 from browser import Page, browser_page, needs_browser
 from fedsim.attack.finding import Adversary, Estimate, Finding
 from fedsim.audit.report import Advice, Report
@@ -120,3 +121,12 @@ def test_the_page_of_a_served_model_predicts(address: str) -> None:
     checked(browser_page(address, 1200, ready=complete))
     page = checked(browser_page(address, 400, act=ASK, ready=f"{complete} && {answered}"))
     assert '"by": "fedsim"' in page.text
+
+
+def test_a_browser_that_died_is_replaced(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html><title>page</title><p>here")
+    dead = chromium.running()
+    dead.kill()
+    assert browser_page(page).text.strip() == "here"
+    assert chromium.running() is not dead
