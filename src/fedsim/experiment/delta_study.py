@@ -26,8 +26,8 @@ def delta_sheet(study: Study, bench: Bench) -> Sheet:
     points = {}
     for part in only.parts:
         if not missing(part.dataset, bench.data):
-            rows = [row for row in found.rows if row.dataset == part.dataset]
-            points[part.dataset] = (delta_of(part, bench.data), relative_gain(rows))
+            rows = [row for row in found.rows if row.dataset == part.title]
+            points[part.title] = (delta_of(part, bench.data), relative_gain(rows))
     rows_of_table = tuple(
         (name, f"{delta:.2f}", f"{PAPER[name]:.2f}" if name in PAPER else "-", f"{100 * gain:.1f} %")
         for name, (delta, gain) in points.items()

@@ -45,7 +45,7 @@ class Fast:
 
 @dataclass(frozen=True)
 class Part:
-    """One dataset of a study.
+    """One dataset of a study; ``label`` tells it from another part with the same one.
 
     ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
     ``all``; ``paper`` has the paper's mean and deviation by rung, or by rung and value (``FedSim, 50``).
@@ -67,6 +67,7 @@ class Part:
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: Mapping[str, list[float]] = field(default_factory=dict)
     differs: str = ""
+    label: str = ""
     fast: Fast = field(default_factory=Fast)
 
     def __post_init__(self) -> None:
@@ -77,6 +78,11 @@ class Part:
             check_word(word, METHODS, "rung")
         for rung in self.rungs_at(None):
             check_rung(rung)
+
+    @property
+    def title(self) -> str:
+        """What its rows are called."""
+        return f"{self.dataset}, {self.label}" if self.label else self.dataset
 
     def shortened(self) -> Part:
         """The same where time is short: fewer records, epochs, values and rungs."""

@@ -136,11 +136,11 @@ def differences(part: Part, dataset: Dataset) -> Iterator[str]:
     about, counts = dataset.about, (len(dataset.primary), len(dataset.secondaries[0].table))
     if about.scores and counts != about.records[:2]:
         ours, papers = (" and ".join(f"{count:,}" for count in each) for each in (counts, about.records[:2]))
-        yield f"{part.dataset}: {ours} records, the paper had {papers}"
+        yield f"{part.title}: {ours} records, the paper had {papers}"
     if about.note:
         yield f"{part.dataset}: {about.note}"
     if part.differs:
-        yield f"{part.dataset}: {part.differs}"
+        yield f"{part.title}: {part.differs}"
 
 
 def _row(part: Part, value: Any, rung: Rung, lines: Sequence[Mapping[str, Any]]) -> Row:
@@ -150,7 +150,7 @@ def _row(part: Part, value: Any, rung: Rung, lines: Sequence[Mapping[str, Any]])
     unit = lines[0]["unit"] if lines and part.measure not in ("r2",) else ""
     paper = part.in_paper(rung, value) or _table_one(part, value, rung)
     return Row(
-        part.dataset,
+        part.title,
         value,
         rung.name,
         part.measure,

@@ -96,6 +96,16 @@ def test_a_second_run_trains_nothing_and_solo_is_trained_once_for_all_values(fol
     assert (folder / "out" / "trainings" / "results.jsonl").read_text() == lines
 
 
+def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> None:
+    first = STUDY[: STUDY.index("[[parts]]\ndataset = \"taxi\"")]
+    second = first[first.index("[[parts]]") :].replace("records = 300", 'records = 200\nlabel = "fewer"')
+    (folder / "table-real.toml").write_text(first + second)
+    assert reproduce(folder, "table-real", "--fast") == 0
+    sheet = json.loads((folder / "out" / "table-real.json").read_text())
+    assert [table["title"].partition(":")[0] for table in sheet["tables"]] == ["firms", "firms, fewer"]
+    assert all(len(table["rows"]) == 2 for table in sheet["tables"])
+
+
 def test_fast_trains_less(folder: Path) -> None:
     reproduce(folder, "figure-k", "--fast", "--quiet")
     lines = [json.loads(line) for line in (folder / "out" / "trainings" / "results.jsonl").read_text().splitlines()]
