@@ -122,6 +122,18 @@ def test_the_command_trains_every_rung_once_and_prints_the_table(toy: Path, caps
     assert "| Solo | " in capsys.readouterr().out
 
 
+def test_programs_get_every_training_and_quiet_people_nothing(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["experiment", str(toy / "toy.toml"), "--data", str(toy), "--out", str(toy / "out"), "--seeds", "1"]
+    printed = {}
+    for option in ("--quiet", "--json"):
+        with pytest.raises(SystemExit):
+            main([*words, option])
+        printed[option] = capsys.readouterr().out
+    assert printed["--quiet"] == ""
+    found = json.loads(printed["--json"])
+    assert [line["settings"]["name"] for line in found["trainings"]] == ["Solo", "FedSim, placebo"] * 2
+
+
 @pytest.mark.parametrize(
     ("word", "other", "seen"),
     [

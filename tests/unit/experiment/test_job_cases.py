@@ -9,6 +9,9 @@ import pytest
 
 from fedsim.cli.comparing import keep_private
 from fedsim.experiment.job_cases import JobCases
+from fedsim.party.run_folder import run_path
+from fedsim.party.run_record import read_test
+from fedsim.party.together import run_together
 from party_jobs import lay_out, read_all
 
 PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "lat", "storey", "age", "lon"]\n\n[label]'}}
@@ -29,6 +32,18 @@ def test_places_that_are_learnt_from_come_in_by_rungs_of_their_own(tmp_path):
     found, plain = cases(with_places, PLACES), cases(without, {})
     np.testing.assert_array_equal(found.primary.numbers, plain.primary.numbers)
     np.testing.assert_array_equal(found.own.numbers, plain.own.numbers)
+
+
+@pytest.mark.parametrize("kind", ["random", "group"])
+def test_the_first_seed_is_judged_by_the_records_that_judge_the_job(tmp_path, kind):
+    lay_out(tmp_path, {"job": {'split = "random"': f'split = "{kind}"'}})
+    job, files = read_all(tmp_path)
+    first, second = JobCases.read(job, [files["city"], files["rentals"]], tmp_path / "compare").cases(2, [kind])
+    run_together(job, list(files.values()))
+    tested = read_test(run_path(job, files["city"]))["row"].to_numpy()
+    np.testing.assert_array_equal(first.split.test, tested)
+    assert not np.array_equal(second.split.test, tested)
+    assert first.about["hash"] == job.hash
 
 
 def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):

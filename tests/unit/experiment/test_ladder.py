@@ -13,12 +13,23 @@ import pytest
 from fedsim.cli import main
 from fedsim.data.datasets import Knobs, known_city
 from fedsim.experiment.cases import Cases
-from fedsim.experiment.ladder import LINKED, NOBODY, OWN, RUNGS, Ladder, Learning, climbed
+from fedsim.experiment.ladder import (
+    LINKED,
+    NOBODY,
+    OWN,
+    RUNGS,
+    WITH_PARTNER,
+    WITHOUT_PARTNER,
+    Ladder,
+    Learning,
+    climbed,
+)
 from fedsim.experiment.results import Results
+from fedsim.experiment.worth import number
 from party_jobs import lay_out
 
 PARTNERS = ("rentals", "schools")
-TOP = {"format", "job", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "rungs", "gains"}
+TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "chosen"}
 
 
 def ladder_of(folder: Path, knobs: Knobs) -> Ladder:
@@ -50,7 +61,7 @@ def compare(folder: Path, *more: str) -> dict[str, object]:
 def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     lay_out(tmp_path, flats=120)
     ladder = compare(tmp_path, "--unit", "S$")
-    assert set(ladder) == TOP
+    assert set(ladder) == TOP | {"rungs", "gains"}
     assert {(rung["key"], rung["split"]) for rung in ladder["rungs"]} == {
         (rung.key, split) for rung in RUNGS for split in ("random", "group")
     }
@@ -67,6 +78,16 @@ def test_the_parts_of_the_gain_add_up_to_the_whole(tmp_path: Path) -> None:
     gains = [gain for gain in compare(tmp_path)["gains"] if gain["split"] == "group"]
     found = {gain["key"]: gain["estimate"] for gain in gains}
     assert found["identifiers"] + found["links"] + found["features"] == pytest.approx(found["total"])
+
+
+def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    ladder = compare(tmp_path)
+    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
+    (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
+    assert alone in WITHOUT_PARTNER
+    assert together in WITH_PARTNER
+    assert f"{number(score[alone], 4)} against {number(score[together], 4)} (group split)" in ladder["worth"]
 
 
 def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_second_run_trains_nothing_and_solo_is_trained_once_for_all_values(fol
 
 
 def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> None:
-    first = STUDY[: STUDY.index("[[parts]]\ndataset = \"taxi\"")]
+    first = STUDY[: STUDY.index('[[parts]]\ndataset = "taxi"')]
     second = first[first.index("[[parts]]") :].replace("records = 300", 'records = 200\nlabel = "fewer"')
     (folder / "table-real.toml").write_text(first + second)
     assert reproduce(folder, "table-real", "--fast") == 0
