@@ -24,7 +24,7 @@ from fedsim.attack.gradients import direction_attack, named_labels, norm_attack
 from fedsim.attack.inversion import inversion_attack
 from fedsim.attack.ranking import auc
 from fedsim.audit.attempt import Attempt
-from fedsim.audit.guard import Guarded, Laid, missing_noise
+from fedsim.audit.guard import missing_noise
 from fedsim.audit.rows import NOTHING, Guarantee
 from fedsim.audit.scene import Linkage
 from fedsim.data.features import Rules, fit_preparation
@@ -40,6 +40,7 @@ from fedsim.privacy.keyed import SECRET_BYTES
 from fedsim.privacy.mechanisms import ClipAndNoise, NoisyFeatures
 from fedsim.privacy.mechanisms.features import WIDEST
 from fedsim.protocol.cut_noise import CutNoise
+from fedsim.protocol.guarded import Guarded, Laid
 from fedsim.splitnn.below import start_secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours

@@ -38,8 +38,8 @@ def compare(
 ) -> None:
     """Tell what a partner is worth: the primary alone, with it, and with partners that cannot help, side by side.
 
-    All tables are read in this process and nothing is sent. Links are found as the job says, noise included; clip and
-    noise at the cut are left out. Every rung is trained for every seed under a random split and under one that keeps
+    All tables are read in this process and nothing is sent. Links are found, and features, activations and gradients
+    are protected, as the job says. Every rung is trained for every seed under a random split and under one that keeps
     equal identifiers on one side. What is trained is kept: stop at any time and call again.
 
     With the primary's file alone the secondaries are asked where they are, over the network, after training: they run

@@ -17,12 +17,15 @@ from fedsim.errors import FileError
 from fedsim.experiment.afar import climbed_afar
 from fedsim.experiment.job_cases import SPLITS, JobCases
 from fedsim.experiment.ladder import RUNGS, Ladder, Learning, climbed
+from fedsim.experiment.protected import Protected
 from fedsim.experiment.results import LINES, PREDICTIONS, Results
 from fedsim.experiment.rung import Rung
+from fedsim.linkage.secret_file import own_secret
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import Job, read_job
 from fedsim.party.party_file import PartyFile, read_party_file
 from fedsim.party.post import at_post
+from fedsim.party.protecting import SECRET
 from fedsim.party.run_folder import private_folder
 from fedsim.party.versions import versions_here
 from fedsim.protocol.parties import Role
@@ -79,7 +82,8 @@ def _climbed_here(
     torch.set_num_threads(job.training.threads)
     found = JobCases.read(job, files, out, asked.unit)
     tell = counted(len(SPLITS) * asked.seeds * len(rungs), silent=ways["quiet"] or ways["as_json"])
-    return climbed(found.cases(asked.seeds), rungs, Results(out), tell)
+    protected = Protected(job.protection, own_secret(out / SECRET))
+    return climbed(found.cases(asked.seeds), rungs, Results(out), tell, protected.trained)
 
 
 def _climbed_afar(

@@ -22,6 +22,7 @@ from fedsim.experiment.choices import config_of
 from fedsim.experiment.job_cases import plain_features
 from fedsim.experiment.ladder import Ladder, climbed
 from fedsim.experiment.own_identifiers import identifier_features
+from fedsim.experiment.protected import protection_words
 from fedsim.experiment.results import Results
 from fedsim.experiment.run import Tell, Trained, alone, links_of, outcome_of, primary_of, shuffled_order, trained
 from fedsim.experiment.rung import Rung
@@ -98,7 +99,12 @@ def _arrays(
 ) -> Arrays:
     job, missing = post.job, table.own.data.missing if table.own.data else ()
     identifiers = typed(table.frame.select(table.columns.linking), missing)
-    about: dict[str, Any] = {"name": job.name, "unit": unit or str(table.columns.label), "task": job.task.kind}
+    about: dict[str, Any] = {
+        "name": job.name,
+        "hash": job.hash,
+        "unit": unit or str(table.columns.label),
+        "task": job.task.kind,
+    }
     return Arrays(
         primary=plain_features(table, prepared.split.train),
         own=identifier_features(identifiers, prepared.split.train),
@@ -106,7 +112,7 @@ def _arrays(
         labels=prepared.data.labels,
         groups=own_groups(table, post),
         split=prepared.split,
-        about={**about, "split": job.task.split, "seed": seed},
+        about={**about, **protection_words(job.protection), "split": job.task.split, "seed": seed},
     )
 
 

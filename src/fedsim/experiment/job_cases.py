@@ -1,7 +1,7 @@
 """The tables of a job as arrays for every split and seed, linked as the coordinator would link them.
 
-All tables are read in this process and nothing is sent, so neither approval nor policy is asked. Noise on similarities,
-blur and dummies are as the job says; clip and noise at the cut are not.
+All tables are read in this process and nothing is sent, so neither approval nor policy is asked. Noise on similarities
+and features, blur and dummies are as the job says.
 """
 
 from __future__ import annotations
@@ -24,15 +24,19 @@ from fedsim.errors import SettingError
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.equal_rows import equal_rows
 from fedsim.experiment.own_identifiers import identifier_features
+from fedsim.experiment.protected import protection_words
 from fedsim.linkage.blind import Linking, link_blind
 from fedsim.linkage.secret_file import own_secret
+from fedsim.party.feature_noise import guarded_features
 from fedsim.party.job import Job
 from fedsim.party.keeping import Keep
 from fedsim.party.own_columns import own_columns
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of
 from fedsim.party.party_file import PartyFile
+from fedsim.party.protecting import SECRET
 from fedsim.party.run_folder import private_folder
 from fedsim.protocol.parties import Role
+from fedsim.splitnn.chance import Chance
 from fedsim.splitnn.features import Features
 from fedsim.types import EncodedTable, Integers, Split
 
@@ -64,10 +68,14 @@ class JobCases:
         return cls(job, primary, secondaries, folder, unit or str(primary.columns.label))
 
     def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[Arrays]:
-        """Every seed of every split; seed 0 starts from the job's own seed."""
+        """Every seed of every split.
+
+        The first one splits as the job itself does where it asks for that kind of split: a rung and the model that the
+        job trains are judged by the same test records.
+        """
         for seed in range(seeds):
             for kind in splits:
-                rng = np.random.default_rng([self.job.seed, seed])
+                rng = Chance(self.job.seed + seed, self.primary.own.name).rng("split")
                 n = len(self.primary)
                 split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
                 yield self._arrays(split, {"split": kind, "seed": self.job.seed + seed})
@@ -101,8 +109,13 @@ class JobCases:
         private_folder(folder)
         return Keep(folder, self.job).encoded(table, name)
 
+    def _guarded(self, table: OwnTable) -> Features:
+        folder = self.folder / table.own.name
+        return guarded_features(_features(table, None), table.features(), self.job.protection, folder)
+
     def _arrays(self, split: Split, about: dict[str, Any]) -> Arrays:
         missing = self.primary.own.data.missing if self.primary.own.data else ()
+        described = {"name": self.job.name, "hash": self.job.hash, "unit": self.unit, "task": self.job.task.kind}
         return Arrays(
             primary=plain_features(self.primary, split.train),
             own=identifier_features(typed(self._identifiers, missing), split.train),
@@ -110,7 +123,7 @@ class JobCases:
             labels=self.labels,
             groups=self.groups,
             split=split,
-            about={"name": self.job.name, "unit": self.unit, "task": self.job.task.kind, **about},
+            about={**described, **protection_words(self.job.protection), **about},
         )
 
     def _linked(self, name: str, split: Split) -> Linked:
@@ -118,9 +131,9 @@ class JobCases:
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         rule = Linking(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
-        linked, delivery = link_blind(*self._encoded[name], counted, rule, own_secret(self.folder / "secret"), name)
+        linked, delivery = link_blind(*self._encoded[name], counted, rule, own_secret(self.folder / SECRET), name)
         return Linked(
-            features=_features(table, None),
+            features=self._guarded(table),
             list_of=np.arange(len(self.primary)),
             partner=linked.order[delivery.partner],
             similarity=delivery.similarity,
@@ -132,7 +145,7 @@ class JobCases:
 def _table(job: Job, own: PartyFile) -> OwnTable:
     if own.data is None:
         raise SettingError(f"the file of {own.party} names no data; add [data] file")
-    frame = read_table(own.data.source, separator=own.data.separator, option="separator in the party file")
+    frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
     return OwnTable(frame, own_columns(job, own, frame.columns), own)
 
 

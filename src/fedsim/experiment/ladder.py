@@ -101,9 +101,17 @@ class Ladder:
             "seeds": len(seeds),
             "records": len(seeds[0].labels),
             "worth": worth_words(worth, ends, self.measure.name, self.about["unit"], last),
+            "chosen": {side: self._chosen(side, last) for side in (ALONE, TOGETHER)},
             "rungs": [self._rung(rung, split) for split in self.judged for rung in self.rungs],
             "gains": [self._gain(key, split, band) for split, band in bands.items() for key in STEPS],
         }
+
+    def _chosen(self, side: str, split: str) -> list[str]:
+        """The rung whose predictions stand for a side, for every seed."""
+        return [
+            next(rung.key for rung in self.rungs if judged.predictions[rung.key] is judged.predictions[side])
+            for judged in self.judged[split]
+        ]
 
     def _drawn(self, split: str, names: Sequence[str]) -> Drawn:
         seeds = [

@@ -170,9 +170,10 @@ def climb(
 
 
 def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:
-    """By what a training is known: its settings, and the digest of the data it sees."""
-    seed = arrays.about["seed"]
-    return {"settings": asdict(rung), "data": f"{arrays.own_digest if alone(rung) else arrays.digest} {seed}"}
+    """By what a training is known: its settings, the digest of the data it sees, and how that is protected."""
+    seed, protection = arrays.about["seed"], arrays.about.get("protection")
+    seen = [arrays.own_digest, seed] if alone(rung) else [arrays.digest, seed, *([protection] if protection else [])]
+    return {"settings": asdict(rung), "data": " ".join(map(str, seen))}
 
 
 def machine() -> dict[str, str]:
