@@ -27,6 +27,7 @@ from fedsim.splitnn.features import Features
 from fedsim.training import Goal, PrimaryData, Result, SecondaryData, train
 from fedsim.training.data import as_features
 from fedsim.training.metrics import Metrics
+from fedsim.version import VERSION
 
 PLACEBO_SEED = 1234
 PIECES = 3
@@ -177,9 +178,10 @@ def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:
 
 
 def machine() -> dict[str, str]:
-    """Where a training ran."""
+    """Where and by what a training ran."""
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    return {"device": device, "torch": torch.__version__, "numpy": np.__version__}
+    versions = {"fedsim": VERSION, "torch": torch.__version__, "numpy": np.__version__}
+    return {"device": device, **versions}
 
 
 def read_rungs(path: Path) -> list[Rung]:
