@@ -44,16 +44,20 @@ class Page:
     """The whole page as PNG, under ``build/screenshots``."""
 
 
-def browser_page(address: str | Path, width: int = 400, *, act: str = "", ready: str = "true") -> Page:
+def browser_page(address: str | Path, width: int = 400, *, act: str = "", ready: str = "true", media: str = "") -> Page:
     """Open a file or an ``http://127.0.0.1`` address in a window that is ``width`` pixels wide (a phone below 600).
 
-    ``act`` is JavaScript run after loading, ``ready`` an expression that is true once the page is complete.
+    ``act`` is JavaScript run after loading, ``ready`` an expression that is true once the page is complete; ``media``
+    may be ``print``, as a reader has it who likes dark pages.
     """
     url = address.absolute().as_uri() if isinstance(address, Path) else address
     browser = chromium.running()
     tab = browser.call("Target.createTarget", url="about:blank")["targetId"]
     session: str = browser.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
     try:
+        if media:
+            dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+            browser.call("Emulation.setEmulatedMedia", session, media=media, features=dark)
         return _looked_at(browser, session, url, width, [act, UNTIL.format(ready=ready), PAINTED])
     finally:
         browser.call("Target.closeTarget", targetId=tab)

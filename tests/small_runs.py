@@ -17,10 +17,12 @@ from fedsim.experiment.ladder import RUNGS, STEPS
 from fedsim.party.job import Job
 from fedsim.party.ledger_file import add_to_ledger
 from fedsim.party.run_record import (
+    Example,
     GateCurve,
     GateImportance,
     GroupError,
     ListSeen,
+    PartnerSeen,
     PhaseCost,
     RunRecord,
     TableFacts,
@@ -73,7 +75,12 @@ def record_of(column: str = "area", **training: Any) -> RunRecord:
         importances=[GateImportance("rentals", rng.random((6, 4)).tolist())],
         groups=[GroupError(column, f"{column} {part}", 24, 5.0 + part, 0.5 - part) for part in range(5)],
         phases=[PhaseCost("join", 1.0, 10**8), PhaseCost("train", 74.0, 4 * 10**8)],
+        examples=[Example(row, "rentals", _partners(row)) for row in (4, 71, 119)],
     )
+
+
+def _partners(row: int) -> list[PartnerSeen]:
+    return [PartnerSeen(row + place, 1.5 - place, 0.25 + place / 8, 0.3 / (1 + place)) for place in range(5)]
 
 
 def _lists(job: dict[str, Any]) -> list[tuple[str, int]]:

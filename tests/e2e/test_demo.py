@@ -15,7 +15,10 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.cli import main
 from fedsim.cli.exit_codes import ExitCode
+from fedsim.party.run_record import read_record
 from fedsim.report.board import Board
+from fedsim.report.ladder import read_ladder
+from fedsim.report.words import measure
 
 MOST_LINES = 50
 
@@ -59,6 +62,21 @@ def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[st
     assert not (folder / "old.csv").exists()
 
 
+def test_its_figures_say_what_they_are_and_agree(shown: tuple[Path, list[str]]) -> None:
+    folder, lines = shown
+    (run_folder,) = folder.glob("city-run/flats-*")
+    record, ladder = read_record(run_folder), read_ladder(run_folder)
+    score, said = measure(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
+    assert f"rmse {score} thousand S$ on {record.table.test} test flats" in said
+    assert f"the model above, trained anew (there {score})" in said
+    assert ladder is not None
+    assert (ladder.hash, ladder.records) == (record.hash, record.table.test)
+    page = (run_folder / "report.html").read_text(encoding="utf-8")
+    assert f"its test rmse is {score}. Hold it against the rung FedSim" in page
+    assert "on the same test records (group split)" in page
+    assert "Where the nearest partner is similar: rentals" in page
+
+
 def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) -> None:
     folder, _ = shown
     numbers = {json.loads(path.read_text())["process"] for path in folder.glob("*-run/flats-*/progress.json")}
@@ -81,6 +99,18 @@ def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -
         board.shutdown()
     assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
     assert "train: activations, rentals → city" in page.text
+
+
+def test_programs_get_the_figures_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 320)
+    assert run("demo", "--out", str(tmp_path), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Path(found["report"]).is_file()
+    assert found["metrics"]["test"]["rmse"] > 0
+    assert found["ladder"]["chosen"]["together"]
+    assert found["truth"] > 10
 
 
 def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -91,6 +92,73 @@ def test_a_browser_shows_progress_curves_bytes_and_errors(board: Board) -> None:
         assert page.text.count('<script>console.error("ran")</script>') == 2
 
 
+def test_what_is_no_number_is_none_for_the_page(board: Board) -> None:
+    text = json.dumps(progress_facts(seconds=float("nan")))
+    assert "NaN" in text
+    (board.folder / "city-run" / "flats-a" / "progress.json").write_text(text)
+    assert json.loads(asked(board, f"/{board.token}/state")[1], parse_constant=pytest.fail)[0]["seconds"] is None
+
+
+def test_parties_stay_in_their_order_whoever_wrote_last(board: Board) -> None:
+    for name in ("b", "a", "c"):
+        put(board.folder / name, party=name, state="done")
+    put(board.folder / "z", party="z")
+    assert [party["folder"] for party in board.state()] == ["city-run/flats-a", "z", "a", "b", "c"]
+
+
+BROKEN = {"number": 3, "loss": None, "validation_loss": float("nan"), "validation": {"rmse": float("inf")}}
+
+
+@needs_browser
+def test_a_diverged_training_and_a_foreign_file_hide_nobody(board: Board) -> None:
+    history = [*progress_facts()["training"]["history"][:2], BROKEN]
+    put(board.folder / "city-run" / "flats-a", training={**progress_facts()["training"], "history": history})
+    put(board.folder / "notary-run", party="notary", role="coordinator", training={}, phases=WAITING)
+    (board.folder / "foreign").mkdir()
+    (board.folder / "foreign" / "progress.json").write_text('{"state": "running"}')
+    page = browser_page(board.address, 400, ready='document.querySelectorAll(".party").length === 3')
+    assert (page.errors, page.overflows) == ([], False), page.screenshot
+    assert "validation rmse no number after epoch 3" in page.text
+    assert "waits while the others train 9.0 s" in page.text
+    assert "What foreign says cannot be shown" in page.text
+
+
+WAITING = [
+    {"name": "link", "began": 0.0, "seconds": 2.0, "peak_bytes": 1},
+    {"name": "wait", "began": 2.0, "seconds": 9.0, "peak_bytes": 1},
+]
+HOLD = """new Promise((done) => {
+  const look = () => {
+    const box = document.querySelector("[data-key='rentals-run'] .scroll");
+    if (!box) return setTimeout(look, 5);
+    box.focus();
+    getSelection().selectAllChildren(document.querySelector("[data-key='rentals-run'] h2"));
+    done();
+  };
+  look();
+})"""
+HELD = """document.body.innerText.includes("step 35 of 40")
+  && document.activeElement === document.querySelector("[data-key='rentals-run'] .scroll")
+  && getSelection().toString() === 'rentals'"""
+
+
+@needs_browser
+def test_focus_and_selection_outlive_what_changes(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(board.folder / "rentals-run", party="rentals", role="secondary", training={})
+    state, asked_before = board.state, []
+
+    def trains_on() -> list[dict[str, Any]]:
+        asked_before.append(True)
+        if len(asked_before) > 1:
+            put(board.folder / "rentals-run", party="rentals", training={**progress_facts()["training"], "steps": 35})
+            put(board.folder / "another-run", party="another")
+        return state()
+
+    monkeypatch.setattr(board, "state", trains_on)
+    page = browser_page(board.address, 1200, act=HOLD, ready=HELD)
+    assert page.errors == []
+
+
 @needs_browser
 def test_the_open_page_follows_a_party_to_its_end(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
     place, state = board.folder / "city-run" / "flats-a", board.state
@@ -104,3 +172,16 @@ def test_the_open_page_follows_a_party_to_its_end(board: Board, monkeypatch: pyt
     page = browser_page(board.address, 400, act=SEEN.format("1 of 1"), ready=SAYS.format("0 of 1"))
     assert page.errors == []
     assert "done" in page.text
+
+
+@pytest.mark.parametrize(
+    ("more", "told"), [([], r"open http://\S+/\npress Ctrl-C to end\n"), (["-q"], r"http://\S+/\n")]
+)
+def test_quiet_prints_the_address_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: list[str], told: str
+) -> None:
+    monkeypatch.setattr(Board, "serve_forever", lambda self: None)
+    with pytest.raises(SystemExit) as end:
+        main(["board", str(tmp_path), *more])
+    assert not end.value.code
+    assert re.fullmatch(told, capsys.readouterr().out)

@@ -63,6 +63,18 @@ def test_anything_but_yes_is_no(answer):
     assert [entry.what for entry in read_log(Path(LOG))] == ["approval declined"]
 
 
+def test_programs_get_what_leaves_and_the_answer_while_people_are_asked_aside():
+    declined = approving("--json", answer="\n")
+    found = json.loads(declined.stdout)
+    assert (declined.exit_code, found["approved"], found["how"]) == (2, False, "")
+    assert "to primary 'city'" in [paragraph["heading"] for paragraph in found["leaves"]]
+    assert "Approve? [y/N]" in declined.stderr
+    for _ in range(2):
+        found = json.loads(approving("--json", "--yes").output)
+        assert found["approved"]
+        assert found["how"].startswith("by ")
+
+
 def test_yes_may_be_said_before_and_is_not_asked_for_twice():
     assert "Approve?" not in approving("--yes").output
     assert "already approved by" in approving().output

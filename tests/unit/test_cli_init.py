@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from fedsim.cli.app import app
 from fedsim.data.synthetic import city, firms
 from fedsim.errors import FedSimError
-from fedsim.linkage.encoding import DateFilter, NumericFilter, StringFilter
+from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, StringFilter
 from fedsim.party.job import Job, read_job
 from fedsim.party.party_file import read_party_file
 from fedsim.party.shipped_schemas import shipped
@@ -189,6 +189,16 @@ def test_nothing_is_replaced_without_being_told():
 def test_nothing_is_written_when_something_is_wrong():
     refusal("init", *BOTH, "--yes", "--label", "prize", "--out", "new")
     assert not Path("new").exists()
+
+
+def test_nothing_is_left_of_files_whose_writing_was_broken_off(monkeypatch):
+    def interrupted() -> Key:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Key, "generate", interrupted)
+    before = sorted(Path().rglob("*"))
+    assert CliRunner().invoke(app, ["init", *BOTH, "--yes", "--out", "new/job"]).exit_code == 130
+    assert sorted(Path().rglob("*")) == before
 
 
 def test_the_owner_is_asked_and_may_say_otherwise():

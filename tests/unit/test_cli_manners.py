@@ -25,7 +25,9 @@ from party_folders import fill
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS", "NO_COLOR")}
 FEDSIM = [sys.executable, "-m", "fedsim"]
 # What they print is what they are for.
-ANSWERS = {"explain", "bench", "datasets", "experiment", "runs", "board"}
+ANSWERS = {"bench"}
+# Their tables are pages, or those of a script.
+FOR_PEOPLE = {"bench", "board"}
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -172,6 +174,34 @@ def test_every_command_can_be_quiet_unless_its_answer_is_all_it_does():
     assert loud <= ANSWERS
 
 
+def test_every_command_has_words_for_programs_unless_it_makes_pages():
+    speechless = {name for name, options in commands().items() if "--json" not in options}
+    assert speechless <= FOR_PEOPLE
+
+
+ASKING = [
+    (["init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new"], b"Columns that link"),
+    (["approve", "job.toml", "city.toml", "--json"], b"Approve?"),
+]
+
+
+@pytest.mark.parametrize(("words", "question"), ASKING, ids=["init", "approve"])
+def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, question):
+    fill(tmp_path)
+    shutil.rmtree(tmp_path / "city-run")
+    before = sorted(tmp_path.rglob("*"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, bufsize=0, **pipes) as asking:
+        said = b""
+        while question not in said:
+            said += asking.stderr.read(1) or pytest.fail(said.decode())
+        asking.send_signal(signal.SIGINT)
+        rest = asking.communicate()
+    assert asking.returncode == ExitCode.STOPPED
+    assert b"Traceback" not in rest[1]
+    assert (rest[0].count(b"{"), sorted(tmp_path.rglob("*"))) == (0, before)
+
+
 def told(*words: str) -> dict[str, object]:
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -184,6 +214,25 @@ def test_programs_get_certificates_with_their_days(tmp_path):
     assert made == told("certs", "--show", str(tmp_path), "--json")
     whose = {Path(one["file"]).name: (one["of"], one["days_left"]) for one in made["certificates"]}
     assert whose["primary-city.pem"] == ("primary 'city'", 29)
+
+
+def test_programs_get_the_place_of_a_key(tmp_path):
+    made = told("key", "--out", str(tmp_path / "linkage.key"), "--json")
+    assert Path(made["file"]).is_file()
+
+
+def test_programs_get_what_noise_is_worth():
+    noise = told("privacy", "sigma", "--tau", "0.01", "--spread", "21178.86", "--json")["sigma"]
+    assert told("privacy", "tau", "--sigma", str(noise), "--spread", "21178.86", "--json")["tau"] == pytest.approx(0.01)
+    table = told("privacy", "table", "--spread", "21178.86", "--taus", "0.01,0.001", "--json")
+    assert [row["tau"] for row in table["rows"]] == [0.01, 0.001]
+    assert table["rows"][0]["sigma"] == pytest.approx(noise)
+
+
+@pytest.mark.parametrize("words", [["runs", "."], ["explain", "tau"], ["datasets"]])
+def test_a_quiet_answer_is_its_exit_code(words):
+    done = CliRunner().invoke(app, [*words, "--quiet"])
+    assert (done.exit_code, done.output) == (0, "")
 
 
 def test_quiet_lists_nothing(tmp_path):

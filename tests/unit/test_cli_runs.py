@@ -77,6 +77,15 @@ def test_a_report_is_written_again_and_again(folder: Path, capsys: pytest.Captur
     assert "worth 14 S$" in (place / "report.html").read_text()
 
 
+def test_programs_get_the_card_and_where_the_report_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder / "city-run" / "flats-b"
+    assert run("report", str(place), "--json", "--quiet") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"] == str(place / "report.html")
+    assert found["card"] == json.loads((place / "model-card.json").read_text())
+    assert found["card"]["worth"] == "This partner is worth 14 S$ less error."
+
+
 def test_a_folder_with_one_run_in_it_will_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("report", str(folder / "city-run")) == 2
     assert "2 runs lie under" in capsys.readouterr().err

@@ -249,6 +249,15 @@ def certified(party: Party, days: int, ago: int) -> Change:
 
 
 STOPPED: dict[str, tuple[Change, str]] = {
+    "exchanged coordinates": (
+        renamed("flats.csv", "lat,lon", "lon,lat"),
+        "identifiers: columns 'lat' and 'lon' look exchanged: each fits the range of the other -> in "
+        '{folder}/city.toml: [identifiers] lat = "lon", lon = "lat"',
+    ),
+    "a constant label": (
+        lambda folder: column(folder, "flats.csv", "price", ["7"] * 120),
+        "label: column 'price' has one value only -> predict another column",
+    ),
     "another name": (
         renamed("city.toml", 'name = "city"', 'name = "town"'),
         "takes part: primary 'town' does not take part in job 'flats', whose primary is city -> mend name or role",
@@ -465,11 +474,6 @@ def without_tls(folder: Path) -> None:
 
 
 WARNED: dict[str, tuple[Change, str]] = {
-    "exchanged coordinates": (
-        renamed("flats.csv", "lat,lon", "lon,lat"),
-        "identifiers: columns 'lat' and 'lon' look exchanged: each fits the range of the other -> in "
-        '{folder}/city.toml: [identifiers] lat = "lon", lon = "lat"',
-    ),
     "a feature with commas": (
         lambda folder: with_commas(folder, "flats.csv", "area"),
         "features: column area: decimal commas, learnt as words -> write decimals with a point",
@@ -486,10 +490,6 @@ WARNED: dict[str, tuple[Change, str]] = {
     "an empty feature": (
         lambda folder: column(folder, "flats.csv", "note", [None] * 120),
         "features: column note: no value at all -> leave it out",
-    ),
-    "a constant label": (
-        lambda folder: column(folder, "flats.csv", "price", ["7"] * 120),
-        "label: column 'price' has one value only -> predict another column",
     ),
     "a label of two values": (
         lambda folder: column(folder, "flats.csv", "price", ["0", "1"] * 60),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from xml.etree import ElementTree
 
@@ -14,6 +15,7 @@ from fedsim.party.run_record import GroupError
 from fedsim.report.bars import histogram_figure, reuse_figure
 from fedsim.report.figure import Figure
 from fedsim.report.lines import Axes, lines_figure
+from fedsim.report.outlines import outlines_figure
 from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
 from fedsim.report.rows import Labels, Row, bars_figure, dot_rows_figure
 
@@ -73,6 +75,22 @@ def test_one_epoch_is_a_dot_and_many_are_a_line_with_a_tip_each() -> None:
     assert len(shapes(lines_figure({"training": [0.5]}, axes, **WORDS), "dot")) == 1
     assert len(shapes(lines_figure({"training": [0.5] * 100}, axes, **WORDS), "hover")) == 100
     assert not shapes(lines_figure({"training": [0.5] * 1000}, axes, **WORDS), "hover")
+
+
+def test_a_value_that_is_no_number_leaves_a_gap_in_its_line() -> None:
+    figure = lines_figure({"one": [1.0, 2.0, math.nan, 4.0, 5.0, math.inf, 7.0]}, Axes("x", "y"), **WORDS)
+    assert (len(shapes(figure, "line")), len(shapes(figure, "dot"))) == (2 + 1, 1)  # the legend has a line too
+    assert shapes(lines_figure({"one": [math.nan]}, Axes("x", "y"), **WORDS), "hover")
+
+
+@pytest.mark.parametrize("records", [3, 40, 2000])
+def test_outlines_hold_no_bin_of_one_or_two_records(records: int) -> None:
+    rng = np.random.default_rng(records)
+    figure = outlines_figure({"best": rng.normal(size=records), "last": rng.normal(-2, 1, records)}, **WORDS, axis="x")
+    tips = " ".join(column.findtext("title") or "" for column in shapes(figure, "hover"))
+    assert not re.search(r"(best|last) [12]\b", tips)
+    assert len(shapes(figure, "line")) == 2 + 2
+    assert [row[0] for row in figure.rows] == ["best", "last"]
 
 
 def test_most_test_records_are_in_a_cell_and_none_is_alone_there() -> None:

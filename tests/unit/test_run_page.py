@@ -5,16 +5,21 @@ from __future__ import annotations
 import html
 import json
 import re
+import shlex
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from browser import browser_page, needs_browser
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.linkage.blind import Delivery
+from fedsim.linkage.blind_file import save_delivery
 from fedsim.party.run_folder import run_path
+from fedsim.party.run_record import read_record
 from fedsim.party.together import run_together
 from fedsim.report.ladder import read_ladder
 from fedsim.report.model_card import plain
@@ -113,6 +118,52 @@ def test_a_ladder_with_the_jobs_own_hash_is_believed(tmp_path: Path) -> None:
     assert "worth 14 S$" in page_of(tmp_path)
 
 
+def test_the_page_says_which_rung_the_runs_own_model_is_held_against(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, hash=record_of().hash, chosen={"alone": ["solo-identifiers"], "together": ["exact"]})
+    page = html.unescape(page_of(tmp_path))
+    assert "its test rmse is 5.5. Hold it against the rung FedSim, 52 over 3 seeds (random split; 52 with" in page
+    assert "from the best alone, Solo + own identifiers (59), to the best with the partner, Exact (56)" in page
+    write_ladder(tmp_path, seeds=1)
+    assert "52 on other test records (random split)" in page_of(tmp_path)
+    write_run(tmp_path, record_of("name", method="avgsim"))
+    assert "Hold it against" not in page_of(tmp_path)
+
+
+def test_examples_have_rows_and_no_identifier_unless_the_owner_asks(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    run_together(job, list(files.values()))
+    folder = run_path(job, files["city"])
+    row = read_record(folder).examples[0].row
+    places = [line.split(",")[:2] for line in (tmp_path / "flats.csv").read_text().splitlines()[1:]]
+    page, named = page_of(folder), write_report(folder, named=files["city"]).read_text(encoding="utf-8")
+    assert f"row {row}</td>" in page
+    assert f"lat {places[row][0]}, lon {places[row][1]}" in named
+    assert not [cell for place in places for cell in place if cell in page]
+    assert ("no identifier" in page, "IDENTIFIERS" in page, "IDENTIFIERS" in named) == (True, False, True)
+    assert f"--map {shlex.quote('city.toml')}" in page
+    flats = (tmp_path / "flats.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "flats.csv").write_text("".join([flats[0], *flats[:0:-1]]))
+    with pytest.raises(InputError, match="has changed since the run"):
+        write_report(folder, named=files["city"])
+
+
+def test_the_last_link_of_every_record_is_drawn_and_judged(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    assert "The last of 6 links" not in page_of(tmp_path)
+    falling = np.linspace(1, -1, 6, dtype=np.float32) + np.random.default_rng(0).normal(size=(600, 1)).astype(
+        np.float32
+    )
+    (tmp_path / "lists").mkdir()
+    partner = np.zeros((600, 6), dtype=np.int32)
+    save_delivery(Delivery(partner, falling), tmp_path / "lists" / "rentals.safetensors")
+    page = page_of(tmp_path)
+    assert "The last of 6 links: rentals" in page
+    assert "Similarity falls evenly to the last link: K = 6" in page
+    assert "Distances stay with the coordinator" in page
+
+
 def test_errors_by_a_column_that_links_are_not_told(tmp_path: Path) -> None:
     write_run(tmp_path, record_of("name"))
     assert "Errors by name" not in page_of(tmp_path)
@@ -166,6 +217,43 @@ def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> 
     assert facts["worth"] in words.replace("\\", "")
     assert "## Who saw what" in words
     assert "<script" not in words.replace(plain("<script"), "")
+
+
+READABLE = """(() => {
+  for (const text of document.querySelectorAll("svg text")) {
+    const drawing = text.ownerSVGElement, size = parseFloat(getComputedStyle(text).fontSize);
+    const shown = size * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+    if (shown < 11) throw new Error(`${shown} px: ${text.textContent}`);
+  }
+})()"""
+
+
+@needs_browser
+def test_letters_in_charts_can_be_read_on_a_phone(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    write_audit(tmp_path)
+    for width in (360, 400, 600, 1200):
+        assert not browser_page(write_report(tmp_path), width, act=READABLE).overflows
+
+
+PRINTED = """(() => {
+  const colour = (node, what) => getComputedStyle(node)[what];
+  const dark = ["body", "figure", ".table"].filter((name) => !["rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"].includes(
+    colour(document.querySelector(name), "backgroundColor")));
+  const tall = [...document.querySelectorAll("figure")].filter((card) => card.getBoundingClientRect().height > 700);
+  const cards = [...document.querySelectorAll("figure, .table")];
+  const torn = cards.filter((card) => colour(card, "breakInside") !== "avoid");
+  if (dark.length + tall.length + torn.length) throw new Error(`${dark} ${tall.length} ${torn.length}`);
+})()"""
+
+
+@needs_browser
+def test_paper_is_white_and_no_chart_is_cut(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    page = browser_page(write_report(tmp_path), 700, act=PRINTED, media="print")
+    assert (page.errors, page.overflows, "The numbers" in page.text) == ([], False, False)
 
 
 @needs_browser

@@ -64,7 +64,7 @@ def read_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.
 def _read(job: Job, own: PartyFile) -> OwnTable:
     if own.data is None:
         raise SettingError(f"the file of {own.party} names no data; add [data] file")
-    frame = read_table(own.data.source, separator=own.data.separator, option="separator in the party file")
+    frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
     if len(frame) < FEWEST_RECORDS:
         raise InputError(f"{own.data.source} has {len(frame)} records; an audit needs at least {FEWEST_RECORDS}")
     return OwnTable(frame, own_columns(job, own, frame.columns), own)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, keep_quiet
+from fedsim.cli.asking import answered
+from fedsim.cli.options import Json, Quiet, keep_quiet
 from fedsim.errors import SettingError
 
 
@@ -16,6 +20,7 @@ def approve(
     party: Annotated[Path, typer.Argument(help="The party file, your own.")],
     yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Show what leaves this party in a job, and to whom; then approve it.
 
@@ -25,14 +30,18 @@ def approve(
 
     if quiet and not yes:
         raise SettingError("--quiet shows nothing to say yes to; add --yes, or leave --quiet away")
-    if not approve_job(job, party, ask=(lambda: True) if yes else _ask, say=keep_quiet if quiet else typer.echo):
-        typer.echo("not approved; nothing was written but a line in the audit log")
+    aloud = partial(typer.echo, err=as_json)
+    say = keep_quiet if quiet or (as_json and yes) else aloud
+    found = approve_job(job, party, ask=(lambda: True) if yes else partial(_ask, as_json), say=say)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), ensure_ascii=False))
+    if not found.approved:
+        aloud("not approved; nothing was written but a line in the audit log")
         raise typer.Exit(2)
 
 
-def _ask() -> bool:
-    try:
-        return typer.confirm("Approve?", default=False)
-    except typer.Abort:  # nobody is there to answer
-        typer.echo("\nno answer; say --yes to approve without being asked")
-        return False
+def _ask(aside: bool) -> bool:
+    answer = answered(lambda: typer.confirm("Approve?", default=False, err=aside))
+    if answer is None:
+        typer.echo("no answer; say --yes to approve without being asked", err=aside)
+    return bool(answer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,27 +25,44 @@ from fedsim.party.toml_faults import cut
 Say = Callable[[str], None]
 
 
-def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: Say = typer.echo) -> bool:
+@dataclass(frozen=True)
+class Decision:
+    """What leaves the party, and its owner's answer; ``how`` says who approved and when."""
+
+    party: str
+    job: str
+    hash: str
+    leaves: tuple[Paragraph, ...]
+    approved: bool = False
+    how: str = ""
+
+
+def approve_job(job_path: Path, party_path: Path, ask: Callable[[], bool], say: Say = typer.echo) -> Decision:
     """Show the job, check it against the party's policy, ask, and write the answer down."""
     job, party_file = read_job(job_path), read_party_file(party_path)
     header, n_records = _table(party_file)
-    _show(job, party_file, header, say)
+    leaves = (
+        *what_leaves(job, party_file, own_columns(job, party_file, header)),
+        Paragraph("what the job promises", tuple(promises(job))),
+    )
+    _show(job, party_file, leaves, say)
     broken = refusals(job, party_file, n_records)
     if broken:
         _refuse(job, party_file, broken)
     say("policy      the job keeps every rule of this party's policy")
+    asked = Decision(str(party_file.party), job.name, job.hash, leaves)
     earlier = _earlier(job, party_file, header)
     if earlier:
         say(f"already approved {earlier}; nothing has changed since")
-        return True
+        return replace(asked, approved=True, how=earlier)
     facts = {"job": job.name, "hash": job.hash, "by": os_user()}
     if not ask():
         log_of(party_file).append("approval declined", facts)
-        return False
+        return asked
     _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
     log_of(party_file).append("job approved", facts)
     say(f"approved: {path}")
-    return True
+    return replace(asked, approved=True, how=approved(job, party_file, header))
 
 
 def _table(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
@@ -55,11 +73,10 @@ def _table(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
     return table.columns, len(table)
 
 
-def _show(job: Job, party_file: PartyFile, header: Sequence[str] | None, say: Say) -> None:
+def _show(job: Job, party_file: PartyFile, leaves: Sequence[Paragraph], say: Say) -> None:
     for name, value in (("party", str(party_file.party)), *settings_of(job)):
         say(f"{name:<11} {value}")
-    promised = Paragraph("what the job promises", tuple(promises(job)))
-    for paragraph in (*what_leaves(job, party_file, own_columns(job, party_file, header)), promised):
+    for paragraph in leaves:
         say(f"\n{cut(paragraph.heading, 10_000)}")
         for sentence in paragraph.sentences:
             say(f"  - {cut(sentence, 100_000)}")

@@ -35,10 +35,10 @@ def audit_and_tell(
     """Audit, write both files, print; true where the limit is exceeded or a guarantee broken."""
     silent = quiet or as_json or not sys.stderr.isatty()
     files = [read_party_file(path) for path in parties]
+    _make_folder(out)
     report = audit_job(read_job(job), files, settings, _nothing if silent else _progress)
     page = audit_page(report)  # both are ready before either is written
     text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
-    _make_folder(out)
     write_page(page, out.with_name(f"{out.name}.html"))
     with whole_file(out.with_name(f"{out.name}.json")) as part:
         part.write_text(f"{text}\n", encoding="utf-8")
@@ -53,10 +53,9 @@ def audit_and_tell(
 
 def _make_folder(out: Path) -> None:
     """Where a party keeps its audits nobody else may look: they say what is weak."""
-    try:
-        private_folder(out.parent)
-    except FileError as fault:
-        raise FileError(f"cannot make the folder {out.parent}; choose another --out") from fault
+    private_folder(out.parent, remedy="choose another --out")
+    if not os.access(out.parent, os.W_OK):
+        raise FileError(f"nothing can be written into {out.parent}; choose another --out")
 
 
 def _nothing(_: str) -> None:

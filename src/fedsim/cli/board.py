@@ -9,9 +9,10 @@ import typer
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or one above several.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 takes any free port.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the address, and errors.")]
 
 
-def board(folder: Folder = Path(), port: Port = 0) -> None:
+def board(folder: Folder = Path(), port: Port = 0, quiet: Quiet = False) -> None:
     """Serve a page that shows phases, progress, curves, messages and errors of the parties under a folder, as they run.
 
     It reads what each party writes into its run folder, and can be read on this machine only. Ctrl-C ends it.
@@ -21,6 +22,5 @@ def board(folder: Folder = Path(), port: Port = 0) -> None:
     from fedsim.report.board import Board
 
     with Board(folder, port) as server:
-        typer.echo(f"open {server.address}")
-        typer.echo("press Ctrl-C to end")
+        typer.echo(server.address if quiet else f"open {server.address}\npress Ctrl-C to end")
         server.serve_forever()

@@ -66,7 +66,7 @@ def compare_and_tell(job: Path, parties: Sequence[Path], out: Path, asked: Asked
 
 def keep_private(out: Path) -> None:
     """Predictions and filters are for the owner's eyes; a folder of other things keeps its permissions."""
-    private_folder(out)
+    private_folder(out, remedy="choose another --out")
     try:
         if (out / FILE).exists() or (out / LINES).exists() or not any(out.iterdir()):
             out.chmod(0o700)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedsim.cli.options import Quiet
+
 if TYPE_CHECKING:
     from fedsim.data.datasets.catalogue import Found
 
@@ -36,12 +38,15 @@ class _Row:
         return "found" if self.here.complete else "missing"
 
 
-def datasets(folder: Folder = Path("../shared/data"), as_json: AsJson = False, check: Check = False) -> None:
+def datasets(
+    folder: Folder = Path("../shared/data"), check: Check = False, quiet: Quiet = False, as_json: AsJson = False
+) -> None:
     """List the datasets of the paper and the generated ones: what is found, how large, and where to get the rest."""
     from fedsim.data.datasets import found
 
     rows = [_checked(here, folder) if check else _Row(here, here.about.records) for here in found(folder)]
-    (_tell_programs if as_json else _tell_people)(rows, folder)
+    if as_json or not quiet:
+        (_tell_programs if as_json else _tell_people)(rows, folder)
     if any(row.fault for row in rows):
         raise typer.Exit(2)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,13 +16,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from fedsim.cli.demo_folder import Scene
 from fedsim.cli.demo_parties import progress_of
+from fedsim.experiment.ladder import PLACEBO
 from fedsim.party.ledger_file import read_ledger
 from fedsim.party.run_progress import DONE
-from fedsim.report.words import duration, size
+from fedsim.party.run_record import RunRecord
+from fedsim.report.words import count, duration, measure, size
 
 WIDTH, NAMES = 110, 10  # of a line, and of the first words in it
 SETTLED = 1.5  # seconds after which a party has written down what the phase before cost
 UNIT = "thousand S$"
+TOLD = ("solo", "solo-identifiers", "top1sim", "avgsim", "fedsim", "fedsim-identifiers", PLACEBO)
+BEST = {"alone": "the best alone", "together": "the best with the partner"}
 SAW = {
     "notary": "filters of both tables and no key to read them; no feature, no label",
     "city": "noisy similarities and pseudonyms of rentals, and what their network makes of them; no rental",
@@ -122,19 +126,25 @@ def _most(received: Counter[str]) -> str:
     return " and ".join(kind for kind, _ in received.most_common(2))
 
 
-def say_worth(scene: Scene, ladder: dict[str, Any], teller: Teller) -> None:
+def say_worth(scene: Scene, record: RunRecord, ladder: dict[str, Any], teller: Teller) -> None:
     """The rungs one needs to follow the sentence, the sentence, and the truth."""
-    teller.say(f"What the partner is worth ({ladder['metric']} in {UNIT}, less is better):")
-    for line in _chosen(ladder["rungs"]):
-        teller.say(line)
+    teller.say(
+        f"What the partner is worth ({ladder['metric']} in {UNIT} on the same {count(ladder['records'])} test flats, "
+        "less is better; own identifiers: the place as a feature):"
+    )
+    for rung in ladder["rungs"]:
+        remarks = list(_remarks(rung["key"], ladder["chosen"], record))
+        if rung["key"] in TOLD or remarks:
+            teller.say(f"  {rung['name']:<44}{rung['mean']:>6.1f}   {', '.join(remarks)}".rstrip())
     teller.say(ladder["worth"])
     truth = scene.town.truth.worth("rentals")
     teller.say(f"This city was generated so that the best that can be had from the rentals is {truth:.3g} {UNIT}.")
 
 
-def _chosen(rungs: Sequence[dict[str, Any]]) -> Iterator[str]:
-    wanted = ("solo", "solo-identifiers", "top1sim", "avgsim", "fedsim", "fedsim-identifiers")
-    placebo = "fedsim-identifiers-placebo"
-    for rung in rungs:
-        if rung["key"] in (*wanted, placebo):
-            yield f"  {rung['name']:<44}{rung['mean']:>6.1f}"
+def _remarks(key: str, chosen: Mapping[str, Sequence[str]], record: RunRecord) -> Iterator[str]:
+    """What a rung is there for."""
+    if key == PLACEBO:
+        yield "rentals that say nothing"
+    if key == record.method:
+        yield f"the model above, trained anew (there {measure(record.metrics['test']['rmse'])})"
+    yield from (words for side, words in BEST.items() if key in chosen[side])

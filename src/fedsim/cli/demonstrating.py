@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import typer
 
 from fedsim.cli.comparing import learning_of
 from fedsim.cli.demo_folder import Scene, agree, fresh_folder, write_tables
@@ -17,34 +18,38 @@ from fedsim.experiment.job_cases import JobCases
 from fedsim.experiment.ladder import climbed
 from fedsim.experiment.results import Results
 from fedsim.linkage.whole_file import whole_file
+from fedsim.party.run_record import RunRecord, read_record
 from fedsim.report.ladder import FILE as LADDER
-from fedsim.report.run import read_run
 from fedsim.report.run_page import write_report
 from fedsim.report.words import count, duration, measure
 
 SPLIT = "group"
 
 
-def demonstrate(folder: Path, seed: int, *, quiet: bool) -> None:
+def demonstrate(folder: Path, seed: int, *, quiet: bool, as_json: bool) -> None:
     """All of it in one folder; raises where anything fails."""
-    teller = Teller(quiet)
+    teller = Teller(quiet or as_json)
     fresh_folder(folder)
     teller.say("A city knows what its flats cost; another organisation has rentals. They share no key, only places.")
     scene = _prepared(folder, seed, teller)
-    _trained(scene, teller)
+    record = _trained(scene, teller)
     ladder = _compared(scene, teller)
-    page = write_report(scene.run_of("city"))
+    page = write_report(scene.run_of("city"), mapped=scene.parties["city"])
     teller.say()
     say_who_saw_what(scene, teller)
     teller.say()
-    say_worth(scene, ladder, teller)
+    say_worth(scene, record, ladder, teller)
     teller.say()
-    teller.say(f"Done in {duration(time.perf_counter() - teller.started)}. The report, with charts of all this:")
+    seconds = time.perf_counter() - teller.started
+    teller.say(f"Done in {duration(seconds)}. The report, with charts of all this:")
     teller.say(f"  {page}")
     teller.say(
         f"Everything is in {folder}: tables, job and party files, certificates, logs, models. With your own tables:"
     )
     teller.say("  fedsim init    writes job and party files; then: fedsim check, fedsim compare, fedsim train")
+    if as_json:
+        found = {"folder": str(folder), "report": str(page), "seconds": seconds, "metrics": record.metrics}
+        typer.echo(json.dumps({**found, "ladder": ladder, "truth": scene.town.truth.worth("rentals")}))
 
 
 def _prepared(folder: Path, seed: int, teller: Teller) -> Scene:
@@ -59,15 +64,16 @@ def _prepared(folder: Path, seed: int, teller: Teller) -> Scene:
     return scene
 
 
-def _trained(scene: Scene, teller: Teller) -> None:
+def _trained(scene: Scene, teller: Teller) -> RunRecord:
     told = Told(scene, teller)
     with teller.bar("train") as move:
         run_parties(scene, lambda found: told.watch(found, move))
     told.watch(progress_of(scene.run_of("city")), lambda done, total: None)
-    record = read_run(scene.run_of("city")).record
-    epochs = f"FedSim, {len(record.history)} epochs, the best is {record.best_epoch}"
-    score = f"test error {measure(record.metrics['test']['rmse'])} {UNIT}"
+    record = read_record(scene.run_of("city"))
+    epochs = f"FedSim, best of {len(record.history)} epochs: {record.best_epoch}"
+    score = f"rmse {measure(record.metrics['test']['rmse'])} {UNIT} on {count(record.table.test)} test flats"
     teller.phase("train", f"{epochs}; {score}", told.seconds("train") + told.seconds("explain"), told.bytes("train"))
+    return record
 
 
 def _compared(scene: Scene, teller: Teller) -> dict[str, Any]:
@@ -83,6 +89,6 @@ def _compared(scene: Scene, teller: Teller) -> dict[str, Any]:
         ).described()
     with whole_file(scene.run_of("city") / LADDER) as part:
         part.write_text(json.dumps(ladder, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    words = f"{len(rungs)} rungs trained: the city alone, with the partner, and with partners that cannot help"
+    words = f"{len(rungs)} rungs, each trained anew: alone, with the partner, with partners that cannot help"
     teller.phase("compare", words, time.perf_counter() - began)
     return ladder

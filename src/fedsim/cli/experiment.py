@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from fedsim.cli.options import Json, Quiet, keep_quiet
+
 File = Annotated[Path, typer.Argument(help="Experiment file, such as experiments/hdb.toml.")]
 Data = Annotated[Path, typer.Option(help="Folder with the tables the file names.", envvar="FEDSIM_DATA")]
 Out = Annotated[Path, typer.Option(help="Folder for prepared arrays and results; a second run goes on from there.")]
@@ -24,6 +26,8 @@ def experiment(
     seeds: Seeds = 2,
     metric: Metric = "rmse",
     prepare_only: PrepareOnly = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Link, split and prepare the tables of an experiment, train its rungs, and print their test results.
 
@@ -38,14 +42,20 @@ def experiment(
     from fedsim.experiment.own_files import read_dataset
     from fedsim.experiment.results import Results
     from fedsim.experiment.run import climb
-    from fedsim.experiment.table import print_table
+    from fedsim.experiment.table import checked_metric, table
 
     outline = read_outline(file)
     cases = Cases(read_dataset(outline, data)).each(outline.splits, range(seeds))
     if prepare_only:
         save_cases(cases, out)
         (out / "rungs.json").write_text(json.dumps([asdict(rung) for rung in outline.rungs]))
+        if as_json:
+            typer.echo(json.dumps({"folder": str(out)}, ensure_ascii=False))
         return
     results = Results(out)
-    climb(cases, outline.rungs, results)
-    print_table(results.lines, metric)
+    climb(cases, outline.rungs, results, keep_quiet if quiet or as_json else typer.echo)
+    known = checked_metric(metric, results.lines)
+    if as_json:
+        typer.echo(json.dumps({"metric": known, "trainings": results.lines}))
+    elif not quiet:
+        typer.echo(table(results.lines, known))

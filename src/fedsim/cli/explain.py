@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedsim.cli.options import Quiet
+
 if TYPE_CHECKING:
     from fedsim.party.explain import Key
 
@@ -37,6 +39,7 @@ Schema = Annotated[
 def explain(
     key: Word = None,
     schema: Schema = None,
+    quiet: Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects.")] = False,
 ) -> None:
     """Say what a setting of a job or party file means, what it may be, its default and an example.
@@ -52,6 +55,8 @@ def explain(
     found = keys_for(key) if key else all_keys()
     if as_json:
         typer.echo(json.dumps([asdict(one) for one in found], ensure_ascii=False))
+        return
+    if quiet:
         return
     for line in _in_full(found) if key else _in_short(found):
         typer.echo(line)

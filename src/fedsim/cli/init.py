@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fedsim.cli.asking import answered
 from fedsim.cli.options import Json, Quiet, Separator, keep_quiet, names
 from fedsim.errors import SettingError
 
@@ -83,9 +84,7 @@ def _best_guess(question: str, guess: str) -> str:
 
 
 def _ask(question: str, guess: str) -> str:
-    try:
-        answer: str = typer.prompt(question, default=guess or None, err=True)
-    except typer.Abort:
-        typer.echo(err=True)
-        raise SettingError("nobody answered; say --yes to take the best guess, or answer by options") from None
+    answer: str | None = answered(lambda: typer.prompt(question, default=guess or None, err=True))
+    if answer is None:
+        raise SettingError("nobody answered; say --yes to take the best guess, or answer by options")
     return answer.strip()

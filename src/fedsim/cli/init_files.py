@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,23 +51,33 @@ class Targets:
         texts = {JOB: job_text(plan)}
         texts |= {self.file_of(role): party_text(plan, role, self.folder) for role in self.roles}
         texts |= {f"{SCHEMAS}/{FILES[name]}": shipped_text(name) for name in FILES}
-        self.make_folders()
-        for name, text in texts.items():
-            with whole_file(self.folder / name) as part:
-                part.write_text(text, encoding="utf-8")
         written = [JOB, *map(self.file_of, self.roles), f"{SCHEMAS}/"]
-        if "primary" in self.at_hand and not (self.folder / KEY).exists():
-            Key.generate().write(self.folder / KEY)
-            written.append(KEY)
+        with made_folder(self.folder / SCHEMAS), ExitStack() as together:
+            for name, text in texts.items():
+                part = together.enter_context(whole_file(self.folder / name))
+                part.write_text(text, encoding="utf-8")
+            if "primary" in self.at_hand and not (self.folder / KEY).exists():
+                Key.generate().write(self.folder / KEY)
+                written.append(KEY)
         return written
 
-    def make_folders(self) -> None:
-        """Make what is not there yet."""
-        try:
-            (self.folder / SCHEMAS).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            reason = error.strerror or "the disk refused"
-            raise FileError(f"the folder {self.folder} cannot be written ({reason}); choose another --out") from error
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """The folder and those above it, made where they are not there; they go again where the block is broken off."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the disk refused"
+        raise FileError(f"the folder {folder} cannot be written ({reason}); choose another --out") from error
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            with suppress(OSError):
+                path.rmdir()
+        raise
 
 
 def next_steps(plan: Plan, targets: Targets) -> Iterator[str]:

@@ -26,11 +26,12 @@ def coordinator(
     stay: Stay = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
     """Run the coordinator: it receives encoded identifiers, finds the partners, and sees no table."""
     from fedsim.cli.party_run import run_party
 
-    run_party("coordinator", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose)
+    run_party("coordinator", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def primary(
@@ -54,11 +55,12 @@ def secondary(
     stay: Stay = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
     """Run a secondary: its features stay here, only its cut layer leaves. It dials out and needs no open port."""
     from fedsim.cli.party_run import run_party
 
-    run_party("secondary", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose)
+    run_party("secondary", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def train(job: JobFile, parties: PartyPaths, quiet: Quiet = False, as_json: Json = False) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -64,9 +64,8 @@ def run_party(
             _tell(outcome_lines(outcome))
     if outcome:
         report_on(post.folder, silent=quiet or as_json)
-    if as_json and outcome:
-        ledger = [asdict(entry) for entry in count.entries()]
-        typer.echo(json.dumps({**asdict(outcome), "seconds": count.seconds, "ledger": ledger}))
+    if as_json:
+        typer.echo(json.dumps({**(asdict(outcome) if outcome else {}), **count.described()}))
 
 
 @dataclass(eq=False)
@@ -92,6 +91,10 @@ class Count:
     def seconds(self) -> float:
         """How long it has run."""
         return time.perf_counter() - self.began
+
+    def described(self) -> dict[str, Any]:
+        """Both for programs."""
+        return {"seconds": self.seconds, "ledger": [asdict(entry) for entry in self.entries()]}
 
 
 @contextmanager

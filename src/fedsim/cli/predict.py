@@ -7,32 +7,51 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, Separator
+from fedsim.cli.options import Json, Quiet, Separator
 from fedsim.cli.parties import Insecure, JobFile, PartyPath, Verbose
 
 Wait = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a partner that is away.")]
+Records = Annotated[
+    str,
+    typer.Option(
+        metavar="TABLE",
+        help="Table of new records: .csv, .csv.gz, .tsv, .parquet, or a database: sqlite:///flats.db#table, "
+        "postgresql://user@host/city#table.",
+    ),
+]
+Query = Annotated[
+    str | None,
+    typer.Option(metavar="SQL", help="What to read from the database that --records names, instead of a table."),
+]
 Keep = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column to copy beside the predictions.")]
 
 
 def predict(
     job: JobFile,
     party: PartyPath,
-    records: Annotated[Path, typer.Option(help="Table of new records: .csv, .csv.gz, .tsv or .parquet.")],
+    records: Records,
     out: Annotated[Path, typer.Option(help="File to write, such as predictions.csv.")],
+    query: Query = None,
     keep: Keep = None,
     wait: Wait = 60.0,
     separator: Separator = None,
     insecure: Insecure = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: Json = False,
 ) -> None:
-    """Predict new records of the primary; coordinator and secondaries run with --stay."""
-    from fedsim.cli.predicting import run_predict
+    """Predict new records of the primary; coordinator and secondaries run with --stay.
 
-    ways = {"insecure": insecure, "quiet": quiet, "verbose": verbose}
-    written = run_predict(job, party, records, out, keep or [], wait, separator, **ways)
-    if not quiet:
-        typer.echo(written)
+    All records are predicted, or none: where a cell cannot be used, the error names its row and column, says how many
+    rows are like it, and nothing is written.
+
+    fedsim predict job.toml city.toml --records new-flats.csv --out predictions.csv
+    """
+    from fedsim.cli.predicting import Batch, predict_and_tell
+    from fedsim.data.sql_source import source_of
+
+    batch = Batch(source_of(records, query), separator, tuple(keep or ()), out)
+    predict_and_tell(job, party, batch, wait, insecure=insecure, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def serve(
@@ -47,8 +66,10 @@ def serve(
     insecure: Insecure = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where it serves as one JSON object.")] = False,
 ) -> None:
     """Answer single records over HTTP at the primary: /predict, /health and a page; the partners run with --stay."""
     from fedsim.cli.predicting import run_serve
 
-    run_serve(job, party, (host, port), token, wait, insecure=insecure, quiet=quiet, verbose=verbose)
+    ways = {"insecure": insecure, "quiet": quiet, "verbose": verbose, "as_json": as_json}
+    run_serve(job, party, (host, port), token, wait, **ways)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
+import typer
 import uvicorn
 
 from fedsim.cli.party_run import Count, counted, credentials_of, set_up_logging
 from fedsim.data.files import check_outputs
-from fedsim.data.readers import read_table
+from fedsim.data.readers import files_among, read_table
+from fedsim.data.sql_source import Source
 from fedsim.data.typed import typed
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.whole_file import whole_file
@@ -33,28 +37,48 @@ SHORTEST_TOKEN = 16
 LAST_ANSWERS = 5  # seconds for questions that are being answered when the service is stopped
 
 
-def run_predict(
-    job: Path,
-    party: Path,
-    records: Path,
-    out: Path,
-    keep: Sequence[str],
-    wait: float,
-    separator: str | None,
-    **ways: bool,
-) -> str:
-    """Write the predictions of a table; returns what was done, in words."""
-    check_outputs([out], [job, party, records])
-    frame = read_table(records, separator=separator)
-    for column in keep:
-        if column not in frame.columns:
-            raise InputError(f"{records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
-    with counted(quiet=ways["quiet"]) as count, _predictor(job, party, wait, count, **ways) as predictor:
+@dataclass(frozen=True)
+class Batch:
+    """A table of new records, the columns to copy beside their predictions, and the file for both."""
+
+    records: Source
+    separator: str | None
+    keep: tuple[str, ...]
+    out: Path
+
+    def read(self) -> pl.DataFrame:
+        """The records, with every column that is to be kept."""
+        frame = read_table(self.records, separator=self.separator)
+        for column in self.keep:
+            if column not in frame.columns:
+                raise InputError(f"{self.records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
+        return frame
+
+
+def predict_and_tell(job: Path, party: Path, batch: Batch, wait: float, **ways: bool) -> None:
+    """Write the predictions of a table, and print what was done."""
+    check_outputs([batch.out], [job, party, *files_among([batch.records])])
+    frame, silent = batch.read(), ways["quiet"] or ways["as_json"]
+    with counted(quiet=silent) as count, _predictor(job, party, wait, count, **ways) as predictor:
         missing = predictor.post.own.data.missing if predictor.post.own.data else ()
-        found = predictor.predict(typed(frame, missing))
-    _write(frame.select(keep), found, out)
-    partners = f"; away: {', '.join(found.away)}" if found.away else ""
-    return f"{len(frame):,} predictions by {found.by} in {out}{partners}"
+        found = predictor.predict(as_trained(frame, predictor.identifiers, missing), str(batch.records))
+    _write(frame.select(batch.keep), found, batch.out)
+    if ways["as_json"]:
+        told = {"records": len(frame), "by": found.by, "away": found.away, "reason": found.reason}
+        typer.echo(json.dumps({**told, "file": str(batch.out), **count.described()}, ensure_ascii=False))
+    elif not silent:
+        partners = f"; away: {', '.join(found.away)}" if found.away else ""
+        typer.echo(f"{len(frame):,} predictions by {found.by} in {batch.out}{partners}")
+
+
+def as_trained(frame: pl.DataFrame, identifiers: Sequence[str], missing: Sequence[str]) -> pl.DataFrame:
+    """The records as training has them: text that is a number becomes one, but for identifiers, which stay as written.
+
+    >>> as_trained(pl.DataFrame({"house": ["007"], "area": ["40"]}), ["house"], ()).row(0)
+    ('007', 40.0)
+    """
+    features = [column for column in frame.columns if column not in identifiers]
+    return frame.with_columns(typed(frame.select(features), missing).iter_columns())
 
 
 def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None, wait: float, **ways: bool) -> None:
@@ -64,12 +88,15 @@ def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None
         raise SettingError(f"--host {where[0]} can be reached by others; give --token a file, or serve on 127.0.0.1")
     with (
         _bound(*where) as door,
-        counted(quiet=ways["quiet"]) as count,
+        counted(quiet=ways["quiet"] or ways["as_json"]) as count,
         _predictor(job, party, wait, count, **ways) as predictor,
         suppress(KeyboardInterrupt),  # the way it ends
     ):
-        if not ways["quiet"]:
-            print(f"predictions at http://{where[0]}:{door.getsockname()[1]}/ (Ctrl-C ends)", flush=True)
+        address = f"http://{where[0]}:{door.getsockname()[1]}/"
+        if ways["as_json"]:
+            print(json.dumps({"address": address, "columns": predictor.columns}, ensure_ascii=False), flush=True)
+        elif not ways["quiet"]:
+            print(f"predictions at {address} (Ctrl-C ends)", flush=True)
         app = service(predictor, secret)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_ANSWERS)
         threading.Thread(target=predictor.keep_dialling, daemon=True).start()

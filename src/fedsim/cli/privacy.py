@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Quiet, checked_out, checked_seed
+from fedsim.cli.options import Json, Quiet, checked_out, checked_seed
 
 app = typer.Typer(no_args_is_help=True, help="From noise on similarities to what an attacker can hope for, and back.")
 
@@ -19,28 +20,32 @@ Records = Annotated[int, typer.Option(help="Primary records.")]
 
 
 @app.command()
-def tau(sigma: Sigma, spread: Spread) -> None:
+def tau(sigma: Sigma, spread: Spread, as_json: Json = False) -> None:
     """Bound on the success of the greedy attack for this noise (paper, Theorem 2)."""
     from fedsim.privacy.bounds import success_bound
 
-    typer.echo(f"{success_bound(sigma, spread):.4e}")
+    _tell("tau", success_bound(sigma, spread), ".4e", as_json)
 
 
 @app.command()
-def sigma(tau: Tau, spread: Spread) -> None:
+def sigma(tau: Tau, spread: Spread, as_json: Json = False) -> None:
     """Smallest noise for this bound (paper, Theorem 2); a bound below the floor is an error that names it."""
     from fedsim.privacy.bounds import noise_for
 
-    typer.echo(f"{noise_for(tau, spread):.6g}")
+    _tell("sigma", noise_for(tau, spread), ".6g", as_json)
 
 
 @app.command()
-def epsilon(sigma: Sigma, spread: Spread, mean: Mean, records: Records) -> None:
+def epsilon(sigma: Sigma, spread: Spread, mean: Mean, records: Records, as_json: Json = False) -> None:
     """Least epsilon that could ever be proved for this noise with the paper's sensitivity (Theorem 1); no guarantee."""
     from fedsim.privacy.dp import least_epsilon, paper_sensitivity
 
     sensitivity = paper_sensitivity(records=records, mean=mean, spread=spread)
-    typer.echo(f"{least_epsilon(sigma=sigma, sensitivity=sensitivity):.4g}")
+    _tell("epsilon", least_epsilon(sigma=sigma, sensitivity=sensitivity), ".4g", as_json)
+
+
+def _tell(name: str, value: float, form: str, as_json: bool) -> None:
+    typer.echo(json.dumps({name: value}) if as_json else format(value, form))
 
 
 Taus = Annotated[str, typer.Option(help="Bounds to list, between commas.")]
@@ -66,6 +71,7 @@ def table(
     links: Links = 50,
     job: JobOption = None,
     party: PartyOption = None,
+    as_json: Json = False,
 ) -> None:
     """Tau, the noise it takes, and the epsilon (delta 1e-5) that holds between filters one bit apart.
 
@@ -73,7 +79,7 @@ def table(
     """
     from fedsim.cli.trading import tell_table
 
-    tell_table(spread, taus, links, (job, party or []))
+    tell_table(spread, taus, links, (job, party or []), as_json=as_json)
 
 
 @app.command()
@@ -87,6 +93,7 @@ def tradeoff(
     most_records: MostRecords = 3_000,
     seed: Annotated[int, typer.Option(help="The first seed.")] = 0,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Sweep a mechanism: what the best attack gains beside how well a short training does, as table, JSON and page.
 
@@ -99,4 +106,4 @@ def tradeoff(
 
     first = checked_seed(seed)
     each = [Settings(seed=first + more, epochs=epochs, most_records=most_records) for more in range(seeds)]
-    tell_tradeoff(job, parties, (each, sweep), checked_out(out), quiet=quiet)
+    tell_tradeoff(job, parties, (each, sweep), checked_out(out), quiet=quiet, as_json=as_json)

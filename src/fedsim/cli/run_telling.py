@@ -18,20 +18,26 @@ LONGEST = 60
 HEADS = ("folder", "method", "test", "epochs", "time", "bytes", "state")
 
 
-def tell_runs(folder: Path, *, as_json: bool) -> None:
+def tell_runs(folder: Path, *, quiet: bool, as_json: bool) -> None:
     """Print what was trained under a folder."""
     lines = runs_under(folder)
     if as_json:
         typer.echo(json.dumps({"runs": [asdict(line) for line in lines], "differing": differing(lines)}))
+    elif quiet:
+        return
     elif not lines:
         typer.echo(f"no run lies under {folder}; `fedsim train` and `fedsim primary` keep theirs in the party's folder")
     else:
         _tell(lines)
 
 
-def say_written(page: Path) -> None:
-    """Where a report and its card are."""
-    typer.echo(f"written: {page}, {MARKDOWN} and {JSON} beside it")
+def tell_written(page: Path, *, quiet: bool, as_json: bool) -> None:
+    """Where a report and its card are, and for programs what the card says."""
+    if as_json:
+        card = json.loads((page.parent / JSON).read_text(encoding="utf-8"))
+        typer.echo(json.dumps({"report": str(page), "card": card}))
+    elif not quiet:
+        typer.echo(f"written: {page}, {MARKDOWN} and {JSON} beside it")
 
 
 def _tell(lines: Sequence[RunLine]) -> None:

@@ -20,29 +20,37 @@ Map = Annotated[
         "--map", metavar="PARTY", help="The primary's own file: draw its places into the page, in cells of several."
     ),
 ]
+Named = Annotated[
+    Path | None,
+    typer.Option(
+        "--show-identifiers",
+        metavar="PARTY",
+        help="The primary's own file: write the identifiers of the example records into the page. Keep it to yourself.",
+    ),
+]
 
 
-def runs(folder: Folder = Path(), as_json: Json = False) -> None:
+def runs(folder: Folder = Path(), quiet: Quiet = False, as_json: Json = False) -> None:
     """List the runs under a folder, newest last, and say where their settings differ.
 
     fedsim runs city-run
     """
     from fedsim.cli.run_telling import tell_runs
 
-    tell_runs(folder, as_json=as_json)
+    tell_runs(folder, quiet=quiet, as_json=as_json)
 
 
-def report(run: RunPath, map_: Map = None, quiet: Quiet = False) -> None:
+def report(run: RunPath, map_: Map = None, named: Named = None, quiet: Quiet = False, as_json: Json = False) -> None:
     """Write report.html and the model card of a run anew, with whatever its folder holds by now.
 
     That is what `fedsim compare --out RUN/compare` and `fedsim audit --out RUN/audit` left there. The page needs no
-    network, and holds no record and no identifier; with --map the primary's places, in coarse cells.
+    network. It holds a few example records by their row and no identifier, unless --show-identifiers asks for them;
+    with --map the primary's places, in coarse cells.
     """
-    from fedsim.cli.run_telling import say_written
+    from fedsim.cli.run_telling import tell_written
     from fedsim.party.party_file import read_party_file
     from fedsim.report.run_page import write_report
     from fedsim.report.runs import the_run
 
-    page = write_report(the_run(run), None if map_ is None else read_party_file(map_))
-    if not quiet:
-        say_written(page)
+    own = [None if path is None else read_party_file(path) for path in (map_, named)]
+    tell_written(write_report(the_run(run), *own), quiet=quiet, as_json=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,35 +28,54 @@ from fedsim.report.words import measure
 DELTA = 1e-5
 
 
-def tell_table(spread: float | None, taus: str, links: int, linkage: tuple[Path | None, Sequence[Path]]) -> None:
+@dataclass(frozen=True)
+class Row:
+    """A bound, the noise it takes, and the epsilon that this gives."""
+
+    tau: float
+    sigma: float
+    epsilon: float
+
+
+def tell_table(
+    spread: float | None, taus: str, links: int, linkage: tuple[Path | None, Sequence[Path]], *, as_json: bool
+) -> None:
     """One line per tau; a spread comes from the caller or from a linkage of the caller's tables."""
     job, parties = linkage
     if (spread is None) == (job is None):
         raise SettingError("the table needs one spread: give --spread, or --job with --party")
     found = _spread_of(job, parties) if job is not None else float(spread or 0.0)
-    rows = [(tau, noise_for(tau, found)) for tau in _numbers(taus)]
+    sensitivity = link_sensitivity(links=links, changed_bits=1, spread=found)
+    noises = [(tau, noise_for(tau, found)) for tau in _numbers(taus)]
+    rows = [
+        Row(tau, sigma, gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)) for tau, sigma in noises
+    ]
+    if as_json:
+        figures = {"spread": found, "floor": floor(found), "delta": DELTA, "links": links}
+        typer.echo(json.dumps({**figures, "rows": [asdict(row) for row in rows]}))
+        return
     typer.echo(f"spread {found:.6g}; no tau at or below {floor(found):.4e} can be promised")
     typer.echo(f"{'tau':<12}{'sigma':<14}epsilon (delta {DELTA:g}, {links} links, filters one bit apart)")
-    sensitivity = link_sensitivity(links=links, changed_bits=1, spread=found)
-    for tau, sigma in rows:
-        epsilon = gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)
-        typer.echo(f"{tau:<12g}{sigma:<14.6g}{epsilon:.4g}")
+    for row in rows:
+        typer.echo(f"{row.tau:<12g}{row.sigma:<14.6g}{row.epsilon:.4g}")
     typer.echo("tau speaks of whole Hamming distances: in metres or degrees it changes with the unit")
 
 
 def tell_tradeoff(
-    job: Path, parties: Sequence[Path], asked: tuple[Sequence[Settings], str], out: Path, *, quiet: bool
+    job: Path, parties: Sequence[Path], asked: tuple[Sequence[Settings], str], out: Path, *, quiet: bool, as_json: bool
 ) -> None:
     """Sweep for every seed, write both files, print a table."""
     described, files, (each, sweep) = read_job(job), [read_party_file(path) for path in parties], asked
     points = [point for settings in each for point in swept(described, files, settings, sweep, lambda _: None)]
     page = tradeoff_page(points, title=f"{described.name}: {sweep}")
     write_page(page, out.with_name(f"{out.name}.html"))
+    about = {"format": "fedsim tradeoff 1", "job": described.hash, "sweep": sweep}
+    found = {**about, "points": [point.as_dict() for point in points]}
     with whole_file(out.with_name(f"{out.name}.json")) as part:
-        found = {"format": "fedsim tradeoff 1", "job": described.hash, "sweep": sweep}
-        text = json.dumps({**found, "points": [point.as_dict() for point in points]}, indent=1, allow_nan=False)
-        part.write_text(f"{text}\n", encoding="utf-8")
-    if not quiet:
+        part.write_text(f"{json.dumps(found, indent=1, allow_nan=False)}\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found, allow_nan=False))
+    elif not quiet:
         _tell(points)
         typer.echo(f"written: {out}.html, {out}.json")
 

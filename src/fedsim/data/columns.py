@@ -67,10 +67,11 @@ def _filled(cells: pl.Series, where: str) -> pl.Series:
 
 
 def refuse(bad: pl.Series, where: str, rule: str) -> None:
-    """Name the first bad row."""
+    """Name the first bad row, and say how many there are."""
     rows = bad.arg_true()
     if len(rows):
-        raise InputError(f"{where}, row {int(rows[0]) + 1} {rule}")
+        more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
+        raise InputError(f"{where}, row {int(rows[0]) + 1} {rule}{more}")
 
 
 def advice(written: pl.Series, values: pl.Series) -> str:

@@ -18,7 +18,11 @@ NAMES = {"name", "names", "surname", "title", "company", "firm", "street", "addr
 GIVEN = {"first", "last", "middle", "given", "family", "full"}  # beside a word of NAMES, or alone: a person's name
 SALUTATION = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
 BIRTH = {"birth", "birthday", "birthdate", "born", "dob", "founded", "founding"}
-PERSONAL = re.compile(r"(name|names|phone|phones|mail|mails|address|street)$|^(birth|born$|dob$|phone|address|street)")
+PERSONAL = re.compile(
+    r"(name|names|phone|phones|mail|mails|address|street|birth)$"
+    r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
+)
+PARTS = {"first", "last"}  # of a name, or of anything else
 NORTH, EAST = 90.0, 180.0
 FEWEST, SHARE, SHORTEST = 10, 0.2, 3.0  # a name: so many, so different, so long
 ALIKE = 0.3  # share of the words of one column that the other has, too
@@ -98,11 +102,18 @@ def says_name(column: str) -> bool:
     return bool(words) and all(word in known or word.endswith("name") for word in words)
 
 
-def says_person(look: ColumnLook) -> bool:
-    """Whether a column's name says name, birth, phone, mail or address; first and last count where it holds text."""
-    words = words_of(look.name)
-    partly = look.kind == Kind.CATEGORY and bool({"first", "last"} & set(words))
-    return partly or any(PERSONAL.search(word) for word in words)
+def says_person(column: str) -> bool:
+    """Whether a column's name says name, birth, phone, mail or address.
+
+    >>> [says_person(column) for column in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
+    [True, True, True, False, False, False]
+    """
+    return any(PERSONAL.search(word) for word in words_of(column))
+
+
+def says_part_of_name(column: str) -> bool:
+    """Whether a column's name says first or last, which are names of people where it holds text."""
+    return bool(PARTS & set(words_of(column)))
 
 
 def on_earth(lat: ColumnLook, lon: ColumnLook) -> bool:

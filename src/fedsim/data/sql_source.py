@@ -124,12 +124,20 @@ def is_url(word: str) -> bool:
     return "://" in word
 
 
-def source_of(word: str) -> Source:
+def source_of(word: str, query: str | None = None) -> Source:
     """The file or the database table that a word on the command line means: ``sqlite:///flats.db#flats``.
+
+    With a ``query`` the word is the database alone.
 
     >>> source_of("flats.csv"), source_of("sqlite:///flats.db#flats")
     (PosixPath('flats.csv'), SqlTable(flats in sqlite:///flats.db))
+    >>> source_of("sqlite:///flats.db", "select * from flats where sold is null")
+    SqlTable(the query in sqlite:///flats.db)
     """
+    if query is not None:
+        if not is_url(word) or "#" in word:
+            raise SettingError("a query is asked of a database; give its URL alone, such as sqlite:///flats.db")
+        return SqlTable(word, query=query)
     if not is_url(word):
         return Path(word)
     url, mark, table = word.rpartition("#")

@@ -36,9 +36,9 @@ def _cell(values: list[float]) -> str:
     return f"{np.mean(values):.3f} ± {np.std(values, ddof=min(1, len(values) - 1)):.3f} ({len(values)})"
 
 
-def print_table(lines: list[dict[str, Any]], metric: str) -> None:
-    """The table of some results."""
+def checked_metric(metric: str, lines: list[dict[str, Any]]) -> str:
+    """The metric, if these results have it."""
     known = sorted({name for line in lines for name in line["test"]})
     if metric not in known:
         raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}")
-    print(table(lines, metric))
+    return metric

@@ -9,6 +9,7 @@ from fedsim.errors import FedSimError, PeerError
 from fedsim.linkage.blind import Linking
 from fedsim.linkage.secret_file import own_secret
 from fedsim.party.post import Post
+from fedsim.party.run_progress import WAIT
 from fedsim.protocol.handshake import Reception
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator
@@ -77,6 +78,9 @@ def _wait(post: Post, role: Coordinator, attendants: list[_Attendant], stay: boo
             if attendant.fault:
                 raise attendant.fault
         post.station.alarm.check()
+        if role.all_linked:
+            post.progress.follow(post.station.ledger.entries())
+            post.progress.enter(WAIT)
         if role.finished.wait(POLL):
             if not stay:
                 return

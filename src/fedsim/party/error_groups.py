@@ -7,7 +7,6 @@ somebody is have no groups.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from fedsim.data.identifier_guess import says_part_of_name, says_person
 from fedsim.party.run_record import GroupError
 from fedsim.types import Floats
 
@@ -25,9 +25,6 @@ MOST_COLUMNS = 40
 DIGITS = 3  # that count, of an edge that few records have
 OTHER = "other"
 NEAREST = "similarity to the nearest of "  # then the secondary's name, which is no column's
-_PERSONAL = re.compile(
-    r"(?<![a-z])(first|last)(?![a-z])|names?(?![a-z])|mail|phone|birth|address|street", re.IGNORECASE
-)
 Group = tuple[str, NDArray[np.bool_]]
 
 
@@ -54,7 +51,7 @@ def is_personal(column: str) -> bool:
     >>> [is_personal(name) for name in ("last_name", "firstName", "e-mail", "tournaments", "first_floor_area", "area")]
     [True, True, True, False, True, False]
     """
-    return not column.startswith(NEAREST) and _PERSONAL.search(column) is not None
+    return not column.startswith(NEAREST) and (says_person(column) or says_part_of_name(column))
 
 
 def _error(by: str, group: str, inside: Floats, numbers: bool) -> GroupError:

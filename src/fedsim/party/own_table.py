@@ -50,7 +50,8 @@ class OwnTable:
 
     def encoded(self, job: Job, secondary: str, folder: Path) -> EncodedTable:
         """The identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise."""
-        return encode_own(job, self.own, secondary, self.identifiers(secondary), folder)
+        called = str(self.own.data.source) if self.own.data else None
+        return encode_own(job, self.own, secondary, self.identifiers(secondary), folder, called)
 
     def label(self) -> pl.Series:
         """What is predicted."""
@@ -63,7 +64,7 @@ def read_own_table(job: Job, own: PartyFile) -> OwnTable:
     """Read the party's table; its columns must be those that were approved, its size one its policy allows."""
     if own.data is None:
         raise SettingError(f"the file of {own.party} names no data; add [data] file")
-    frame = read_table(own.data.source, separator=own.data.separator, option="separator in the party file")
+    frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
     approved(job, own, frame.columns)
     broken = record_refusals(own, len(frame))
     if broken:
@@ -73,11 +74,16 @@ def read_own_table(job: Job, own: PartyFile) -> OwnTable:
     return OwnTable(frame, own_columns(job, own, frame.columns), own)
 
 
-def encode_own(job: Job, own: PartyFile, secondary: str, identifiers: pl.DataFrame, folder: Path) -> EncodedTable:
-    """A party's identifiers for the linkage with one secondary, under the agreed names, protected as the job says."""
+def encode_own(
+    job: Job, own: PartyFile, secondary: str, identifiers: pl.DataFrame, folder: Path, called: str | None = None
+) -> EncodedTable:
+    """A party's identifiers for the linkage with one secondary, under the agreed names, protected as the job says.
+
+    ``called`` is the name of the table in faults, where it is not the party's own.
+    """
     if own.linkage is None:
         raise SettingError(f"the file of {own.party} names no linkage key; add [linkage] key")
-    terms, table = job.secondaries[secondary], str(own.party)
+    terms, table = job.secondaries[secondary], called or str(own.party)
     moved = blurred(identifiers, terms, folder, table)
     return encode_table(terms.encoding, moved, Key.read(own.linkage.key), table, rng=flips(moved, folder))
 
@@ -93,8 +99,11 @@ def encode_table(
 
 
 def numbers_of(label: pl.Series, party: str) -> NDArray[np.float64]:
-    """A label as numbers, every one of them there."""
-    return number(label, table=party).cast(pl.Float64).to_numpy()
+    """A label as numbers, every one of them there, and not all of them the same."""
+    numbers = number(label, table=party)
+    if numbers.n_unique() < 2:
+        raise InputError(f"the label of {party} has one value only; predict another column")
+    return numbers.to_numpy()
 
 
 def classes_of(label: pl.Series, party: str) -> tuple[NDArray[np.int64], list[Any]]:

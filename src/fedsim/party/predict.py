@@ -98,9 +98,13 @@ class Predictor:
     @property
     def columns(self) -> tuple[str, ...]:
         """What a record to predict must have: features, and the identifiers that link it."""
+        return tuple(dict.fromkeys([*self.identifiers, *self._trained.preparation.columns]))
+
+    @property
+    def identifiers(self) -> tuple[str, ...]:
+        """The columns that link a record."""
         job, own = self.post.job, self.post.own
-        named = [column for name in job.secondaries for column in identifiers_for(job, own, name).values()]
-        return tuple(dict.fromkeys([*named, *self._trained.preparation.columns]))
+        return tuple(column for name in job.secondaries for column in identifiers_for(job, own, name).values())
 
     def online(self) -> dict[str, bool]:
         """Which secondaries are connected just now."""
@@ -127,11 +131,15 @@ class Predictor:
                     self._lock.release()
             time.sleep(DIAL_EVERY)
 
-    def predict(self, records: pl.DataFrame) -> Predictions:
-        """Predict new records, whose columns are those of training without the label."""
-        self._check(records)
-        features = self._features(self._trained, records)
-        encoded = {name: self._encoded(records, name) for name in self.post.job.secondaries}
+    def predict(self, records: pl.DataFrame, called: str | None = None) -> Predictions:
+        """Predict new records, whose columns are those of training without the label; all of them, or none.
+
+        ``called`` is the name of their table in faults, where it is not the party's own.
+        """
+        table = called or str(self.post.own.party)
+        self._check(records, table)
+        features = self._features(self._trained, records, table)
+        encoded = {name: self._encoded(records, name, table) for name in self.post.job.secondaries}
         with self._lock:
             try:
                 return self._together(features, encoded)
@@ -139,14 +147,14 @@ class Predictor:
                 if self.post.own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with our own features alone: %s", away)
-                return self._alone(records, str(away))
+                return self._alone(self._features(self._solo, records, table), str(away))
 
-    def _check(self, records: pl.DataFrame) -> None:
+    def _check(self, records: pl.DataFrame, table: str) -> None:
         if not len(records):
             raise InputError("there is no record to predict; give at least one")
         missing = [column for column in self.columns if column not in records.columns]
         if missing:
-            raise InputError(f"the records have no column '{missing[0]}', which training had; add it")
+            raise InputError(f"{table}: there is no column '{missing[0]}', which training had; add it")
 
     def _together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
         while True:
@@ -168,32 +176,33 @@ class Predictor:
                     raise AwayError(f"{party} has been away for {away:.0f} seconds; its owner starts it with --stay")
                 time.sleep(POLL)
 
-    def _alone(self, records: pl.DataFrame, away: str) -> Predictions:
+    def _alone(self, features: Features, away: str) -> Predictions:
         if self._solo is None:
             raise AwayError(away)
         target = target_from(self._solo.facts["target"])
         model = restored(
             config_of(self.post.job, "solo"), target, self._solo.columns(), [], self._solo.weights, self.post.own.name
         )
-        values = model.predict(self._features(self._solo, records), [])
+        values = model.predict(features, [])
         offline = [name for name, there in self.online().items() if not there]
         if not offline and not self._coordinator.connected:  # it is asked once all others are there
             offline = [self.post.peer(Role.COORDINATOR).name]
         return replace(self._told(values, self._solo, "solo", tuple(offline)), reason=away)
 
-    def _encoded(self, records: pl.DataFrame, name: str) -> EncodedTable:
+    def _encoded(self, records: pl.DataFrame, name: str, table: str) -> EncodedTable:
         job, own = self.post.job, self.post.own
         named = identifiers_for(job, own, name)
         frame = records.select(**{agreed: pl.col(column) for agreed, column in named.items()})
-        return encode_own(job, own, name, frame, self.post.folder)
+        return encode_own(job, own, name, frame, self.post.folder, table)
 
     def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
         found = self._coordinator.ask(lambda session: new_partners(session, name, encoded))
         self._holders[name].expect(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
-    def _features(self, trained: _Trained, records: pl.DataFrame) -> Features:
-        return features_of(trained.preparation, records.select(trained.preparation.columns))
+    def _features(self, trained: _Trained, records: pl.DataFrame, table: str) -> Features:
+        preparation = replace(trained.preparation, party=table)
+        return features_of(preparation, records.select(preparation.columns))
 
     def _model(self) -> Model:
         """The model over the conversations of now; it is built again only when one of them is new."""

@@ -31,6 +31,7 @@ from fedsim.protocol.messages import Farewell, Phase
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners, finish
 from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.protocol.station import Alarm
 from fedsim.protocol.tensors import form_named
 from fedsim.protocol.trouble import tell
 from fedsim.splitnn.chance import Chance
@@ -88,7 +89,7 @@ def run_primary(post: Post, hooks: Sequence[Hook] = ()) -> Outcome:
     links = {party.name: delivery for party, delivery in lists.items()}
     keep_record(post.folder, Ended(post.job, table, prepared, links, result, gates), post.progress)
     if post.own.serving.when_partner_is_away == "solo":
-        save_solo(post.job, keep, prepared)
+        save_solo(post, keep, prepared)
     _save(keep, prepared, result)  # the last of all parts: where it is, nothing else is missing
     _tell_coordinator(coordinator, post)
     tell(post.sessions(), Farewell())
@@ -128,9 +129,20 @@ def config_of(job: Job, method: str | None = None) -> Config:
     return replace(config, save_steps=training.checkpoint_steps)
 
 
-def save_solo(job: Job, keep: Keep, prepared: Prepared) -> None:
+@dataclass(frozen=True, eq=False)
+class Heeding(Hook):
+    """Hears the owner's wish to stop where no partner is waited for."""
+
+    alarm: Alarm
+
+    def stepped(self, step: int) -> None:
+        self.alarm.heed_owner()
+
+
+def save_solo(post: Post, keep: Keep, prepared: Prepared) -> None:
     """Train the primary's own features alone, for the hours in which a partner is away."""
-    result = train(prepared.data, [], prepared.split, config_of(job, "solo"))
+    config, hooks = config_of(post.job, "solo"), [Heeding(post.station.alarm)]
+    result = train(prepared.data, [], prepared.split, config, hooks=hooks)
     keep.save_part(SOLO, result.model.primary.part.network.state_dict(), _facts(prepared, result))
 
 

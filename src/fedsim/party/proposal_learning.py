@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.data.header import absent
-from fedsim.data.identifier_guess import says_person, words_of
+from fedsim.data.identifier_guess import says_part_of_name, says_person, words_of
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
@@ -111,7 +111,7 @@ def learning(table: TableLook, taken: Sequence[str], also: Sequence[str] = ()) -
     looks = [look for look in table.columns.values() if look.name not in taken]
     dropped = [(look.name, reason) for look in looks if (reason := _useless(look) or _telling(look))]
     rest = [look for look in looks if look.name not in dict(dropped)]
-    linking = [table.columns[name] for name in also if not says_person(table.columns[name])]
+    linking = [table.columns[name] for name in also if not _says_person(table.columns[name])]
     places = [look for look in linking if look.kind in (Kind.NUMBER, Kind.DATE)]
     if not rest and not places:
         useless = "".join(f"; {name} is {reason}" for name, reason in dropped)
@@ -131,7 +131,7 @@ def gap_words(look: ColumnLook) -> str:
 
 
 def _could_be_label(look: ColumnLook) -> bool:
-    if look.distinct < 2 or look.kind in (Kind.DATE, OTHER) or _useless(look) or says_person(look):
+    if look.distinct < 2 or look.kind in (Kind.DATE, OTHER) or _useless(look) or _says_person(look):
         return False
     return look.kind == Kind.NUMBER or look.distinct <= MOST_CLASSES
 
@@ -155,7 +155,7 @@ def _telling(look: ColumnLook) -> str:
 
     A label may be such whole numbers: prices are often all different.
     """
-    if says_person(look):
+    if _says_person(look):
         return "about a person, by its name"
     if look.whole and look.distinct == len(look.filled) >= FEW_ROWS:
         return "a whole number of its own in every row, perhaps that of an account"
@@ -167,3 +167,7 @@ def _numbers_rows(look: ColumnLook) -> bool:
     span = float(np.ptp(look.numbers.to_numpy()))
     dense = look.distinct >= MANY and span < DENSE * look.distinct
     return dense or any(word in KEYS or word.endswith("id") for word in words_of(look.name))
+
+
+def _says_person(look: ColumnLook) -> bool:
+    return says_person(look.name) or (look.kind == Kind.CATEGORY and says_part_of_name(look.name))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from fedsim.linkage.blind import Delivery
 from fedsim.linkage.diagnostics import QUANTILES
 from fedsim.party.error_groups import grouped
+from fedsim.party.example_records import examples_of, parts_of, parts_without_gates
 from fedsim.party.job import Job
 from fedsim.party.own_table import OwnTable
 from fedsim.party.protecting import frame_digest
@@ -26,6 +27,7 @@ from fedsim.party.run_record import (
     PREDICTED,
     ROW,
     TRUTH,
+    Example,
     GateCurve,
     GateImportance,
     GroupError,
@@ -41,7 +43,7 @@ from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.methods import FedSim
 from fedsim.training import Hook, PrimaryData, Result
 from fedsim.training.data import as_features
-from fedsim.training.explain import merge_importance, weight_curves
+from fedsim.training.explain import merge_attributions, weight_curves
 from fedsim.training.history import Epoch
 from fedsim.training.hooks import Outline
 from fedsim.training.metrics import Metrics
@@ -98,22 +100,25 @@ class Watching(Hook):
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """What FedSim's gates have learnt; nothing for a method that has none."""
+    """What FedSim's gates have learnt, nothing for a method that has none; and a few records taken apart."""
 
     curves: list[GateCurve]
     importances: list[GateImportance]
+    examples: list[Example]
 
 
 def look_into(result: Result, prepared: PreparedRecords, lists: Sequence[Neighbours]) -> Gates:
     """The gates as the test records show them; asks the secondaries for nothing that the test did not."""
-    if not isinstance(result.model.config.method, FedSim):
-        return Gates([], [])
     rows = _explained(prepared.split)
     here = [Neighbours(neighbours.partner[rows], neighbours.similarity[rows]) for neighbours in lists]
-    found = merge_importance(result.model, as_features(prepared.data.features).take(rows), here)
+    if not isinstance(result.model.config.method, FedSim):
+        names = [holders[0].name for holders in result.model.groups]
+        return Gates([], [], examples_of(rows, parts_without_gates(names, here)))
+    found = merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
     return Gates(
         [GateCurve(c.party, c.similarity.tolist(), c.weight.tolist()) for c in weight_curves(result.model)],
-        [GateImportance(part.party, part.values.tolist()) for part in found],
+        [GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
+        examples_of(rows, parts_of(found)),
     )
 
 
@@ -134,7 +139,6 @@ class Ended:
 
 def keep_record(folder: Path, ended: Ended, progress: Progress) -> None:
     """Write the record of the run and the test records with their predictions."""
-    progress.measure()
     seconds = progress.clock() - progress.start
     job, result = ended.job, ended.result
     record = RunRecord(
@@ -155,7 +159,8 @@ def keep_record(folder: Path, ended: Ended, progress: Progress) -> None:
         curves=ended.gates.curves,
         importances=ended.gates.importances,
         groups=_groups(ended),
-        phases=[PhaseCost(stage.name, stage.seconds, stage.peak_bytes) for stage in progress.stages],
+        phases=[PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
+        examples=ended.gates.examples,
     )
     write_record(folder, record, _tested(ended))
     progress.enter(Phase.END.value)

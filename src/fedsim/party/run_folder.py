@@ -35,15 +35,15 @@ def run_folder(job: Job, party_file: PartyFile) -> Iterator[Path]:
         os.close(lock)
 
 
-def private_folder(folder: Path) -> None:
+def private_folder(folder: Path, *, remedy: str = "mend 'folder' in the party file") -> None:
     """Make a folder that only its owner may enter, and so with those above it that are missing."""
     try:
         for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        raise FileError(
-            f"cannot make the folder {folder}: {error.strerror}; mend 'folder' in the party file"
-        ) from error
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}; {remedy}") from error
+    if not folder.is_dir():
+        raise FileError(f"{folder} is a file where a folder is needed; {remedy}")
 
 
 def _locked(folder: Path, refusal: str) -> int:

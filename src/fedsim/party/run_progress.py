@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import resource
 import sys
@@ -33,6 +34,7 @@ FORMAT = 1
 FILE = "progress.json"
 LOOK_SECONDS, LIVE_SECONDS = 1.0, 5.0
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
+WAIT = "wait"  # of a coordinator whose links are found, while the others train
 
 
 @dataclass
@@ -47,7 +49,7 @@ class Stage:
 
 @dataclass(eq=False)
 class Progress:
-    """Where a party stands; whoever works writes into it, the file's thread reads."""
+    """Where a party stands; whoever works writes into it, the file's thread reads and follows."""
 
     clock: Callable[[], float] = time.monotonic
     state: str = RUNNING
@@ -55,6 +57,7 @@ class Progress:
     stages: list[Stage] = field(default_factory=list)
     training: dict[str, Any] = field(default_factory=dict)
     start: float = field(init=False)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # around the phases
 
     def __post_init__(self) -> None:
         self.start = self.clock()
@@ -62,23 +65,31 @@ class Progress:
 
     def enter(self, name: str) -> None:
         """Begin a phase; the one before it ends. The phase one is in goes on."""
-        if self.stages and self.stages[-1].name == name:
-            return
-        self.measure()
-        self.stages.append(Stage(name, self.clock() - self.start))
+        with self.lock:
+            if self.stages and self.stages[-1].name == name:
+                return
+            self.measure()
+            self.stages.append(Stage(name, self.clock() - self.start))
 
     def measure(self) -> None:
         """Bring the figures of the present phase up to now."""
-        if self.stages:
-            now = self.stages[-1]
-            now.seconds, now.peak_bytes = self.clock() - self.start - now.began, peak_memory()
+        with self.lock:
+            for now in self.stages[-1:]:
+                now.seconds, now.peak_bytes = self.clock() - self.start - now.began, peak_memory()
 
     def follow(self, ledger: list[Entry]) -> None:
         """A party that names no phase is as far as its messages are."""
         order = [phase.value for phase in Phase]
         furthest = max((order.index(entry.phase) for entry in ledger), default=0)
-        if self.stages[-1].name in order[:furthest]:
-            self.enter(order[furthest])
+        with self.lock:
+            if self.stages[-1].name in order[:furthest]:
+                self.enter(order[furthest])
+
+    def phases(self) -> list[dict[str, Any]]:
+        """Every phase up to now."""
+        with self.lock:
+            self.measure()
+            return [asdict(stage) for stage in self.stages]
 
 
 def peak_memory() -> int:
@@ -136,7 +147,7 @@ class _File:
             return
         try:
             with whole_file(self.folder / FILE, mode=0o600) as part:
-                part.write_text(json.dumps(facts, indent=1), encoding="utf-8")
+                part.write_text(json.dumps(_finite(facts), indent=1, allow_nan=False), encoding="utf-8")
         except FileError as fault:
             if not self.silenced:
                 log.warning("nobody can watch this run: %s", fault)
@@ -146,7 +157,6 @@ class _File:
     def _facts(self) -> dict[str, Any]:
         progress, entries = self.progress, self.station.ledger.entries()
         progress.follow(entries)
-        progress.measure()
         return {
             "format": FORMAT,
             "job": self.job.name,
@@ -158,7 +168,16 @@ class _File:
             "error": progress.error,
             "updated": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "seconds": progress.clock() - progress.start,
-            "phases": [asdict(stage) for stage in progress.stages],
+            "phases": progress.phases(),
             "training": dict(progress.training),
             "ledger": [asdict(entry) for entry in entries],
         }
+
+
+def _finite(facts: Any) -> Any:
+    """The same without what JSON has no word for: a loss that is no number is none."""
+    if isinstance(facts, dict):
+        return {name: _finite(value) for name, value in facts.items()}
+    if isinstance(facts, list):
+        return [_finite(value) for value in facts]
+    return None if isinstance(facts, float) and not math.isfinite(facts) else facts

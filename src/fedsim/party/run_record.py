@@ -69,6 +69,28 @@ class GateImportance:
 
 
 @dataclass(frozen=True)
+class PartnerSeen:
+    """A partner of an example record, under a number that means nothing outside the record of the run.
+
+    ``share`` is its part of all that partners contribute to the prediction; it and ``weight`` need gates.
+    """
+
+    partner: int
+    similarity: float
+    weight: float | None
+    share: float | None
+
+
+@dataclass(frozen=True)
+class Example:
+    """A test record by its row in the primary's own table, with its best partners at one secondary, nearest first."""
+
+    row: int
+    secondary: str
+    partners: list[PartnerSeen]
+
+
+@dataclass(frozen=True)
 class GroupError:
     """How well the test records of one group are predicted; ``bias`` is the mean of predicted less true numbers.
 
@@ -114,6 +136,7 @@ class RunRecord:
     groups: list[GroupError] = field(repr=False)
     phases: list[PhaseCost]
     format: int = FORMAT
+    examples: list[Example] = field(default_factory=list, repr=False)  # runs of earlier releases have none
 
     @property
     def task(self) -> str:

@@ -21,6 +21,7 @@ from fedsim.party.secondary import run_secondary
 from fedsim.party.versions import versions_here
 from fedsim.protocol.ledger import Entry, Ledger, merged
 from fedsim.protocol.parties import Role
+from fedsim.protocol.station import Alarm
 from fedsim.protocol.transport.base import Transport
 from fedsim.protocol.transport.inproc import InProcess
 from fedsim.training import Hook
@@ -54,7 +55,13 @@ def run_together(
     threads = [_PartyThread(job, by_party[party], way, hooks) for party in job.parties]
     for thread in threads:
         thread.start()
-    _wait_for(threads)
+    try:
+        _wait_for(threads)
+    except KeyboardInterrupt:  # threads that still compute when Python ends would take it down with them
+        for thread in threads:
+            thread.stop()
+        _leave(threads)
+        raise
     faults = [thread.fault for thread in threads if thread.fault]
     first = next((fault for fault in faults if not isinstance(fault, PeerError)), faults[0] if faults else None)
     if first:
@@ -77,6 +84,10 @@ def _wait_for(threads: Sequence[_PartyThread]) -> None:
     """Until all have ended; after a fault the others have a moment to hear of it."""
     while (alive := [thread for thread in threads if thread.is_alive()]) and not any(each.fault for each in threads):
         alive[0].join(POLL)
+    _leave(threads)
+
+
+def _leave(threads: Sequence[_PartyThread]) -> None:
     deadline = time.monotonic() + LAST_SECONDS
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -89,6 +100,12 @@ class _PartyThread(threading.Thread):
         self.ledger = Ledger()
         self.outcome: Outcome | None = None
         self.fault: BaseException | None = None
+        self._alarm: Alarm | None = None
+
+    def stop(self) -> None:
+        """Have the party end at its next safe point, as its owner's signal does where it is a process."""
+        if self._alarm:
+            self._alarm.stop()
 
     def run(self) -> None:
         roles: Mapping[Role, Callable[[Post], Outcome | None]] = {
@@ -98,7 +115,7 @@ class _PartyThread(threading.Thread):
         }
         try:
             with at_post(self.job, self.own, self.transport, versions_here()) as post:
-                self.ledger = post.station.ledger
+                self.ledger, self._alarm = post.station.ledger, post.station.alarm
                 with shown(post.folder, post.job, post.station, post.progress):
                     self.outcome = roles[self.own.role](post)
         except BaseException as fault:  # told to whoever waits for all threads

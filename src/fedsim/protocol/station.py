@@ -47,10 +47,14 @@ class Alarm:
         """Who failed, why, and whether that passes."""
         return self._rung
 
-    def check(self) -> None:
-        """Raise what was rung."""
+    def heed_owner(self) -> None:
+        """Leave with KeyboardInterrupt where the owner wishes to stop, whatever the others do."""
         if self._stopped:
             raise KeyboardInterrupt
+
+    def check(self) -> None:
+        """Raise what was rung."""
+        self.heed_owner()
         if self._rung:
             origin, reason, passing = self._rung
             kind = AwayError if passing else PeerError

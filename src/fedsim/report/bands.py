@@ -79,7 +79,7 @@ def _tips(quantiles: Floats) -> list[str]:
 
 def _legend() -> Markup:
     """Where each kind of band is named, above the plot."""
-    entries = [("line", "median", LEFT), ("inner", "middle half", LEFT + 82), ("outer", "middle 90 %", LEFT + 182)]
+    entries = [("line", "median", LEFT), ("inner", "middle half", LEFT + 80), ("outer", "middle 90 %", LEFT + 194)]
     parts = []
     for kind, word, place in entries:
         swatch = element("rect", class_=f"swatch {kind}", x=place, y=8, width=16, height=10, rx=2)

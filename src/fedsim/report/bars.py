@@ -42,7 +42,7 @@ MANY = 500
 FAR = 1.5
 HEADROOM = 1.12
 FEW = 0.2  # of the records, that lie in bins too small to be shown
-LETTER, GAP = 5.8, 6  # of a label on an axis
+LETTER, GAP = 7.1, 6  # of a label on an axis
 
 
 def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> Figure:

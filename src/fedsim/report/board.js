@@ -1,4 +1,5 @@
 // Asks once a second what the run folders say and draws it; every word of theirs goes in as text, never as markup.
+// Only what changed is touched, so that focus, selection and scrolling stay where the reader left them.
 "use strict";
 
 const EVERY = 1000, SILENT_AFTER = 20;
@@ -10,6 +11,32 @@ function make(name, attributes = {}, ...children) {
   for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
   node.append(...children.filter((child) => child !== null));
   return node;
+}
+
+function patch(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) return old.replaceWith(fresh);
+  if (old.nodeType === Node.TEXT_NODE) {
+    if (old.data !== fresh.data) old.data = fresh.data;
+    return;
+  }
+  for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  patchChildren(old, [...fresh.childNodes]);
+}
+
+// Children with a key are the same wherever they stand; all others are the same where they stand at the same place.
+function patchChildren(parent, wanted) {
+  const keys = new Set(wanted.map((child) => child.dataset?.key)), known = new Map();
+  for (const child of [...parent.children].filter((one) => one.dataset.key))
+    if (keys.has(child.dataset.key)) known.set(child.dataset.key, child);
+    else child.remove();
+  wanted.forEach((fresh, place) => {
+    const here = parent.childNodes[place] ?? null, key = fresh.dataset?.key;
+    const old = key ? known.get(key) : here?.dataset?.key ? null : here;
+    if (old !== here || !old) parent.insertBefore(old ?? fresh, here);
+    if (old) patch(old, fresh);
+  });
+  while (parent.childNodes.length > wanted.length) parent.lastChild.remove();
 }
 
 function bytes(number) {
@@ -24,7 +51,7 @@ function duration(seconds) {
   return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-function plain(number) { return Number(number.toPrecision(3)).toLocaleString("en"); }
+function plain(number) { return Number.isFinite(number) ? Number(number.toPrecision(3)).toLocaleString("en") : "no number"; }
 
 function stateOf(party) {
   if (party.state === "running" && party.silent > SILENT_AFTER) return ["silent", `silent for ${duration(party.silent)}`];
@@ -33,9 +60,10 @@ function stateOf(party) {
 
 function phases(party) {
   const last = party.phases.length - 1;
+  const called = { wait: party.state === "running" ? "waits while the others train" : "waited for the others" };
   return make("ol", { class: "phases" }, ...party.phases.map((phase, place) => make(
     "li", place === last && party.state === "running" ? { class: "now", "aria-current": "step" } : {},
-    `${phase.name} ${duration(phase.seconds)}`)));
+    `${called[phase.name] ?? phase.name} ${duration(phase.seconds)}`)));
 }
 
 function progress(party) {
@@ -47,8 +75,17 @@ function progress(party) {
   const words = [`epoch ${Math.min(training.epochs, Math.floor(done / training.steps_per_epoch) + 1)} of ${training.epochs}`,
     `step ${done.toLocaleString("en")} of ${total.toLocaleString("en")}`];
   if (party.state === "running" && left > 0) words.push(`about ${duration(left)} left`);
-  return make("div", {}, make("progress", { max: total, value: done, "aria-label": "training" }),
+  return make("div", { "data-key": "progress" }, make("progress", { max: total, value: done, "aria-label": "training" }),
     make("p", { class: "step" }, words.join(" · ")));
+}
+
+function course(values, x, y) {
+  let pen = "M", path = "";
+  values.forEach((value, step) => {
+    if (Number.isFinite(value)) path += `${pen}${x(step).toFixed(1)},${y(value).toFixed(1)}`;
+    pen = Number.isFinite(value) ? "L" : "M";
+  });
+  return path;
 }
 
 function curves(party) {
@@ -56,12 +93,12 @@ function curves(party) {
   if (!history.length) return null;
   const lines = { training: history.map((epoch) => epoch.loss), validation: history.map((epoch) => epoch.validation_loss) };
   const all = [...lines.training, ...lines.validation].filter(Number.isFinite);
-  const low = Math.min(...all), high = Math.max(...all, low + 1e-9);
+  const low = all.length ? Math.min(...all) : 0, high = Math.max(...all, low + 1e-9);
   const first = history[0].number, last = history[history.length - 1].number;
   const x = (number) => (last === first ? (LEFT + RIGHT) / 2 : LEFT + (RIGHT - LEFT) * (number - first) / (last - first));
   const y = (value) => BOTTOM - (BOTTOM - TOP) * (value - low) / (high - low);
   const text = (words, place, up, anchor) => make("svg:text", { class: "tick", x: place, y: up, "text-anchor": anchor }, words);
-  const [metric, value] = Object.entries(history[history.length - 1].validation)[0];
+  const [metric, value] = Object.entries(history[history.length - 1].validation)[0] ?? ["loss", null];
   const said = `loss by epoch; validation ${metric} is now ${plain(value)}`;
   const picture = make("svg:svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": said },
     make("svg:path", { class: "grid", d: `M${LEFT},${TOP}L${RIGHT},${TOP}M${LEFT},${BOTTOM}L${RIGHT},${BOTTOM}` }),
@@ -69,9 +106,8 @@ function curves(party) {
     text(`epoch ${first}`, LEFT, BOTTOM + 18, "start"), text(`${last}`, RIGHT, BOTTOM + 18, "end"),
     text("loss: training (line), validation (dashed)", LEFT, 12, "start"));
   Object.values(lines).forEach((values, place) => picture.append(make("svg:path", {
-    class: place ? "line second" : "line",
-    d: `M${values.map((one, step) => `${x(history[step].number).toFixed(1)},${y(one).toFixed(1)}`).join("L")}` })));
-  return make("div", {}, picture, make("p", { class: "step" }, `validation ${metric} ${plain(value)} after epoch ${last}`));
+    class: place ? "line second" : "line", d: course(values, (step) => x(history[step].number), y) })));
+  return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" }, `validation ${metric} ${plain(value)} after epoch ${last}`));
 }
 
 function ledger(party) {
@@ -83,29 +119,40 @@ function ledger(party) {
     make("td", {}, `${entry.phase}: ${entry.kind}, ${short(entry.sender)} → ${short(entry.receiver)}`),
     make("td", {}, entry.messages.toLocaleString("en")), make("td", {}, bytes(entry.bytes))));
   const head = make("tr", {}, ...[`${bytes(total)} over the border`, "messages", "bytes"].map((name) => make("th", { scope: "col" }, name)));
-  return make("div", { class: "scroll", tabindex: 0 }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+  return make("div", { class: "scroll", tabindex: 0, "data-key": "ledger" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
 function card(party) {
   const [kind, words] = stateOf(party);
-  return make("section", { class: "party" },
+  return make("section", { class: "party", "data-key": party.folder },
     make("header", {}, make("h2", {}, party.party), make("span", { class: "about" }, `${party.role} of ${party.job} · ${party.folder}`),
       make("span", { class: `state ${kind}` }, words)),
-    party.error ? make("p", { class: "error", role: "alert" }, party.error) : null,
+    party.error ? make("p", { class: "error", role: "alert", "data-key": "error" }, party.error) : null,
     phases(party), progress(party), curves(party), ledger(party));
 }
 
-async function look() {
+function cardOrWarning(party) {
+  try {
+    return card(party);
+  } catch {
+    return make("section", { class: "party", "data-key": party.folder },
+      make("p", { class: "error" }, `What ${party.folder} says cannot be shown; it was written by another release, or damaged.`));
+  }
+}
+
+function say(words) {
   const note = document.getElementById("note");
+  if (note.textContent !== words) note.textContent = words;
+}
+
+async function look() {
   try {
     const found = await (await fetch("state", { cache: "no-store" })).json();
-    const offsets = [...document.querySelectorAll(".scroll")].map((box) => box.scrollTop);
-    document.getElementById("parties").replaceChildren(...found.map(card));
-    document.querySelectorAll(".scroll").forEach((box, place) => { box.scrollTop = offsets[place] ?? 0; });
+    patchChildren(document.getElementById("parties"), found.map(cardOrWarning));
     const running = found.filter((party) => party.state === "running").length;
-    note.textContent = found.length ? `${running} of ${found.length} at work` : "No party has written anything here yet.";
+    say(found.length ? `${running} of ${found.length} at work` : "No party has written anything here yet.");
   } catch {
-    note.textContent = "The board has stopped; start it again with fedsim board.";
+    say("The board has stopped; start it again with fedsim board.");
   }
   setTimeout(look, EVERY);
 }

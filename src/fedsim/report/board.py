@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, SettingError
-from fedsim.party.run_progress import FILE
+from fedsim.party.run_progress import FILE, RUNNING
 
 HERE = "127.0.0.1"
 DEEPEST, MOST_RUNS = 4, 12
@@ -54,10 +54,11 @@ class Board(ThreadingHTTPServer):
         return f"http://{HERE}:{self.server_port}/{self.token}/"
 
     def state(self) -> list[dict[str, Any]]:
-        """What every party under the folder wrote last, the latest runs first."""
+        """What every party of the latest runs under the folder wrote last: those at work first, else by their place."""
         paths = [path for depth in range(DEEPEST + 1) for path in self.folder.glob("/".join(["*"] * depth + [FILE]))]
         latest = sorted(paths, key=lambda path: -_time(path))[:MOST_RUNS]
-        return [found for path in latest if (found := _read(path, self.folder)) is not None]
+        parties = [found for path in latest if (found := _read(path, self.folder)) is not None]
+        return sorted(parties, key=lambda party: (party.get("state") != RUNNING, party["folder"]))
 
 
 def _time(path: Path) -> float:
@@ -70,7 +71,8 @@ def _time(path: Path) -> float:
 def _read(path: Path, above: Path) -> dict[str, Any] | None:
     """What a party wrote, with its place and the seconds since; none for a file that is no such thing."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        # What is no number, a browser cannot read; earlier releases wrote it.
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
     except (OSError, ValueError):
         return None
     if not isinstance(found, dict):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -16,10 +17,10 @@ FORMAT = 1
 FILE = "ladder.json"
 PLACES = (FILE, f"compare/{FILE}")  # where a run folder may have it
 STEPS = {
-    "identifiers": "its own identifiers as features",
-    "links": "the links themselves",
+    "identifiers": "own identifiers",
+    "links": "the links",
     "features": "the partner's features",
-    "total": "all of it together",
+    "total": "all together",
 }
 
 
@@ -63,7 +64,8 @@ class Ladder:
     worth: str
     rungs: tuple[Rung, ...]
     gains: tuple[Gain, ...]
-    hash: str = ""  # of the job; older ladders have none
+    hash: str = ""  # of the job; older ladders have none, nor these:
+    chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that stand for a side of the worth, by seed
 
     def belongs_to(self, job: str, job_hash: str) -> bool:
         """Whether it was climbed for this very job, as far as it says."""
@@ -113,7 +115,19 @@ def _gains(ladder: Ladder, split: str) -> Figure:
     axis = f"gain in {ladder.metric}{_unit(ladder)}; right of zero is better"
     caption = "Each step over the one before it, with its 95 % interval. Where that covers zero, no gain was shown."
     labels = Labels(f"Where the gain comes from, {split} split", caption, axis, ("step", "gain (95 % interval)"))
-    return dot_rows_figure(rows, labels, reaching=(0.0,))
+    return replace(
+        dot_rows_figure(rows, labels, reaching=(0.0,)), notes=(*(gain.says for gain in gains), *_chosen(ladder, split))
+    )
+
+
+def _chosen(ladder: Ladder, split: str) -> Iterator[str]:
+    """Between which rungs the headline counts; the validation records choose them for every seed."""
+    scores = {rung.key: f"{rung.name} ({measure(rung.mean)})" for rung in ladder.rungs if rung.split == split}
+    alone, together = (
+        " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
+    )
+    if split == ladder.splits[-1] and alone and together:
+        yield f"The headline counts from the best alone, {alone}, to the best with the partner, {together}."
 
 
 def _rungs(ladder: Ladder, split: str) -> Figure:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from markupsafe import Markup
 
@@ -42,9 +44,9 @@ class Axes:
 
 
 def lines_figure(lines: Mapping[str, Sequence[float]], axes: Axes, *, title: str, caption: str) -> Figure:
-    """Steps count from 1; all lines are equally long."""
+    """Steps count from 1; all lines are equally long, and have a gap where a value is no number."""
     steps = len(next(iter(lines.values())))
-    everything = [value for line in lines.values() for value in line]
+    everything = [value for line in lines.values() for value in line if math.isfinite(value)] or [0.0]
     x = across(1, steps) if steps > 1 else across(0.5, 1.5)
     y = upward(*widened(min(everything), max(everything)), top=PLOT_TOP)
     shown = rank_ticks(steps)
@@ -52,17 +54,21 @@ def lines_figure(lines: Mapping[str, Sequence[float]], axes: Axes, *, title: str
     parts += [_line(line, kind, x, y) for line, kind in zip(lines.values(), KINDS, strict=False)]
     if axes.marked:
         parts.append(_marked(x(axes.marked[0]), axes.marked[1]))
-    parts += [hover_columns(x, _tips(lines), PLOT_TOP), _legend(lines)]
+    parts += [hover_columns(x, _tips(lines), PLOT_TOP), legend(lines)]
     said = "; ".join(f"{name} goes from {measure(line[0])} to {measure(line[-1])}" for name, line in lines.items())
     rows = tuple((f"{step:,}", *(measure(line[step - 1]) for line in lines.values())) for step in shown)
     return Figure(title, caption, drawing(title, f"{said}.", join(parts)), (axes.steps, *lines), rows)
 
 
 def _line(values: Sequence[float], kind: str, x: Scale, y: Scale) -> Markup:
-    points = [(x(step), y(value)) for step, value in enumerate(values, start=1)]
-    if len(points) == 1:
-        return element("circle", class_=f"dot {kind}", cx=points[0][0], cy=points[0][1], r=4)
-    return path(points, class_=f"line {kind}")
+    parts = []
+    for finite, steps in groupby(enumerate(values, start=1), key=lambda step: math.isfinite(step[1])):
+        points = [(x(step), y(value)) for step, value in steps] if finite else []
+        if len(points) == 1:
+            parts.append(element("circle", class_=f"dot {kind}", cx=points[0][0], cy=points[0][1], r=4))
+        elif points:
+            parts.append(path(points, class_=f"line {kind}"))
+    return join(parts)
 
 
 def _marked(place: float, words: str) -> Markup:
@@ -86,9 +92,10 @@ def _tips(lines: Mapping[str, Sequence[float]]) -> list[str]:
     ]
 
 
-def _legend(lines: Mapping[str, Sequence[float]]) -> Markup:
+def legend(names: Iterable[str]) -> Markup:
+    """What each kind of line stands for, above the plot."""
     parts = []
-    for place, (name, kind) in enumerate(zip(lines, KINDS, strict=False)):
+    for place, (name, kind) in enumerate(zip(names, KINDS, strict=False)):
         left = LEFT + LEGEND_STEP * place
         parts.append(path([(left, 13), (left + 18, 13)], class_=f"line {kind}"))
         parts.append(element("text", name, class_="tick", x=left + 24, y=17))

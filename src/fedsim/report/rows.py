@@ -11,9 +11,10 @@ from fedsim.report.figure import Figure
 from fedsim.report.svg import RIGHT, TOP, Scale, drawing, element, join, path, step_for, tick_label, ticks, tip, widened
 from fedsim.report.words import measure
 
-STEP, START = 40, 16
+STEP, START, INSET = 40, 16, 5  # names stand a little off the line at the left
 TICKS = 4
-LETTER = 6.7  # about the width of one
+LETTER, STRONG_LETTER, FIGURE_LETTER = 6.8, 7.5, 8.0  # about the widths, on a phone
+GAP = 8.0
 Ends = tuple[float, float]
 
 
@@ -94,10 +95,11 @@ def _top(place: int) -> float:
 
 
 def _names(row: Row, top: float) -> list[Markup]:
-    room = max(8, int((RIGHT - START) / LETTER) - len(row.said) - 2)
+    left = RIGHT - START - INSET - GAP - FIGURE_LETTER * len(row.said)
+    room = max(8, int(left / (STRONG_LETTER if row.strong else LETTER)))
     short = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
     return [
-        element("text", short, class_="name strong" if row.strong else "name", x=START, y=top + 14),
+        element("text", short, class_="name strong" if row.strong else "name", x=START + INSET, y=top + 14),
         element("text", row.said, class_="figure", x=RIGHT, y=top + 14, text_anchor="end"),
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,12 @@ class Run:
     audit: dict[str, Any] | None = field(repr=False)
     ladder_note: str = ""
     audit_note: str = ""
+
+    @property
+    def place(self) -> str:
+        """The folder as one types it beside the party's folder."""
+        whole = self.folder.resolve()
+        return shlex.quote(f"{whole.parent.name}/{whole.name}")
 
     @property
     def total_bytes(self) -> int:

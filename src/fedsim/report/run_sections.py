@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from fedsim.party.leaving import settings_of
-from fedsim.party.run_record import PREDICTED, TRUTH, ListSeen
+from fedsim.party.run_record import PREDICTED, TRUTH
 from fedsim.protocol.ledger import Entry
-from fedsim.report.bands import band_figure
-from fedsim.report.bars import histogram_figure, reuse_figure
+from fedsim.report.bars import histogram_figure
 from fedsim.report.dots import Dot, dots_figure
 from fedsim.report.figure import Figure
 from fedsim.report.insight import importance_figure, weight_figure
-from fedsim.report.ladder import ladder_figures
 from fedsim.report.lines import Axes, lines_figure
 from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
 from fedsim.report.rows import Labels, Row, bars_figure
 from fedsim.report.run import Run
+from fedsim.report.run_links import Wishes, links_section
+from fedsim.report.run_worth import worth_section
 from fedsim.report.section import Section, Table
 from fedsim.report.who_saw_what import who_saw_what
-from fedsim.report.words import count, duration, many, measure, size
+from fedsim.report.words import count, duration, many, size
 from fedsim.training.explain import Importance, WeightCurve
 
 MOST_KINDS = 6
@@ -35,11 +36,11 @@ HOW = (
 NO_AUDIT = "No attack was tried on this job."
 
 
-def sections(run: Run, maps: Sequence[Figure] = ()) -> list[Section]:
-    """All parts, the answer first; ``maps`` stand beside the links."""
+def sections(run: Run, wishes: Wishes) -> list[Section]:
+    """All parts, the answer first."""
     return [
-        _answer(run),
-        _links(run, maps),
+        worth_section(run),
+        links_section(run, wishes),
         _learning(run),
         *_gates(run),
         _predictions(run),
@@ -56,51 +57,16 @@ def unknown(run: Run) -> str:
 
 def command(run: Run, name: str) -> str:
     """What to type for a ladder (``compare``) or an audit, where the files are called as `fedsim init` calls them."""
-    place = run.folder.resolve()
-    here = shlex.quote(f"{place.parent.name}/{place.name}")
     files = [shlex.quote(f"{party}.toml") for party in (run.job.primary.name, *run.job.secondaries)]
-    return f"fedsim {name} job.toml {' '.join(files)} --out {here}/{name} && fedsim report {here}"
-
-
-def _answer(run: Run) -> Section:
-    if run.ladder is None:
-        return Section("worth", "What the partner is worth")
-    seeds = f"{run.ladder.seeds} seeds" if run.ladder.seeds > 1 else "one seed"
-    how = f"Trained anew for every rung with {seeds} and judged on {many(run.ladder.records, 'test record')} each."
-    return Section("worth", "What the partner is worth", (how,), tuple(ladder_figures(run.ladder)))
-
-
-def _links(run: Run, maps: Sequence[Figure]) -> Section:
-    seen = (
-        "What the primary saw of the links: similarities as the coordinator sent them, and row numbers that are no "
-        "real ones. Distances stay with the coordinator."
-    )
-    figures = [figure for one in run.record.lists for figure in _list(one)]
-    return Section("links", "Links", (seen,), (*figures, *maps))
-
-
-def _list(seen: ListSeen) -> Iterator[Figure]:
-    yield band_figure(
-        np.array(seen.similarity_by_rank),
-        title=f"Similarity by rank: {seen.secondary}",
-        caption="A steep fall means that few partners matter; a flat band, that more may help.",
-        axis="similarity, scaled",
-    )
-    if seen.reuse:
-        even = seen.records * seen.k / max(1, seen.candidates or 1)
-        yield reuse_figure(
-            np.repeat(*(np.array(column, dtype=np.int64) for column in zip(*seen.reuse, strict=True))),
-            title=f"How often a candidate is used: {seen.secondary}",
-            caption=f"Used evenly, each would stand in {measure(even)} lists. A few very busy ones blur the links.",
-        )
+    return f"fedsim {name} job.toml {' '.join(files)} --out {run.place}/{name} && fedsim report {run.place}"
 
 
 def _learning(run: Run) -> Section:
     history = run.record.history
     best = run.record.best_epoch
     losses = {
-        "training": [epoch["loss"] for epoch in history],
-        "validation": [epoch["validation_loss"] for epoch in history],
+        "training": _numbers_of(epoch["loss"] for epoch in history),
+        "validation": _numbers_of(epoch["validation_loss"] for epoch in history),
     }
     metric = next(iter(history[0]["validation"]))
     marked = (best, f"best epoch: {best}")
@@ -112,13 +78,18 @@ def _learning(run: Run) -> Section:
             caption="Where validation rises while training falls, the model learns its records by heart.",
         ),
         lines_figure(
-            {f"validation {metric}": [epoch["validation"][metric] for epoch in history]},
+            {f"validation {metric}": _numbers_of(epoch["validation"][metric] for epoch in history)},
             Axes("epoch", metric, marked),
             title=f"Validation {metric}",
             caption="It chose the epoch whose weights were kept; the test records were looked at only then.",
         ),
     )
     return Section("learning", "Learning", (), figures)
+
+
+def _numbers_of(values: Iterable[float | None]) -> list[float]:
+    """JSON has no word for what is no number, and leaves it out."""
+    return [math.nan if value is None else value for value in values]
 
 
 def _gates(run: Run) -> Iterator[Section]:

@@ -9,11 +9,12 @@ from fedsim.report.figure import Figure
 
 @dataclass(frozen=True)
 class Table:
-    """Cells under their heads; ``caption`` says what they are."""
+    """Cells under their heads; ``caption`` says what they are, ``note`` how to read them."""
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
+    note: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 410, 268
-LEFT, RIGHT, TOP, BOTTOM = 60, 388, 12, 220
+LEFT, RIGHT, TOP, BOTTOM = 66, 394, 12, 220
 MOST_COLUMNS = 160  # that a pointer can tell apart
 SMALLEST = 1e-300  # below it a tenth is no longer a number of full precision
 Point = tuple[float, float]

@@ -161,10 +161,10 @@ def test_a_folder_that_may_not_be_written_is_told():
 
 
 def refusal_there(folder: Path) -> str:
-    from fedsim.cli.init_files import Targets  # noqa: PLC0415
+    from fedsim.cli.init_files import made_folder  # noqa: PLC0415
 
-    with pytest.raises(FileError) as caught:
-        Targets(folder / "job", {"primary": "flats"}, frozenset({"primary"})).make_folders()
+    with pytest.raises(FileError) as caught, made_folder(folder / "job"):
+        pass
     return str(caught.value)
 
 

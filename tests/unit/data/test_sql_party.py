@@ -50,7 +50,7 @@ def test_a_database_lies_beside_the_file_that_names_it(folder, data):
 def test_an_owner_approves_columns_of_a_database(folder, capsys, monkeypatch):
     party(folder, TABLE)
     (folder / "job.toml").write_bytes((EXAMPLE / "job.toml").read_bytes())
-    assert approve_job(folder / "job.toml", folder / "rentals.toml", ask=lambda: True)
+    assert approve_job(folder / "job.toml", folder / "rentals.toml", ask=lambda: True).approved
     assert "its features (rooms, rating, rent)" in capsys.readouterr().out
 
 

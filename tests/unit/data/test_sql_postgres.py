@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from fedsim.cli.app import app
 from fedsim.cli.approving import approve_job
 from fedsim.data.readers import read_table
-from fedsim.data.sql_source import SqlTable
+from fedsim.data.sql_source import SqlTable, source_of
 from fedsim.errors import FedSimError, FileError, InputError
 from fedsim.party.party_file import read_party_file
 from postgresql import obstacle, programs, unprivileged
@@ -196,7 +196,14 @@ def test_init_writes_a_server_down_without_its_password(server, tmp_path, monkey
     assert PASSWORD not in told.output + written
     assert f'url = "postgresql://owner@{server}/postgres"\ntable = "homes"' in written
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    assert approve_job(tmp_path / "job.toml", tmp_path / "homes.toml", ask=lambda: True)
+    assert approve_job(tmp_path / "job.toml", tmp_path / "homes.toml", ask=lambda: True).approved
+
+
+def test_a_query_on_the_command_line_is_asked_of_the_server(server):
+    url = f"postgresql://owner:{PASSWORD}@{server}/postgres"
+    source = source_of(url, "select lat, price from homes where price > 2500 order by price")
+    assert read_table(source)["price"].to_list() == [n * n for n in range(51, 61)]
+    assert str(source) == f"the query in postgresql://{server}/postgres"
 
 
 def test_a_party_reads_its_table_by_a_password_file(server, tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedsim.cli.comparing import keep_private
+from fedsim.errors import FileError
 from fedsim.experiment.job_cases import JobCases
 from fedsim.party.run_folder import run_path
 from fedsim.party.run_record import read_test
@@ -48,6 +49,13 @@ def test_the_first_seed_is_judged_by_the_records_that_judge_the_job(tmp_path, ki
 
 def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):
     assert cases(tmp_path, ONLY_PLACES).primary.numbers.shape == (300, 2)
+
+
+@pytest.mark.parametrize(("out", "seen"), [("/proc/nowhere", "cannot make the folder"), ("file", "is a file")])
+def test_a_place_that_cannot_hold_a_comparison_is_told_with_the_option_that_names_it(tmp_path, out, seen):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=f"{seen}.*; choose another --out"):
+        keep_private(tmp_path / out)
 
 
 @pytest.mark.parametrize(("inside", "mode"), [(None, 0o700), ("results.jsonl", 0o700), ("thesis.txt", 0o755)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import polars as pl
 import pytest
 
 from fedsim.errors import FileError, PeerError
+from fedsim.linkage.blind_file import load_delivery
 from fedsim.party.error_groups import grouped
 from fedsim.party.job import Job
 from fedsim.party.ledger_file import read_ledger
@@ -77,6 +79,21 @@ def test_links_and_gates_are_those_the_primary_saw(run: tuple[Job, dict[str, Pat
     assert np.shape(importance.values) == (5, 16)
 
 
+def test_a_few_test_records_are_taken_apart_under_numbers_of_their_own(run: tuple[Job, dict[str, Path]]) -> None:
+    folder = run[1]["city"]
+    examples, sent = read_record(folder).examples, load_delivery(folder / "lists" / "rentals.safetensors")
+    assert len(examples) == 5
+    for example in examples:
+        assert example.row in read_test(folder)["row"]
+        ranked = np.sort(sent.similarity[example.row])[::-1]
+        assert [seen.similarity for seen in example.partners] == pytest.approx(ranked.tolist(), rel=1e-6)
+        assert sum(seen.share or 0.0 for seen in example.partners) == pytest.approx(1.0)
+    best = [example.partners[0].similarity for example in examples]
+    assert best == sorted(best, reverse=True)
+    pseudonyms = {int(partner) for example in examples for partner in sent.partner[example.row]}
+    assert {seen.partner for example in examples for seen in example.partners} == set(range(1, len(pseudonyms) + 1))
+
+
 def test_only_the_owner_may_read_it_and_only_the_primary_has_it(run: tuple[Job, dict[str, Path]]) -> None:
     folders = run[1]
     for name in ("run.json", "test.parquet", "progress.json"):
@@ -104,6 +121,7 @@ def test_classes_are_recorded_by_their_names_and_a_method_without_gates_has_none
     assert accuracy == pytest.approx(record.metrics["test"]["accuracy"])
     assert of_classes(np.array([[0.1, 0.9]]), np.array([1]))["accuracy"] == 1.0
     assert all(group.bias is None for group in record.groups)
+    assert {(seen.weight, seen.share) for example in record.examples for seen in example.partners} == {(None, None)}
 
 
 def test_where_rows_are_hidden_the_record_tells_no_reuse(tmp_path: Path) -> None:
@@ -135,6 +153,36 @@ def test_a_party_that_names_no_phase_is_as_far_as_its_messages() -> None:
     progress.follow(station.ledger.entries())
     assert [stage.name for stage in progress.stages] == ["join", "link"]
     assert progress.stages[0].seconds > 0
+
+
+def test_a_coordinator_waits_once_all_is_linked(run: tuple[Job, dict[str, Path]]) -> None:
+    assert [phase["name"] for phase in progress_of(run[1]["notary"])["phases"]] == ["join", "link", "wait"]
+
+
+def test_threads_that_enter_the_same_phase_make_one_of_it() -> None:
+    progress, ready = Progress(), threading.Barrier(8)
+
+    def work() -> None:
+        for number in range(200):
+            ready.wait()
+            progress.enter(str(number))
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [stage.name for stage in progress.stages] == ["join", *map(str, range(200))]
+
+
+def test_a_loss_that_is_no_number_leaves_the_file_readable_by_anybody(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, _ = read_all(tmp_path, approved=False)
+    progress = Progress(training={"history": [{"number": 1, "loss": float("nan"), "validation_loss": float("inf")}]})
+    with shown(tmp_path, job, Station(CITY, {}, {}), progress):
+        pass
+    assert "NaN" not in (tmp_path / "progress.json").read_text()
+    assert progress_of(tmp_path)["training"]["history"] == [{"number": 1, "loss": None, "validation_loss": None}]
 
 
 def test_groups_of_numbers_words_and_few_records_are_told_apart() -> None:

@@ -11,7 +11,7 @@ from fedsim.errors import SettingError
 from fedsim.splitnn.explain import integrated_gradients, merge_contributions
 from fedsim.splitnn.gates.merge import Weighted
 from fedsim.training import train
-from fedsim.training.explain import merge_importance, weight_curves
+from fedsim.training.explain import merge_attributions, merge_importance, weight_curves
 from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
@@ -59,6 +59,15 @@ def test_importance_has_a_row_per_partner_and_a_column_per_output(trained):
     assert (first.party, second.party) == ("first", "second")
     assert (first.values.shape, second.values.shape) == ((4, 3), (3, 3))
     assert (first.values >= 0).all()
+
+
+def test_single_records_taken_apart_average_to_the_importance(trained):
+    lists, features = [data.neighbours for data in small_secondaries(2)], small_primary().features
+    found = merge_attributions(trained, features, lists, steps=8)
+    for one, mean, listed in zip(found, merge_importance(trained, features, lists, steps=8), lists, strict=True):
+        np.testing.assert_allclose(np.abs(one.values).mean(axis=0), mean.values, rtol=1e-4)
+        np.testing.assert_array_equal(one.similarity, np.sort(listed.similarity.astype(np.float32), axis=1))
+        assert one.partner.shape == one.weight.shape == one.values.shape[:2]
 
 
 def test_the_weight_curve_is_what_the_gate_does(trained):

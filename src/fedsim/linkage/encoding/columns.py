@@ -50,9 +50,10 @@ class Column:
         return InputError(f"table {self.table!r}, column {self.name!r}, row {row + 1}: {problem}")
 
     def refuse(self, faulty: NDArray[np.bool_], problem: str) -> None:
-        """Raise the error about the first row marked ``faulty``, if one is."""
+        """Raise the error about the first row marked ``faulty``, if one is, and say how many there are."""
         if faulty.any():
-            raise self.fault(int(faulty.argmax()), problem)
+            more = f" ({faulty.sum():,} such rows)" if faulty.sum() > 1 else ""
+            raise self.fault(int(faulty.argmax()), f"{problem}{more}")
 
     def numbers(self) -> Floats:
         """The values as floats."""

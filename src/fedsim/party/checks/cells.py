@@ -55,9 +55,12 @@ class _Column:
 def identifiers(case: Case) -> Iterator[Finding]:
     """Every column that links, for every list it links."""
     places = list(_linking(case))
-    for secondary in dict.fromkeys(place.secondary for place in places):
-        yield from _exchanged(case, [place for place in places if place.secondary == secondary])
-    found = [finding for place in places for finding in _LOOK[type(place.field.encoding)](place)]
+    pairs = list(_exchanged(places))
+    turned = [place for pair in pairs for place in pair]
+    found = [_turn(case, *pair) for pair in pairs]
+    for place in places:
+        look = _look_at_cells if place in turned else _LOOK[type(place.field.encoding)]
+        found += look(place)
     yield from found
     names = dict.fromkeys(place.column.cells.name for place in places)
     if case.columns and names and not found:
@@ -120,14 +123,18 @@ def _linking(case: Case) -> Iterator[_Linking]:
                 yield _Linking(name, field, columns[field.column], columns.get(field.salt or ""))
 
 
-def _look_at_numbers(place: _Linking) -> Iterator[Finding]:
-    column, encoding = place.column, place.field.encoding
+def _look_at_cells(place: _Linking) -> Iterator[Finding]:
+    column = place.column
     if not (column.cells.dtype.is_numeric() or column.cells.dtype == pl.String):
         yield column.holds("numbers are")
         return
     yield from column.gaps()
-    numbers = place.numbers()
-    yield from column.fault(*_no_numbers(column, numbers))
+    yield from column.fault(*_no_numbers(column, place.numbers()))
+
+
+def _look_at_numbers(place: _Linking) -> Iterator[Finding]:
+    yield from _look_at_cells(place)
+    numbers, encoding = place.numbers(), place.field.encoding
     if isinstance(encoding, NumericFilter):
         outside = numbers.is_finite() & ~numbers.is_between(encoding.low, encoding.high)
         agreed = f"{encoding.low:g} to {encoding.high:g}"
@@ -173,19 +180,23 @@ def _outside(place: _Linking, outside: pl.Series, agreed: str) -> Iterator[Findi
     yield from place.column.fault(outside, what, "agree on a wider range in the job, or drop those records")
 
 
-def _exchanged(case: Case, places: list[_Linking]) -> Iterator[Finding]:
-    """Two columns that fit their ranges only the other way round, such as latitude and longitude."""
+def _exchanged(places: list[_Linking]) -> Iterator[tuple[_Linking, _Linking]]:
+    """Two columns of a list that fit their ranges only the other way round, such as latitude and longitude."""
     numeric = [place for place in places if isinstance(place.field.encoding, NumericFilter)]
     for one, other in combinations(numeric, 2):
         first, second = one.numbers(), other.numbers()
         as_meant = one.fits(first) and other.fits(second)
-        if not as_meant and one.fits(second) and other.fits(first):
-            yield warning(
-                "identifiers",
-                f"columns '{first.name}' and '{second.name}' look exchanged: each fits the range of the other",
-                f'in {case.own.path}: [identifiers] {one.field.column} = "{second.name}", '
-                f'{other.field.column} = "{first.name}"',
-            )
+        if one.secondary == other.secondary and not as_meant and one.fits(second) and other.fits(first):
+            yield one, other
+
+
+def _turn(case: Case, one: _Linking, other: _Linking) -> Finding:
+    first, second = one.column.cells.name, other.column.cells.name
+    return fails(
+        "identifiers",
+        f"columns '{first}' and '{second}' look exchanged: each fits the range of the other",
+        f'in {case.own.path}: [identifiers] {one.field.column} = "{second}", {other.field.column} = "{first}"',
+    )
 
 
 def _numbers(column: _Column, _: tuple[str, ...]) -> Iterator[Finding]:
@@ -198,7 +209,7 @@ def _numbers(column: _Column, _: tuple[str, ...]) -> Iterator[Finding]:
     there = numbers.filter(numbers.is_finite())
     values = there.n_unique()
     if values == 1:
-        yield warning("label", f"column '{there.name}' has one value only", "predict another column")
+        yield fails("label", f"column '{there.name}' has one value only", "predict another column")
     elif values == 2:
         fix = 'set task.kind = "classification" in the job if it is a yes or no'
         yield warning("label", f"column '{there.name}' has two values only, as classes have", fix)

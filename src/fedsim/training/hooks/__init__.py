@@ -26,15 +26,20 @@ class Hook(Protocol):
 
     def started(self, outline: Outline) -> None:
         """Before the first step."""
+        return
 
     def stepped(self, step: int) -> None:
         """After every training step; steps count from zero."""
+        return
 
     def epoch_ended(self, epoch: Epoch) -> None:
         """After validation and checkpoint."""
+        return
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         """After the test, with the metrics of every part of the split."""
+        return
 
     def failed(self) -> None:
         """Instead of ``ended`` where the run was broken off."""
+        return
