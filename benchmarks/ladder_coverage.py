@@ -1,106 +1,102 @@
 """Does the ladder's interval cover the known worth of a generated city's partners?
 
-``fedsim bench ladder_coverage prepare|train|judge`` works in ``build/coverage``. Trainings need torch and numpy alone
-(``python -m fedsim.experiment.crew``), so they can run on another machine between the other two steps.
+``fedsim bench ladder_coverage`` climbs the whole ladder of every city, each split prepared by itself; options stand
+behind two dashes, as in ``fedsim bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What was trained before is
+not trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with torch and numpy alone
+(``python -m fedsim.experiment.crew``), ``--gather FOLDER`` takes what it brought back.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import replace
+import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from fedsim.data.datasets import Knobs, known_city
-from fedsim.data.splits import random_split
 from fedsim.experiment.arrays import Arrays
-from fedsim.experiment.bootstrap import Judged
+from fedsim.experiment.bootstrap import Interval
 from fedsim.experiment.cases import Cases
-from fedsim.experiment.crew import PLAN, Order, gathered, work, write_plan
-from fedsim.experiment.ladder import LINKED, NOBODY, OWN, PLACEBO, RUNGS, SOLO, TREES, Ladder, best_of_both
-from fedsim.experiment.measures import RootMeanSquare
+from fedsim.experiment.choices import TREES
+from fedsim.experiment.crew import gathered
+from fedsim.experiment.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Learning, climbed
+from fedsim.experiment.plan import save_plan
 from fedsim.experiment.results import Results
-from fedsim.experiment.run import climb, key_of
-from fedsim.types import Split
+from fedsim.experiment.rung import Rung
 
-FOLDER = Path("build/coverage")
-CITIES, SEEDS, FLATS, EPOCHS, WORKERS = 10, 5, 16_000, 12, 2
 KINDS = {"informed": Knobs(), "uninformed": Knobs(value=0.0, school_value=0.0)}
 PARTNERS = ("rentals", "schools")
-NETWORKS = [replace(rung, epochs=EPOCHS) for rung in RUNGS if rung.key in (SOLO, OWN, PLACEBO, NOBODY, LINKED)]
-NEEDED = [*NETWORKS, *(rung for rung in RUNGS if rung.key == TREES)]
+CITY_SEED = 1000
 
 
-def prepare() -> None:
-    """Draw the cities, link them, and write the plan of all trainings."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for seed in range(SEEDS):
-        split = random_split(FLATS, np.random.default_rng(seed))
-        parts = {name: getattr(split, name).astype(np.int32) for name in ("train", "validation", "test")}
-        np.savez_compressed(FOLDER / f"split-{seed}.npz", **parts)
-    orders, truths = [], {}
+def options(words: Sequence[str]) -> argparse.Namespace:
+    """How many cities of which size, and what is trained on them."""
+    parser = argparse.ArgumentParser("fedsim bench ladder_coverage --")
+    parser.add_argument("--cities", type=int, default=10, help="of either kind, informed and not")
+    parser.add_argument("--flats", type=int, default=16_000)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--split", choices=("random", "group"), default="random")
+    keys = [rung.key for rung in RUNGS]
+    parser.add_argument("--rungs", nargs="+", choices=keys, default=keys, metavar="RUNG", help=", ".join(keys))
+    parser.add_argument("--out", type=Path, default=Path("build/coverage/ladders"))
+    parser.add_argument("--plan", type=Path)
+    parser.add_argument("--gather", type=Path)
+    asked = parser.parse_args(words)
+    if not (set(asked.rungs) & set(WITHOUT_PARTNER) and set(asked.rungs) & set(WITH_PARTNER)):
+        parser.error("--rungs needs one without the partner and one with it, such as: solo fedsim")
+    return asked
+
+
+def rungs_of(asked: argparse.Namespace) -> list[Rung]:
+    """What is trained."""
+    return Learning(epochs=asked.epochs).rungs([rung for rung in RUNGS if rung.key in asked.rungs])
+
+
+def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, Cases]]:
+    """Every city with its kind and number."""
     for kind, knobs in KINDS.items():
-        for number in range(CITIES):
-            city = known_city(np.random.default_rng(1000 + number), knobs, flats=FLATS)
-            name = f"{kind}-{number}"
-            Cases(city.dataset(), secondaries=PARTNERS).one("random", 0).save(FOLDER / f"{name}.npz")
-            truths[name] = city.truth.worth(*PARTNERS)
-            orders += [
-                Order(f"{name}.npz", rung, {"name": name, "seed": seed}, f"split-{seed}.npz")
-                for seed in range(SEEDS)
-                for rung in NETWORKS
-            ]
-    (FOLDER / "truths.json").write_text(json.dumps(truths))
-    write_plan(orders, FOLDER / PLAN)
-    print(f"{len(orders)} trainings on {len(truths)} cities")
+        for number in range(asked.cities):
+            city = known_city(np.random.default_rng(CITY_SEED + number), knobs, flats=asked.flats)
+            yield kind, number, Cases(city.dataset(), secondaries=PARTNERS)
 
 
-def train() -> None:
-    """Carry the plan out on this machine."""
-    from fedsim.experiment.crew import read_plan  # noqa: PLC0415
-
-    work(read_plan(FOLDER / PLAN), FOLDER, FOLDER / "workers", WORKERS, float("inf"))
+def splits(cases: Cases, asked: argparse.Namespace) -> Iterator[Arrays]:
+    """The arrays of every seed."""
+    return cases.each([asked.split], range(asked.seeds))
 
 
-def judge() -> None:
+def plan(asked: argparse.Namespace, results: Results) -> None:
+    """Write what another machine can train."""
+    networks = [rung for rung in rungs_of(asked) if rung.method != TREES]
+    work = ((arrays, networks) for _, _, cases in cities(asked) for arrays in splits(cases, asked))
+    print(f"{save_plan(work, results, asked.plan)} trainings planned in {asked.plan}")
+
+
+def judge(asked: argparse.Namespace, results: Results) -> None:
     """Intervals beside the truth."""
-    results, truths = Results(FOLDER / "results"), json.loads((FOLDER / "truths.json").read_text())
-    gathered(sorted((FOLDER / "workers").glob("worker-*")), results)
     print("| city | true worth | ladder's worth | 95 % interval | covers |\n|---|---|---|---|---|")
-    for kind in KINDS:
-        covered = 0
-        for number in range(CITIES):
-            name = f"{kind}-{number}"
-            worth = ladder_of(name, results).partner("random")
-            hit = worth.low <= truths[name] <= worth.high
-            covered += hit
-            print(
-                f"| {name} | {truths[name]:.2f} | {worth.estimate:.2f} | {worth.low:.2f} to {worth.high:.2f} | "
-                f"{'yes' if hit else 'no'} |"
-            )
-        print(f"{kind}: {covered} of {CITIES} covered")
+    covered = dict.fromkeys(KINDS, 0)
+    for kind, number, cases in cities(asked):
+        ladder = climbed(splits(cases, asked), rungs_of(asked), results, lambda _: None)
+        worth, truth = ladder.partner(asked.split), ladder.about["truth"]
+        covered[kind] += worth.low <= truth <= worth.high
+        print(row(f"{kind}-{number}", worth, truth), flush=True)
+    for kind, count in covered.items():
+        print(f"{kind}: {count} of {asked.cities} covered")
 
 
-def ladder_of(name: str, results: Results) -> Ladder:
-    """The trainings of one city as a ladder."""
-    base, judged = Arrays.load(FOLDER / f"{name}.npz"), []
-    for seed in range(SEEDS):
-        with np.load(FOLDER / f"split-{seed}.npz", allow_pickle=False) as parts:
-            split = Split(*(parts[part].astype(np.int64) for part in ("train", "validation", "test")))
-        arrays = replace(base, split=split, about={**base.about, "name": name, "seed": seed})
-        climb([arrays], NEEDED, results)  # the trees, and whatever else is missing
-        keys = {rung.key: key_of(rung, arrays) for rung in NEEDED}
-        found = {name: results.predictions(key) for name, key in keys.items()}
-        validation = {name: results.line(key)["validation"] for name, key in keys.items()}
-        found |= best_of_both(found, validation)
-        judged.append(Judged(arrays.labels[split.test], arrays.groups[split.test], found))
-    return Ladder(base.about, RootMeanSquare(), NEEDED, {"random": judged}, {})
+def row(name: str, worth: Interval, truth: float) -> str:
+    """One city's line of the table."""
+    covers = "yes" if worth.low <= truth <= worth.high else "no"
+    return f"| {name} | {truth:.2f} | {worth.estimate:.2f} | {worth.low:.2f} to {worth.high:.2f} | {covers} |"
 
 
-def main(steps: Sequence[str] | None) -> None:
-    """All steps, or those named."""
-    known = {"prepare": prepare, "train": train, "judge": judge}
-    for step in steps or known:
-        known[step]()
+def main(words: Sequence[str] | None) -> None:
+    """Take over, plan or judge."""
+    asked = options(words or ())
+    results = Results(asked.out)
+    if asked.gather:
+        print(f"{gathered(sorted(asked.gather.glob('worker-*')), results)} trainings taken over")
+    (plan if asked.plan else judge)(asked, results)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.splits import PAPER, equal_records, group_split, random_split
+from fedsim.data.splits import PAPER, alike_records, equal_records, group_split, random_split
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Split
 
@@ -53,6 +53,16 @@ def test_records_are_equal_exactly_where_all_their_identifiers_are(records):
     number = equal_records(frame)
     alike = [[number[left] == number[right] for right in range(len(records))] for left in range(len(records))]
     assert alike == [[left == right for right in records] for left in records]
+
+
+@given(st.lists(st.sampled_from(["a", "A", "b", "B", "c"]), min_size=1, max_size=30))
+def test_records_compared_as_equal_are_numbered_in_the_order_they_are_written_in(names):
+    written = pl.DataFrame({"name": names})
+    number = alike_records([written], [written.select(pl.col("name").str.to_lowercase())])
+    first = {name.lower(): min(other for other in names if other.lower() == name.lower()) for name in names}
+    order = sorted(first.values())
+    assert number.tolist() == [order.index(first[name.lower()]) for name in names]
+    np.testing.assert_array_equal(alike_records([written], [written]), equal_records(written))
 
 
 def test_a_part_of_zero_stays_empty():

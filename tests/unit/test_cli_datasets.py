@@ -51,6 +51,16 @@ def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixt
     assert listed["firms"]["files"] == []
 
 
+def test_records_are_the_papers_until_they_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("datasets", "--folder", str(folder))
+    assert "records in the paper" in capsys.readouterr().out.splitlines()[0]
+    run("datasets", "--folder", str(folder), "--check")
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "records in the paper" not in head
+    assert any(line.startswith("hdb ") and "2 + 1" in line for line in lines)
+    assert any(line.startswith("taxi ") and "in the paper 200,000 + 100,000" in line for line in lines)
+
+
 def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("datasets", "--folder", str(folder), "--check", "--json") == 2
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}

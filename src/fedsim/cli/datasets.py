@@ -23,11 +23,12 @@ Check = Annotated[bool, typer.Option("--check", help="Load what is found, count 
 
 @dataclass(frozen=True)
 class _Row:
-    """A dataset as it is listed: ``records`` are those loaded, or the paper's where nothing was."""
+    """A dataset as it is listed: ``records`` are those ``counted``, or the paper's."""
 
     here: Found
     records: tuple[int, ...]
     fault: str = ""
+    counted: bool = False
 
     @property
     def state(self) -> str:
@@ -61,7 +62,8 @@ def _checked(here: Found, folder: Path) -> _Row:
         dataset = load(here.about.name, folder)
     except FedSimError as error:
         return _Row(here, here.about.records, str(error))
-    return _Row(here, (len(dataset.primary), *(len(secondary.table) for secondary in dataset.secondaries)))
+    counts = (len(dataset.primary), *(len(secondary.table) for secondary in dataset.secondaries))
+    return _Row(here, counts, counted=True)
 
 
 def _tell_programs(rows: list[_Row], folder: Path) -> None:
@@ -90,6 +92,7 @@ def _described(row: _Row) -> dict[str, Any]:
         "state": row.state,
         "fault": row.fault or None,
         "records": row.records,
+        "counted": row.counted,
         "task": about.task,
         "measure": about.measure,
         "unit": about.unit,
@@ -107,7 +110,8 @@ def _tell_people(rows: list[_Row], folder: Path) -> None:
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED)
     table = Table("dataset", "here", box=None, pad_edge=False)
-    table.add_column("records", justify="right", no_wrap=True)
+    some_counted = any(row.counted for row in rows)
+    table.add_column("records" if some_counted else "records in the paper", justify="right", no_wrap=True)
     table.add_column("what")
     table.add_column("licence")
     styles = {"missing": "yellow", "faulty": "red"}
@@ -116,12 +120,16 @@ def _tell_people(rows: list[_Row], folder: Path) -> None:
         table.add_row(
             Text(about.name, style="bold"),
             Text(row.state, style=styles.get(row.state, "green")),
-            " + ".join(f"{count:,}" for count in row.records),
+            _records(row) if row.counted or not some_counted else f"in the paper {_records(row)}",
             Text(about.title),
             Text("; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))),
         )
     console.print(table)
     _tell_rest(rows, folder)
+
+
+def _records(row: _Row) -> str:
+    return " + ".join(f"{count:,}" for count in row.records)
 
 
 def _tell_rest(rows: list[_Row], folder: Path) -> None:

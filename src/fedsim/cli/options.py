@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
-from fedsim.errors import SettingError
+from fedsim.errors import FileError, SettingError
+
+DATA = Path("../shared/data")
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[
@@ -43,3 +45,15 @@ def checked_out(out: Path) -> Path:
     if not out.name:
         raise SettingError(f"--out '{out}' names no file; give a name such as audit, to which the endings are added")
     return out
+
+
+def data_folder(data: Path) -> Path:
+    """The folder of the datasets; one that the user names must be there, for not all datasets need files."""
+    return data if data == DATA else there(data, "--data")
+
+
+def there(folder: Path, option: str) -> Path:
+    """A folder that is there."""
+    if not folder.is_dir():
+        raise FileError(f"{option} {folder} is no folder that can be read; name one that is there")
+    return folder

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet
+from fedsim.cli.options import DATA, Json, Quiet, data_folder, there
 
 Name = Annotated[
     str, typer.Argument(help="A table or figure such as table-real or figure-k, the ladder, or all of them: all.")
@@ -30,7 +30,7 @@ def reproduce(
     name: Name,
     seeds: Seeds = None,
     fast: Fast = False,
-    data: Data = Path("../shared/data"),
+    data: Data = DATA,
     studies: Studies = Path("experiments/paper"),
     out: Out = Path("fedsim-reproduce"),
     plan: Plan = None,
@@ -41,7 +41,8 @@ def reproduce(
     """Train what a table or figure of the paper shows, print it beside the paper's figures, and write a page.
 
     Datasets that are not there are named with the place to get them. Every training is kept: stop at any time and call
-    again. Written are NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per chart.
+    again. Written are NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per chart; with --fast they
+    go into the subfolder fast, for they show that everything runs, not what it reaches.
 
     A plan is carried out by: python -m fedsim.experiment.crew PLAN/plan.json PLAN RESULTS WORKERS SECONDS
 
@@ -49,9 +50,9 @@ def reproduce(
     """
     from fedsim.cli.reproducing import Asked, gather_and_tell, plan_and_tell, reproduce_and_tell
 
-    asked = Asked(seeds or (1 if fast else 5), fast, data, studies, out)
+    asked = Asked(seeds or (1 if fast else 5), fast, data_folder(data), studies, out)
     if gather:
-        gather_and_tell(gather, asked)
+        gather_and_tell(there(gather, "--gather"), asked)
     if plan:
         plan_and_tell(name, asked, plan)
         return

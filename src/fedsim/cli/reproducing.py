@@ -12,11 +12,14 @@ from typing import Any
 
 import polars as pl
 import typer
+from rich.console import Console
 
+from fedsim.cli.options import keep_quiet
+from fedsim.cli.ticking import going_on_later, watching
 from fedsim.experiment.crew import gathered
 from fedsim.experiment.plan import save_plan
-from fedsim.experiment.reproductions import NAMES, Desk, Reproduced, reproduce
-from fedsim.experiment.results import LINES, Results
+from fedsim.experiment.reproductions import ALL, NAMES, Desk, Reproduced, reproduce
+from fedsim.experiment.results import LINES, Results, made_folder
 from fedsim.experiment.sheet import Sheet, Table
 from fedsim.experiment.study_run import Bench
 from fedsim.linkage.whole_file import whole_file
@@ -26,7 +29,7 @@ from fedsim.report.page import write_page
 from fedsim.report.reproduce_page import reproduce_page, sheet_figures
 from fedsim.report.words import duration
 
-ALL, TRAININGS = "all", "trainings"
+TRAININGS, FAST = "trainings", "fast"
 WIDTH = 118
 
 
@@ -40,23 +43,30 @@ class Asked:
     studies: Path
     out: Path
 
+    @property
+    def sheets(self) -> Path:
+        """Where pages go: those of a fast run must not take the place of others."""
+        return self.out / FAST if self.fast else self.out
+
 
 def reproduce_and_tell(name: str, asked: Asked, *, quiet: bool, as_json: bool) -> None:
     """Reproduce one or all, write every file, print."""
-    asked.out.mkdir(parents=True, exist_ok=True)
+    made_folder(asked.sheets)
     silent = quiet or as_json
-    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds, _nothing if silent else _progress)
+    watch = watching(Console(stderr=True), silent=silent)
+    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds, keep_quiet if silent else _progress, watch)
     desk = Desk(asked.studies, bench, asked.fast)
     for one in NAMES if name == ALL else [name]:
         began = time.perf_counter()
-        found = reproduce(one, desk)
-        write_all(found, asked.out)
+        with going_on_later():
+            found = reproduce(one, desk)
+        write_all(found, asked.sheets)
         if as_json:
             typer.echo(json.dumps(found.sheet.as_dict()))
         elif not quiet:
             for line in lines_of(found.sheet):
                 typer.echo(line)
-            typer.echo(f"written: {asked.out / one}.html, .json ({duration(time.perf_counter() - began)})\n")
+            typer.echo(f"written: {asked.sheets / one}.html, .json ({duration(time.perf_counter() - began)})\n")
 
 
 def plan_and_tell(name: str, asked: Asked, folder: Path) -> None:
@@ -102,7 +112,8 @@ def trainings(lines: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def lines_of(sheet: Sheet) -> Iterator[str]:
     """The sheet as text."""
-    yield f"{sheet.title} ({sheet.place})"
+    short = f", --fast: {sheet.facts['fast']}" if "fast" in sheet.facts else ""
+    yield f"{sheet.title} ({sheet.place}){short}"
     for sentence in sheet.says:
         yield from textwrap.wrap(sentence, WIDTH, initial_indent="  ", subsequent_indent="  ")
     for table in sheet.tables:
@@ -122,10 +133,6 @@ def _aligned(table: Table) -> Iterator[str]:
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.head))]
     for row in rows:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _nothing(_: str) -> None:
-    """Said to nobody."""
 
 
 def _progress(words: str) -> None:

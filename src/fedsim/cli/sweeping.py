@@ -8,14 +8,26 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import typer
+from rich.console import Console
 
-from fedsim.cli.options import names
+from fedsim.cli.options import keep_quiet, names
+from fedsim.cli.ticking import going_on_later, watching
 from fedsim.errors import SettingError
+from fedsim.experiment.results import made_folder
 from fedsim.experiment.study_run import Bench
 from fedsim.experiment.sweep import GRIDS, Grid, Subject, Sweep, Tried
+from fedsim.linkage.whole_file import whole_file
 from fedsim.report.words import measure
 
-KINDS: dict[str, Callable[[str], Any]] = {"k": int, "rate": float, "metric": str, "tau": float}
+KINDS: dict[str, Callable[[str], Any]] = {
+    "k": int,
+    "metric": str,
+    "tau": float,
+    "rate": float,
+    "batch": int,
+    "hidden": int,
+    "decay": float,
+}
 NONE = "none"
 SHOWN = 20
 
@@ -34,11 +46,16 @@ def grid_from(name: str, given: Mapping[str, str]) -> Grid:
 
 def sweep_and_tell(subject: Subject, grid: Grid, bench: Bench, trials: int, *, quiet: bool, as_json: bool) -> None:
     """Sweep, write the ranking, print it."""
-    sweep = Sweep(subject, replace(bench, tell=_nothing if quiet or as_json else _progress))
-    found = sweep.search(grid, trials, bench.out / "search.log") if trials else sweep.grid(grid)
+    made_folder(bench.out)
+    silent = quiet or as_json
+    watch = watching(Console(stderr=True), silent=silent)
+    sweep = Sweep(subject, replace(bench, tell=keep_quiet if silent else _progress, watch=watch))
+    with going_on_later():
+        found = sweep.search(grid, trials, bench.out / "search.log") if trials else sweep.grid(grid)
     described = [{"setting": asdict(tried.setting), "validation": tried.validation} for tried in found]
     report = {"format": 1, "subject": asdict(subject), "ranking": described, "best_test": found[0].test}
-    (bench.out / "sweep.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    with whole_file(bench.out / "sweep.json") as part:
+        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(report))
     elif not quiet:
@@ -56,13 +73,12 @@ def _tell(found: Sequence[Tried]) -> None:
 
 def _values(axis: str, words: str) -> tuple[Any, ...]:
     try:
-        return tuple(KINDS[axis](word) for word in names(words))
+        found = tuple(KINDS[axis](word) for word in names(words))
     except ValueError:
         raise SettingError(f"--{axis} is a list of values between commas, and one of them is none") from None
-
-
-def _nothing(_: str) -> None:
-    """Said to nobody."""
+    if not found:
+        raise SettingError(f"--{axis} '{words}' names no value; give one or more between commas, or leave it out")
+    return found
 
 
 def _progress(words: str) -> None:

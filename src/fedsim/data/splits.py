@@ -61,6 +61,26 @@ def equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
     return np.asarray(number.to_numpy(), dtype=np.int64) - 1
 
 
+def alike_records(
+    written: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame], *, party: str = "primary"
+) -> Integers:
+    """A number per record, the same where identifiers are ``compared`` as equal, in the order they are ``written`` in.
+
+    So a split is the same as by :func:`equal_records` wherever nothing is written in two ways.
+
+    >>> alike_records([pl.DataFrame({"name": ["b", "a", "B"]})], [pl.DataFrame({"name": ["b", "a", "b"]})]).tolist()
+    [0, 1, 0]
+    """
+    order, alike = (equal_records(_side_by_side(frames), party=party) for frames in (written, compared))
+    first = np.full(len(order), len(order), dtype=np.int64)
+    np.minimum.at(first, alike, order)
+    return np.asarray(np.unique(first[alike], return_inverse=True)[1], dtype=np.int64)
+
+
+def _side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    return pl.DataFrame({f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame})
+
+
 def _shares(parts: Sequence[float]) -> Floats:
     shares = np.asarray(parts, dtype=np.float64)
     if shares.shape != (3,) or not np.isfinite(shares).all() or (shares < 0).any() or shares[0] == 0:

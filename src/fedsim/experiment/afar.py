@@ -103,6 +103,7 @@ def _arrays(
         "name": job.name,
         "hash": job.hash,
         "unit": unit or str(table.columns.label),
+        "label": table.columns.label,
         "task": job.task.kind,
     }
     return Arrays(
@@ -110,7 +111,7 @@ def _arrays(
         own=identifier_features(identifiers, prepared.split.train),
         secondaries=linked,
         labels=prepared.data.labels,
-        groups=own_groups(table, post),
+        groups=own_groups(table, job),
         split=prepared.split,
         about={**about, **protection_words(job.protection), "split": job.task.split, "seed": seed},
     )

@@ -1,8 +1,12 @@
 """Paired intervals: test records and training seeds are drawn again, the same for all that is compared.
 
 Records with equal identifiers are drawn together, for they are hardly separate evidence. A drawing takes as many seeds
-as there are, with repetition, and within each of them as many groups of test records as it has; all compared trainings
-see the same drawing, so what is common to them cancels out.
+as there are, with repetition, and as many groups of test records; a group counts as often in every seed that tests it,
+so that seeds which share their test records are not taken for fresh evidence. Where every seed tests fresh records the
+intervals are rather too wide, for these differ from seed to seed as well. All compared trainings see the same drawing,
+so what is common to them cancels out.
+
+Letters: G groups of all seeds together, S seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ LEVEL = 95.0
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """The test records of one seed: labels, groups, and the predictions of every training by name."""
+    """The test records of one seed: labels, groups, and the predictions of every training by name.
+
+    A group has the same number in every seed.
+    """
 
     labels: NDArray[Any]
     groups: Integers
@@ -61,23 +68,35 @@ class Drawn:
 def drawn(seeds: Sequence[Judged], measure: Measure, rng: np.random.Generator, draws: int = DRAWS) -> Drawn:
     """Draw seeds and records again and score every training each time."""
     names = list(seeds[0].predictions)
-    prepared = [_prepared(judged, measure) for judged in seeds]
-    whole = np.mean([[each[1][name].score(np.ones(each[0])) for name in names] for each in prepared], axis=0)
-    drawings = np.empty((draws, len(names)))
-    for row in drawings:
-        taken = [prepared[place] for place in rng.integers(len(seeds), size=len(seeds))]
-        row[:] = np.mean([_once(groups, ready, names, rng) for groups, ready in taken], axis=0)
+    every = np.unique(np.concatenate([judged.groups for judged in seeds]))  # (G,)
+    prepared = [_prepared(judged, measure, every) for judged in seeds]
+    whole = np.mean([seed.scores(np.ones(len(every))) for seed in prepared], axis=0)
+    drawings = np.array([_drawing(prepared, len(every), rng) for _ in range(draws)])
     return Drawn(dict(zip(names, whole.tolist(), strict=True)), dict(zip(names, drawings.T, strict=True)))
 
 
-def _prepared(judged: Judged, measure: Measure) -> tuple[int, dict[str, Weighable]]:
+@dataclass(frozen=True, eq=False)
+class _Seed:
+    """One seed's trainings, and the places of its groups among all."""
+
+    groups: Integers
+    trainings: Sequence[Weighable]
+
+    def scores(self, weight: Floats) -> list[float]:
+        return [training.score(weight[self.groups]) for training in self.trainings]
+
+
+def _prepared(judged: Judged, measure: Measure, every: Integers) -> _Seed:
     found, group = np.unique(judged.groups, return_inverse=True)
-    ready = {
-        name: measure.prepared(predictions, judged.labels, group) for name, predictions in judged.predictions.items()
-    }
-    return len(found), ready
+    trainings = [measure.prepared(predictions, judged.labels, group) for predictions in judged.predictions.values()]
+    return _Seed(np.searchsorted(every, found), trainings)
 
 
-def _once(groups: int, ready: Mapping[str, Weighable], names: Sequence[str], rng: np.random.Generator) -> list[float]:
-    weight = np.bincount(rng.integers(groups, size=groups), minlength=groups).astype(np.float64)
-    return [ready[name].score(weight) for name in names]
+def _drawing(seeds: Sequence[_Seed], groups: int, rng: np.random.Generator) -> Floats:
+    """Mean scores of one drawing; a seed none of whose records was drawn has none."""
+    while True:
+        places = rng.integers(len(seeds), size=len(seeds))  # (S,)
+        weight = np.bincount(rng.integers(groups, size=groups), minlength=groups).astype(np.float64)  # (G,)
+        scores = [seeds[place].scores(weight) for place in places if weight[seeds[place].groups].any()]
+        if scores:
+            return np.asarray(np.mean(scores, axis=0))

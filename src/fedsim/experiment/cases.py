@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedsim.data.datasets import Dataset, Secondary
 from fedsim.data.features import fit_preparation
-from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.data.splits import alike_records, group_split, random_split
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.compared import compared, sides
 from fedsim.experiment.equal_rows import equal_rows
@@ -55,8 +55,7 @@ class Cases:
         """One split's arrays."""
         rng = np.random.default_rng(seed)
         split = group_split(self.groups, rng) if kind == "group" else random_split(len(self.groups), rng)
-        about, data = self.dataset.about, self.dataset
-        words = {"name": about.name, "unit": about.unit, "task": str(about.task), "split": kind, "seed": seed}
+        data = self.dataset
         return Arrays(
             primary=_prepared(data.primary.frame.select(data.primary.features), "primary", split.train),
             own=identifier_features(self._identifiers, split.train),
@@ -64,8 +63,15 @@ class Cases:
             labels=_labels(data),
             groups=self.groups,
             split=split,
-            about=words,
+            about=self._words() | {"split": kind, "seed": seed},
         )
+
+    def _words(self) -> dict[str, Any]:
+        """What is known of the dataset; of a generated one also what these secondaries are truly worth."""
+        about, truth = self.dataset.about, self.dataset.truth
+        words = {"name": about.name, "unit": about.unit, "label": self.dataset.label, "task": str(about.task)}
+        known = {} if truth is None else {"truth": truth.worth(*(secondary.name for secondary in self.taking_part))}
+        return words | known
 
     @cached_property
     def taking_part(self) -> tuple[Secondary, ...]:
@@ -75,8 +81,9 @@ class Cases:
 
     @cached_property
     def groups(self) -> Integers:
-        """A number per record, the same where all identifiers are equal."""
-        return equal_records(self._identifiers)
+        """A number per record, the same where all identifiers are compared as equal."""
+        compared = [sides(self.dataset, secondary)[0] for secondary in self.taking_part]
+        return alike_records([self._identifiers], compared)
 
     @cached_property
     def links(self) -> dict[str, Links]:

@@ -17,6 +17,7 @@ from fedsim.splitnn.methods import FedSim
 from fedsim.training import Config
 from fedsim.training.choices import METHODS, PRESETS, Deviations, config_for
 from fedsim.training.paper_sizes import PAPER_DATA
+from fedsim.whole import whole_number
 
 TREES = "trees"
 PAPER = "paper:"  # with the sizes of that data set, such as paper:house
@@ -40,6 +41,10 @@ def config_of(rung: Rung, seed: int, device: str = "auto") -> Config:
     32
     """
     check_rung(rung)
+    return _reshaped(_learning(rung, seed, device), rung)
+
+
+def _learning(rung: Rung, seed: int, device: str) -> Config:
     deviations = Deviations(rung.epochs, rung.batch, rung.rate, rung.patience)
     if rung.preset.startswith(PAPER):
         return _deviating(_sized(rung), deviations, seed, device)
@@ -64,6 +69,18 @@ def _deviating(config: Config, wanted: Deviations, seed: int, device: str) -> Co
     kept: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
     optimiser = at_rate(config.optimiser, wanted.learning_rate)
     return replace(config, seed=seed, device=device, optimiser=optimiser, **kept)
+
+
+def _reshaped(config: Config, rung: Rung) -> Config:
+    """With the rung's width of the local networks and its weight decay."""
+    if rung.hidden is not None:
+        width = whole_number(rung.hidden, "hidden", least=1)
+        config = replace(config, local=replace(config.local, hidden=(width,)))
+    if rung.decay is not None:
+        if not 0 <= rung.decay < 1:
+            raise SettingError(f"decay={rung.decay} is no weight decay; choose one from 0 to below 1, such as 1e-4")
+        config = replace(config, optimiser=replace(config.optimiser, decay=rung.decay))  # type: ignore[type-var]
+    return config
 
 
 def _fedsim_of(config: Config) -> FedSim:

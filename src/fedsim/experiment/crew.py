@@ -15,25 +15,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.results import Results
 from fedsim.experiment.run import climb
 from fedsim.experiment.rung import Rung
-from fedsim.types import Split
 
 PLAN = "plan.json"
 
 
 @dataclass(frozen=True)
 class Order:
-    """One training: the file of its arrays, its rung, what differs in the words about it, and perhaps another split."""
+    """One training: the file of its arrays, its rung, and what differs in the words about it."""
 
     arrays: str
     rung: Rung
     about: dict[str, Any]
-    split: str = ""
 
 
 def write_plan(orders: Sequence[Order], path: Path) -> None:
@@ -71,7 +67,7 @@ def gathered(folders: Iterable[Path], into: Results) -> int:
     for folder in folders:
         theirs = Results(folder)
         for line in theirs.lines:
-            if not into.has(line):
+            if theirs.has(line) and not into.has(line):
                 into.add(line, theirs.predictions(line))
                 new += 1
     return new
@@ -84,15 +80,8 @@ def _worker(queue: Any, folder: Path, out: Path, deadline: float) -> None:
             continue
         if order.arrays not in held:
             held = {order.arrays: Arrays.load(folder / order.arrays)}
-        climb([_ordered(order, held[order.arrays], folder)], [order.rung], results, _tell)
-
-
-def _ordered(order: Order, arrays: Arrays, folder: Path) -> Arrays:
-    split = arrays.split
-    if order.split:
-        with np.load(folder / order.split, allow_pickle=False) as parts:
-            split = Split(**{name: parts[name].astype(np.int64) for name in ("train", "validation", "test")})
-    return replace(arrays, split=split, about={**arrays.about, **order.about})
+        arrays = held[order.arrays]
+        climb([replace(arrays, about={**arrays.about, **order.about})], [order.rung], results, _tell)
 
 
 def _tell(words: str) -> None:

@@ -15,9 +15,10 @@ from fedsim.data.datasets import known_firms
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.cases import Cases
 from fedsim.experiment.choices import config_of
-from fedsim.experiment.run import machine, primary_of, secondaries_of
+from fedsim.experiment.run import machine, metric_words, primary_of, secondaries_of
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.sheet import Sheet, Table, run_facts
+from fedsim.experiment.study_run import Bench
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.training import Model, train
 from fedsim.training.explain import Importance, WeightCurve, merge_importance, weight_curves
@@ -35,12 +36,14 @@ class Insight:
     importances: Sequence[Importance]
 
 
-def look(epochs: int) -> Insight:
+def look(epochs: int, bench: Bench) -> Insight:
     """Train FedSim on generated firms and look into its gates."""
     began, firms = time.perf_counter(), known_firms(np.random.default_rng(0))
     arrays = Cases(firms.dataset()).one("random", 0)
     rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, rate=3e-3)
-    result = train(primary_of(rung, arrays), secondaries_of(rung, arrays), arrays.split, config_of(rung, seed=0))
+    parties, hooks = (primary_of(rung, arrays), secondaries_of(rung, arrays)), bench.watch("[1 of 1] firms, FedSim")
+    result = train(*parties, arrays.split, config_of(rung, seed=0), hooks=hooks)
+    bench.tell(f"[1 of 1] firms: FedSim: {metric_words(result.metrics['test'])}")
     seconds = time.perf_counter() - began
     line = {**machine(), "seed": 0, "seconds": seconds}
     curve = weight_curves(result.model)[0]

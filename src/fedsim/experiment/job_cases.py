@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fedsim.data.features import Rules, fit_preparation
 from fedsim.data.readers import read_table
-from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.data.splits import group_split, random_split
 from fedsim.data.typed import typed
 from fedsim.errors import SettingError
 from fedsim.experiment.arrays import Arrays, Linked
@@ -33,6 +33,7 @@ from fedsim.party.keeping import Keep
 from fedsim.party.own_columns import own_columns
 from fedsim.party.own_table import OwnTable, classes_of, numbers_of
 from fedsim.party.party_file import PartyFile
+from fedsim.party.primary import own_groups
 from fedsim.party.protecting import SECRET
 from fedsim.party.run_folder import private_folder
 from fedsim.protocol.parties import Role
@@ -88,8 +89,8 @@ class JobCases:
 
     @cached_property
     def groups(self) -> Integers:
-        """A number per record, the same where all identifiers are equal."""
-        return equal_records(self._identifiers, party=str(self.primary.own.party))
+        """A number per record, the same where no linkage can tell them apart."""
+        return own_groups(self.primary, self.job)
 
     @cached_property
     def _identifiers(self) -> pl.DataFrame:
@@ -115,7 +116,13 @@ class JobCases:
 
     def _arrays(self, split: Split, about: dict[str, Any]) -> Arrays:
         missing = self.primary.own.data.missing if self.primary.own.data else ()
-        described = {"name": self.job.name, "hash": self.job.hash, "unit": self.unit, "task": self.job.task.kind}
+        described = {
+            "name": self.job.name,
+            "hash": self.job.hash,
+            "unit": self.unit,
+            "label": self.primary.columns.label,
+            "task": self.job.task.kind,
+        }
         return Arrays(
             primary=plain_features(self.primary, split.train),
             own=identifier_features(typed(self._identifiers, missing), split.train),
@@ -137,7 +144,7 @@ class JobCases:
             list_of=np.arange(len(self.primary)),
             partner=linked.order[delivery.partner],
             similarity=delivery.similarity,
-            equal=equal_rows(self.primary.identifiers(name), table.identifiers(name)),
+            equal=equal_rows(self.primary.compared(self.job, name), table.compared(self.job, name)),
             name=name,
         )
 

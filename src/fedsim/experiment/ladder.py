@@ -22,7 +22,7 @@ from fedsim.experiment.measures import Measure, measure_for
 from fedsim.experiment.results import Results
 from fedsim.experiment.run import Tell, TrainRung, climb, key_of, trained
 from fedsim.experiment.rung import Rung
-from fedsim.experiment.worth import gain_words, worth_words
+from fedsim.experiment.worth import Scale, gain_words, worth_words
 from fedsim.training.metrics import Metrics, goodness
 
 FORMAT = 1
@@ -69,13 +69,16 @@ class Learning:
 
 @dataclass(frozen=True, eq=False)
 class Ladder:
-    """All trainings of a ladder, by split, then by seed, with the test records they are judged by."""
+    """All trainings of a ladder, by split, then by seed, with the test records they are judged by.
+
+    ``lines`` has, for every rung's key and split, what is known of its trainings.
+    """
 
     about: Mapping[str, Any]
     measure: Measure
     rungs: Sequence[Rung]
     judged: Mapping[str, Sequence[Judged]]
-    seconds: Mapping[tuple[str, str], float]
+    lines: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 
     def partner(self, split: str) -> Interval:
         """What the partner is worth beyond the best that the primary can do alone."""
@@ -93,14 +96,14 @@ class Ladder:
         return {
             "format": FORMAT,
             "job": self.about["name"],
-            **{key: self.about[key] for key in ("hash",) if key in self.about},
+            **{key: self.about[key] for key in ("hash", "truth") if key in self.about},
             "unit": self.about["unit"],
             "metric": self.measure.name,
             "task": self.about["task"],
             "lower_is_better": self.measure.lower_is_better,
             "seeds": len(seeds),
             "records": len(seeds[0].labels),
-            "worth": worth_words(worth, ends, self.measure.name, self.about["unit"], last),
+            "worth": worth_words(worth, ends, self._scale, last),
             "chosen": {side: self._chosen(side, last) for side in (ALONE, TOGETHER)},
             "rungs": [self._rung(rung, split) for split in self.judged for rung in self.rungs],
             "gains": [self._gain(key, split, band) for split, band in bands.items() for key in STEPS],
@@ -134,22 +137,41 @@ class Ladder:
             "values": values,
             "mean": float(np.mean(values)),
             "deviation": float(np.std(values, ddof=min(1, len(values) - 1))),
-            "seconds": self.seconds[rung.key, split],
+            "seconds": float(np.mean([line["seconds"] for line in self.lines[rung.key, split]])),
         }
 
     def _gain(self, key: str, split: str, band: Drawn) -> dict[str, Any]:
         gain = band.gain(*STEPS[key], lower_is_better=self.measure.lower_is_better)
-        says = gain_words(key, gain, self.measure.name, self.about["unit"])
-        return {"key": key, "split": split, **asdict(gain), "says": says}
+        return {"key": key, "split": split, **asdict(gain), "says": gain_words(key, gain, self._scale)}
+
+    @property
+    def _scale(self) -> Scale:
+        return Scale(self.measure.name, self.about["unit"], self.about.get("label", ""))
 
 
-def best_of_both(found: Mapping[str, Array], validation: Mapping[str, Metrics]) -> dict[str, Array]:
+def best_of_both(found: Mapping[str, Array], validation: Mapping[str, Metrics], measure: Measure) -> dict[str, Array]:
     """The predictions that the validation records choose, without the partner and with it."""
 
     def best(names: Sequence[str]) -> Array:
-        return found[max((name for name in names if name in found), key=lambda name: goodness(validation[name]))]
+        known = {name: validation[name] for name in names if name in found}
+        return found[best_by(measure, known)]
 
     return {ALONE: best(WITHOUT_PARTNER), TOGETHER: best(WITH_PARTNER)}
+
+
+def best_by(measure: Measure, validation: Mapping[str, Metrics]) -> str:
+    """The training that is best by the ladder's own measure, where equal by what training itself goes by.
+
+    That alone counts where a training of an earlier release was not measured so.
+    """
+    measured = all(measure.name in metrics for metrics in validation.values())
+    sign = -1.0 if measure.lower_is_better else 1.0
+
+    def rank(name: str) -> tuple[float, ...]:
+        metrics = validation[name]
+        return (sign * metrics[measure.name], *goodness(metrics)) if measured else goodness(metrics)
+
+    return max(validation, key=rank)
 
 
 def climbed(
@@ -157,7 +179,7 @@ def climbed(
 ) -> Ladder:
     """Train what is missing of a ladder, and gather all of it."""
     judged: dict[str, list[Judged]] = {}
-    seconds: dict[tuple[str, str], list[float]] = {}
+    lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     about: dict[str, Any] = {}
     measure: Measure | None = None
     for arrays in cases:
@@ -166,11 +188,12 @@ def climbed(
         measure = measure or measure_for(about["task"], arrays.labels)
         keys = {rung.key: key_of(rung, arrays) for rung in rungs}
         found = {name: results.predictions(key) for name, key in keys.items()}
-        validation = {name: results.line(key)["validation"] for name, key in keys.items()}
-        chosen = {**found, **best_of_both(found, validation)}
+        known = {name: results.line(key) for name, key in keys.items()}
+        validation = {name: line["validation"] for name, line in known.items()}
+        chosen = {**found, **best_of_both(found, validation, measure)}
         judged.setdefault(split, []).append(Judged(arrays.labels[test], arrays.groups[test], chosen))
-        for name, key in keys.items():
-            seconds.setdefault((name, split), []).append(results.line(key)["seconds"])
+        for name, line in known.items():
+            lines.setdefault((name, split), []).append(line)
     if measure is None:
         raise ValueError("no cases")  # pragma: no cover - callers ask for one seed at least
-    return Ladder(about, measure, rungs, judged, {name: float(np.mean(times)) for name, times in seconds.items()})
+    return Ladder(about, measure, rungs, judged, lines)

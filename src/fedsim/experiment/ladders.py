@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from fedsim.experiment.cases import Cases, Linkage
 from fedsim.experiment.ladder import Learning, climbed
 from fedsim.experiment.outline import SPLITS, read_words, section
 from fedsim.experiment.results import Results
+from fedsim.experiment.run import Tell
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study_run import Bench, missing, sampled
+from fedsim.experiment.worth import number
 
 
 @dataclass(frozen=True)
@@ -71,24 +74,40 @@ class Climbed:
 
     ladders: list[dict[str, Any]]
     notes: list[str]
-    lines: list[dict[str, Any]]
+    lines: list[Mapping[str, Any]]
 
 
 def climb_all(parts: Sequence[LadderPart], bench: Bench) -> Climbed:
     """A ladder per dataset that is there."""
     results, found = Results(bench.out), Climbed([], [], [])
+    told = replace(bench, tell=_numbered(bench.tell, sum(_count(part, bench) for part in parts)))
     for part in parts:
         absent = missing(part.dataset, bench.data)
         if absent:
             found.notes.append(absent)
             continue
-        found.ladders.append(climbed(part.cases(bench), part.rungs(), results, bench.tell).described())
-        found.lines.extend(_lines(part, results, bench))
+        at = part.dataset
+        ladder = climbed(part.cases(bench), part.rungs(), results, told.teller(at), told.trainer(at))
+        found.ladders.append(ladder.described())
+        found.lines.extend(line for lines in ladder.lines.values() for line in lines)
     return found
 
 
-def _lines(part: LadderPart, results: Results, bench: Bench) -> Iterator[dict[str, Any]]:
-    wanted = [asdict(rung) for rung in part.rungs()]
-    for line in results.lines:
-        if line["name"] == part.dataset and line["settings"] in wanted and line["seed"] < bench.seeds:
-            yield line
+def _count(part: LadderPart, bench: Bench) -> int:
+    return 0 if missing(part.dataset, bench.data) else len(SPLITS) * bench.seeds * len(part.rungs())
+
+
+def _numbered(tell: Tell, total: int) -> Tell:
+    """Tells with a number in front; what was trained before is not told again."""
+    done = count(1)
+    return lambda words: tell(f"[{next(done)} of at most {total}] {words}")
+
+
+def worth_line(ladder: Mapping[str, Any]) -> str:
+    """A ladder's sentence, beside the truth where its data were generated.
+
+    >>> worth_line({"job": "city", "worth": "This partner is worth 18 x 1000 S$ less error.", "truth": 19.71})
+    'city: This partner is worth 18 x 1000 S$ less error. Known truth: 19.7.'
+    """
+    truth = f" Known truth: {number(ladder['truth'])}." if "truth" in ladder else ""
+    return f"{ladder['job']}: {ladder['worth']}{truth}"

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.training.metrics import won_pairs
 from fedsim.types import Floats, Integers
 
 
@@ -86,9 +87,7 @@ class _Ranked:
         levels = int(self.level[-1]) + 1
         ones = np.bincount(self.level, weights=of_record * self.second, minlength=levels)
         zeros = np.bincount(self.level, weights=of_record * ~self.second, minlength=levels)
-        pairs = ones.sum() * zeros.sum()
-        won = (ones * (np.cumsum(zeros) - 0.5 * zeros)).sum()
-        return float(won / pairs) if pairs else 0.5
+        return won_pairs(ones, zeros)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.choices import TREES
 from fedsim.experiment.crew import PLAN, Order, write_plan
 from fedsim.experiment.ladders import LadderPart
-from fedsim.experiment.results import Results
+from fedsim.experiment.results import Results, made_folder
 from fedsim.experiment.run import key_of
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study import Study
@@ -40,7 +40,7 @@ def ladder_work(parts: Iterable[LadderPart], bench: Bench) -> Iterator[Work]:
 
 def save_plan(work: Iterable[Work], known: Results, folder: Path) -> int:
     """Write arrays and plan of what is not among the results yet; gives the number of trainings."""
-    folder.mkdir(parents=True, exist_ok=True)
+    made_folder(folder)
     orders: dict[str, Order] = {}
     for arrays, rungs in work:
         name = f"{arrays.digest[:16]}-{arrays.about['seed']}.npz"

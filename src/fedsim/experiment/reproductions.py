@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.experiment.delta_study import delta_sheet
 from fedsim.experiment.insight_study import Insight, look
-from fedsim.experiment.ladders import LadderPart, climb_all, read_ladders
+from fedsim.experiment.ladders import LadderPart, climb_all, read_ladders, worth_line
 from fedsim.experiment.parameters import parameters_sheet
 from fedsim.experiment.plan import Work, ladder_work, study_work
-from fedsim.experiment.sheet import Chart, Series, Sheet, Table, figure_words, run_facts, study_sheet
-from fedsim.experiment.study import Study, read_study
+from fedsim.experiment.sheet import Chart, Series, Sheet, Shorter, Table, figure_words, hurried, run_facts, study_sheet
+from fedsim.experiment.study import Fast, Study, read_study
 from fedsim.experiment.study_run import Bench, run_study
 from fedsim.experiment.timing import linkage_sheet, training_sheet
 
-LADDER = "ladder"
+ALL, LADDER = "all", "ladder"
 STUDIES = (
     "table-real",
     "figure-synthetic",
@@ -56,12 +57,18 @@ class Desk:
         return [part.shortened() if self.fast else part for part in read_ladders(path)]
 
     def work(self, name: str) -> Iterator[Work]:
-        """What a study or the ladders train; the other names train nothing worth another machine."""
+        """What a study, the ladders or all of them train; the other names train nothing worth another machine."""
+        if name == ALL:
+            return chain.from_iterable(map(self.work, (*STUDIES, LADDER)))
         if name == LADDER:
             return ladder_work(self.ladders(), self.bench)
         if name not in STUDIES:
-            raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER))}")
+            raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}")
         return study_work(self.study(name), self.bench)
+
+    def marked(self, sheet: Sheet, shorter: Iterable[Shorter]) -> Sheet:
+        """The sheet, with a mark where time was short."""
+        return hurried(sheet, shorter) if self.fast else sheet
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,24 +92,34 @@ def reproduce(name: str, desk: Desk) -> Reproduced:
 def _trained(name: str, desk: Desk) -> Reproduced:
     began, study = time.perf_counter(), desk.study(name)
     found = run_study(study, desk.bench)
-    return Reproduced(study_sheet(study, found, time.perf_counter() - began), found.lines)
+    sheet = study_sheet(study, found, time.perf_counter() - began)
+    return Reproduced(desk.marked(sheet, _shorter(study)), found.lines)
 
 
 def _delta(name: str, desk: Desk) -> Reproduced:
-    return Reproduced(delta_sheet(desk.study("table-real"), desk.bench))
+    study = desk.study("table-real")
+    sheet, lines = delta_sheet(study, desk.bench)
+    return Reproduced(desk.marked(sheet, _shorter(study)), lines)
 
 
 def _insight(name: str, desk: Desk) -> Reproduced:
-    found = look(epochs=8 if desk.fast else 60)
-    return Reproduced(found.sheet, insight=found)
+    epochs = 8 if desk.fast else 60
+    found = look(epochs, desk.bench)
+    return Reproduced(desk.marked(found.sheet, [Fast(epochs=epochs)]), insight=found)
 
 
 def _linkage(name: str, desk: Desk) -> Reproduced:
-    return Reproduced(linkage_sheet(desk.bench, records=3_000 if desk.fast else 0))
+    records = 3_000 if desk.fast else 0
+    return Reproduced(desk.marked(linkage_sheet(desk.bench, records), [Fast(records)]))
 
 
 def _training(name: str, desk: Desk) -> Reproduced:
-    return Reproduced(training_sheet(desk.bench, records=300 if desk.fast else 2_000))
+    records = 300 if desk.fast else 2_000
+    return Reproduced(desk.marked(training_sheet(desk.bench, records), [Fast(records)]))
+
+
+def _shorter(study: Study) -> list[Fast]:
+    return [part.fast for part in study.parts]
 
 
 def _parameters(name: str, desk: Desk) -> Reproduced:
@@ -110,8 +127,8 @@ def _parameters(name: str, desk: Desk) -> Reproduced:
 
 
 def _ladder(name: str, desk: Desk) -> Reproduced:
-    began = time.perf_counter()
-    found = climb_all(desk.ladders(), desk.bench)
+    began, parts = time.perf_counter(), desk.ladders()
+    found = climb_all(parts, desk.bench)
     sheet = Sheet(
         LADDER,
         "What partners are worth",
@@ -119,11 +136,11 @@ def _ladder(name: str, desk: Desk) -> Reproduced:
         "",
         tuple(_ladder_table(ladder) for ladder in found.ladders),
         tuple(_ladder_chart(ladder) for ladder in found.ladders),
-        says=tuple(f"{ladder['job']}: {ladder['worth']}" for ladder in found.ladders),
+        says=tuple(map(worth_line, found.ladders)),
         notes=tuple(found.notes),
         facts=run_facts(found.lines, time.perf_counter() - began),
     )
-    return Reproduced(sheet, tuple(found.lines))
+    return Reproduced(desk.marked(sheet, [part.fast for part in parts]), tuple(found.lines))
 
 
 def _ladder_table(ladder: Mapping[str, Any]) -> Table:

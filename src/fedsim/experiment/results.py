@@ -17,6 +17,7 @@ from fedsim.errors import FileError
 from fedsim.linkage.whole_file import whole_file
 
 LINES, PREDICTIONS = "results.jsonl", "predictions"
+LATER = ("hidden", "decay")
 
 
 class Results:
@@ -24,12 +25,17 @@ class Results:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lines = [_parsed(line, folder / LINES) for line in _text(folder / LINES).splitlines()]
-        self._known = {_digest(line): line for line in self.lines}
+        lines = [_parsed(line, folder / LINES) for line in _text(folder / LINES).splitlines()]
+        self._known = {_digest(line): line for line in lines}
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What is known of every training."""
+        return list(self._known.values())
 
     def has(self, key: Mapping[str, Any]) -> bool:
-        """Whether this was trained."""
-        return _digest(key) in self._known
+        """Whether this was trained; where its predictions are lost or damaged, it counts as not trained."""
+        return _digest(key) in self._known and self._predicted(key)
 
     def name_of(self, key: Mapping[str, Any]) -> str:
         """What stands for a training; equal trainings have equal names."""
@@ -47,20 +53,42 @@ class Results:
         """Keep a training; the line, written last, says that all of it is there."""
         buffer = io.BytesIO()
         np.save(buffer, predictions.astype(np.float32), allow_pickle=False)
-        self._file(line).parent.mkdir(parents=True, exist_ok=True)
+        made_folder(self._file(line).parent)
         with whole_file(self._file(line)) as part:
             part.write_bytes(buffer.getvalue())
         _append(self.folder / LINES, json.dumps(line, allow_nan=False))
-        self.lines.append(line)
         self._known[_digest(line)] = line
+
+    def _predicted(self, key: Mapping[str, Any]) -> bool:
+        try:
+            self.predictions(key)
+        except (OSError, ValueError, EOFError):
+            return False
+        return True
 
     def _file(self, key: Mapping[str, Any]) -> Path:
         return self.folder / PREDICTIONS / f"{_digest(key)}.npy"
 
 
+def made_folder(folder: Path) -> Path:
+    """The folder, made where it is missing."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+    return folder
+
+
 def _digest(line: Mapping[str, Any]) -> str:
-    """The name and the key of a rung do not change what is trained."""
-    settings = {name: value for name, value in line["settings"].items() if name not in ("key", "name")}
+    """The name and the key of a rung do not change what is trained; nor do settings it leaves as the preset has them.
+
+    Of the latter only those that came after the first results were kept: the names of these must not change.
+    """
+    settings = {
+        name: value
+        for name, value in line["settings"].items()
+        if name not in ("key", "name") and not (name in LATER and value is None)
+    }
     return hashlib.sha256(json.dumps([settings, line["data"]], sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -69,14 +97,19 @@ def _text(path: Path) -> str:
         whole = path.read_text(encoding="utf-8") if path.exists() else ""
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise FileError(f"{path} holds bytes that are no text; mend or remove the file") from None
     return whole[: whole.rfind("\n") + 1]  # a line that a kill cut short was not written
 
 
 def _parsed(line: str, path: Path) -> dict[str, Any]:
     try:
-        return dict(json.loads(line))
+        found = json.loads(line)
     except ValueError:
         raise FileError(f"{path} holds a line that is no JSON; mend or remove the file") from None
+    if not (isinstance(found, dict) and isinstance(found.get("settings"), dict) and "data" in found):
+        raise FileError(f"{path} holds a line without settings and data; mend or remove the file")
+    return {**found, "settings": found["settings"] | {name: found["settings"].get(name) for name in LATER}}
 
 
 def _append(path: Path, line: str) -> None:

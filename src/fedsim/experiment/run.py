@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from fedsim.experiment.rung import Rung
 from fedsim.splitnn.features import Features
 from fedsim.training import Goal, PrimaryData, Result, SecondaryData, train
 from fedsim.training.data import as_features
+from fedsim.training.hooks import Hook
 from fedsim.training.metrics import Metrics
 from fedsim.version import VERSION
 
@@ -115,14 +116,15 @@ def beside(left: Features, right: Features) -> Features:
     )
 
 
-def trained(rung: Rung, arrays: Arrays) -> Trained:
-    """One training."""
+def trained(rung: Rung, arrays: Arrays, hooks: Sequence[Hook] = ()) -> Trained:
+    """One training, watched by hooks."""
     if rung.method == TREES:
         from fedsim.experiment.trees import grown  # noqa: PLC0415 - scikit-learn is not on every machine
 
         return grown(rung, primary_of(rung, arrays), arrays)
     config = config_of(rung, arrays.about["seed"])
-    return outcome_of(train(primary_of(rung, arrays), secondaries_of(rung, arrays), arrays.split, config))
+    parties = primary_of(rung, arrays), secondaries_of(rung, arrays)
+    return outcome_of(train(*parties, arrays.split, config, hooks=hooks))
 
 
 def alone(rung: Rung) -> bool:
@@ -166,8 +168,16 @@ def climb(
                 **machine(),
             }
             results.add({**line, "seconds": time.perf_counter() - began}, done.predictions)
-            shown = ", ".join(f"{name} {value:.4g}" for name, value in done.test.items())
-            tell(f"{arrays.about['split']} split, seed {arrays.about['seed']}: {rung.name}: {shown}")
+            tell(f"{arrays.about['split']} split, seed {arrays.about['seed']}: {rung.name}: {metric_words(done.test)}")
+
+
+def metric_words(metrics: Mapping[str, float]) -> str:
+    """Metrics for people.
+
+    >>> metric_words({"rmse": 27.4049, "r2": 0.95})
+    'rmse 27.4, r2 0.95'
+    """
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
 
 
 def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class Rung:
     the links of another. ``inputs``: the primary's features, these and its own ``identifiers``, or, for a method
     without partners, the features of the most similar record of the ``secondary`` alone. ``pieces``, such as ``13``:
     the secondary's columns are cut into three parties, and these take part (paper, appendix "Multi-Party FedSim").
+    ``hidden`` is the width of the hidden layer of every party's local network.
     """
 
     key: str
@@ -32,6 +33,8 @@ class Rung:
     batch: int | None = None
     rate: float | None = None
     patience: int | None = None
+    hidden: int | None = None
+    decay: float | None = None
 
     def __post_init__(self) -> None:
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):

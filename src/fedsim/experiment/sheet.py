@@ -6,8 +6,8 @@ import math
 import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -65,6 +65,35 @@ class Sheet:
     def as_dict(self) -> dict[str, Any]:
         """In types that JSON has."""
         return {"format": FORMAT, **asdict(self)}
+
+
+class Shorter(Protocol):
+    """What is smaller when time is short; 0 and ``None``: as otherwise."""
+
+    @property
+    def records(self) -> int: ...
+
+    @property
+    def epochs(self) -> int | None: ...
+
+    @property
+    def batch(self) -> int | None: ...
+
+
+def hurried(sheet: Sheet, shorter: Iterable[Shorter]) -> Sheet:
+    """The sheet with a mark that time was short when it was made."""
+    short = fast_words(shorter)
+    note = f"--fast: {short}: shows that everything runs, not what it reaches"
+    return replace(sheet, notes=(note, *sheet.notes), facts={**sheet.facts, "fast": short})
+
+
+def fast_words(shorter: Iterable[Shorter]) -> str:
+    """The most records, epochs and records of a batch among them."""
+    every = list(shorter)
+    said = {"records": "{:,} records", "epochs": "{} epochs", "batch": "batches of {}"}
+    most = {name: max(getattr(each, name) or 0 for each in every) for name in said}
+    counts = ", ".join(words.format(most[name]) for name, words in said.items() if most[name])
+    return f"at most {counts}" if counts else "nothing is shorter"
 
 
 def figure_words(mean: float, deviation: float, runs: int = 0) -> str:

@@ -29,7 +29,9 @@ METHODS = {
 }
 VARIED = ("k", "rate", "pieces", "preset", "tau", "noise", "metric", "split")
 OF_RUNGS = ("k", "rate", "pieces", "preset")
-ONE_AT_MOST = ("solo", "solo-identifiers", "secondary", "exact", "combine", "top1sim")
+ALONE = ("solo", "solo-identifiers")
+ONE_AT_MOST = (*ALONE, "secondary", "exact", "combine", "top1sim")
+UNTOUCHED = {"k": ONE_AT_MOST, "pieces": ALONE}
 FIGURE = tuple[float, float]
 
 
@@ -39,8 +41,16 @@ class Fast:
 
     records: int = 0
     epochs: int | None = None
+    batch: int | None = None
+    rate: float | None = None
     values: list[Any] = field(default_factory=list)
     rungs: list[str] = field(default_factory=list)
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """How every rung learns then."""
+        given = {"epochs": self.epochs, "batch": self.batch, "rate": self.rate}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -48,7 +58,8 @@ class Part:
     """One dataset of a study; ``label`` tells it from another part with the same one.
 
     ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
-    ``all``; ``paper`` has the paper's mean and deviation by rung, or by rung and value (``FedSim, 50``).
+    ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone where
+    no value changes it.
     """
 
     dataset: str
@@ -84,12 +95,14 @@ class Part:
         """What its rows are called."""
         return f"{self.dataset}, {self.label}" if self.label else self.dataset
 
+    def place(self, value: Any) -> str:
+        """What is trained where the varied setting has this value, for people."""
+        return f"{self.title}, {self.vary} {value}" if self.vary else self.title
+
     def shortened(self) -> Part:
-        """The same where time is short: fewer records, epochs, values and rungs."""
-        settings = {word: dict(changes) for word, changes in self.settings.items()}
-        if self.fast.epochs:
-            settings = {word: {**changes, "epochs": self.fast.epochs} for word, changes in settings.items()}
-            settings["all"] = {**settings.get("all", {}), "epochs": self.fast.epochs}
+        """The same where time is short: fewer records, epochs, values and rungs, and larger steps."""
+        given = {"all": {}, **self.settings}
+        settings = {word: {**changes, **self.fast.learning} for word, changes in given.items()}
         return replace(
             self,
             records=self.fast.records or self.records,
@@ -103,14 +116,18 @@ class Part:
         found = []
         for word in self.rungs:
             changes = {"preset": self.preset, **self.settings.get("all", {}), **self.settings.get(word, {})}
-            if self.vary in OF_RUNGS and value is not None and not (self.vary == "k" and word in ONE_AT_MOST):
+            if self.vary in OF_RUNGS and value is not None and not self.leaves(word):
                 changes[self.vary] = value
             found.append(replace(METHODS[word], **changes))
         return found
 
+    def leaves(self, word: str) -> bool:
+        """Whether what is varied changes nothing for this rung."""
+        return word in UNTOUCHED.get(self.vary, ())
+
     def in_paper(self, rung: Rung, value: Any) -> FIGURE | None:
         """The paper's figure for it, where it has one."""
-        figures = self.paper.get(f"{rung.name}, {value}" if self.vary else rung.name)
+        figures = self.paper.get(f"{rung.name}, {value}", self.paper.get(rung.name))
         if figures is None:
             return None
         mean, deviation = (*figures, 0.0)[:2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 
 from fedsim.data.datasets import SOURCES, Dataset, found, load
-from fedsim.data.datasets.paper_scores import METHODS as TABLE_ONE
 from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.cases import Cases, Linkage
 from fedsim.experiment.results import Results
-from fedsim.experiment.run import Tell, climb, key_of
+from fedsim.experiment.run import Tell, TrainRung, climb, key_of, trained
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study import FIGURE, OF_RUNGS, Part, Study
+from fedsim.training.hooks import Hook
 
 PERCENT = ("accuracy",)
 SAMPLE_SEED = 5
+Watch = Callable[[str], Sequence[Hook]]
 
 
 @dataclass(frozen=True)
@@ -53,36 +54,69 @@ class Found:
     lines: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
 
 
+def unwatched(_: str) -> Sequence[Hook]:
+    """Nobody looks at a training while it runs."""
+    return ()
+
+
 @dataclass(frozen=True)
 class Bench:
-    """Where datasets and results lie, and how often everything is trained."""
+    """Where datasets and results lie, how often everything is trained, who is told and who watches.
+
+    ``tell`` hears of every training when it ends; ``watch`` gives the hooks of one that is called so.
+    """
 
     data: Path
     out: Path
     seeds: int
     tell: Tell = print
+    watch: Watch = unwatched
+
+    def teller(self, place: str) -> Tell:
+        """Tells of trainings at a place."""
+        return lambda words: self.tell(f"{place}, {words}")
+
+    def trainer(self, place: str) -> TrainRung:
+        """Trains at a place, watched."""
+        return lambda rung, arrays: trained(rung, arrays, self.watch(f"{place}, {rung.name}"))
+
+
+class Turns:
+    """Trainings one after the other, each told with its number, its place, and how many there are."""
+
+    def __init__(self, results: Results, bench: Bench, total: int) -> None:
+        self.results, self.bench, self.total, self.done = results, bench, total, 0
+
+    def line(self, rung: Rung, arrays: Arrays, place: str) -> dict[str, Any]:
+        """What is known of a training, after it where it is new."""
+        self.done += 1
+        here = f"[{self.done} of {self.total}] {place}"
+        climb([arrays], [rung], self.results, self.bench.teller(here), self.bench.trainer(here))
+        return self.results.line(key_of(rung, arrays))
 
 
 def run_study(study: Study, bench: Bench) -> Found:
     """Train what is missing, part by part; a dataset that is not there is said to be missing."""
-    results, rows, notes, lines = Results(bench.out), list[Row](), list[str](), list[Mapping[str, Any]]()
+    rows, notes, lines = list[Row](), list[str](), list[Mapping[str, Any]]()
+    turns = Turns(Results(bench.out), bench, sum(_count(part, bench) for part in study.parts))
     for part in study.parts:
         absent = missing(part.dataset, bench.data)
         if absent:
-            notes.append(absent)
+            notes += [absent, *_own_difference(part)]
             rows += [_row(part, value, rung, []) for value in part.values or [None] for rung in part.rungs_at(value)]
             continue
         notes += differences(part, dataset_of(part, bench.data))
         for value, rungs, cases in points(part, bench):
-            here = [{**line, "value": value} for arrays in cases for line in _trained(arrays, rungs, results, bench)]
+            place = part.place(value)
+            here = [{**turns.line(rung, arrays, place), "value": value} for arrays in cases for rung in rungs]
             rows += [_row(part, value, rung, here[place :: len(rungs)]) for place, rung in enumerate(rungs)]
             lines += here
     return Found(tuple(rows), tuple(dict.fromkeys(notes)), tuple(lines))
 
 
-def _trained(arrays: Arrays, rungs: Sequence[Rung], results: Results, bench: Bench) -> list[dict[str, Any]]:
-    climb([arrays], rungs, results, bench.tell)
-    return [results.line(key_of(rung, arrays)) for rung in rungs]
+def _count(part: Part, bench: Bench) -> int:
+    """How many trainings a part has, where its data is there."""
+    return 0 if missing(part.dataset, bench.data) else len(part.values or [None]) * len(part.rungs) * bench.seeds
 
 
 def points(part: Part, bench: Bench) -> Iterator[tuple[Any, list[Rung], Iterator[Arrays]]]:
@@ -139,6 +173,10 @@ def differences(part: Part, dataset: Dataset) -> Iterator[str]:
         yield f"{part.title}: {ours} records, the paper had {papers}"
     if about.note:
         yield f"{part.dataset}: {about.note}"
+    yield from _own_difference(part)
+
+
+def _own_difference(part: Part) -> Iterator[str]:
     if part.differs:
         yield f"{part.title}: {part.differs}"
 
@@ -148,7 +186,7 @@ def _row(part: Part, value: Any, rung: Rung, lines: Sequence[Mapping[str, Any]])
     figures = tuple(times * line["test"][part.measure] for line in lines)
     seconds = [line["epoch_seconds"] for line in lines if "epoch_seconds" in line]
     unit = lines[0]["unit"] if lines and part.measure not in ("r2",) else ""
-    paper = part.in_paper(rung, value) or _table_one(part, value, rung)
+    paper = part.in_paper(rung, value) or _published(part, value, rung)
     return Row(
         part.title,
         value,
@@ -161,9 +199,9 @@ def _row(part: Part, value: Any, rung: Rung, lines: Sequence[Mapping[str, Any]])
     )
 
 
-def _table_one(part: Part, value: Any, rung: Rung) -> FIGURE | None:
-    """The paper's table 1, where nothing is varied."""
-    score = SOURCES[part.dataset].about.scores.get(rung.name)
-    if part.paper or value is not None or rung.name not in TABLE_ONE or score is None:
-        return None
-    return score.mean, score.deviation
+def _published(part: Part, value: Any, rung: Rung) -> FIGURE | None:
+    """What the paper has for a dataset where the study names nothing: at this value, or where none changes the rung."""
+    known = {} if part.paper else SOURCES[part.dataset].about.scores
+    at_all_values = known.get(rung.name) if value is None or part.leaves(rung.key) else None
+    score = known.get(f"{rung.name}, {value}", at_all_values)
+    return None if score is None else (score.mean, score.deviation)

@@ -6,8 +6,10 @@ kept, so a sweep that was stopped goes on, and a search after a grid repeats not
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 from pathlib import Path
@@ -15,14 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.errors import SettingError
+from fedsim.errors import FileError, SettingError
 from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.cases import Cases, Linkage
-from fedsim.experiment.results import Results
-from fedsim.experiment.run import climb, key_of
+from fedsim.experiment.outline import SPLITS, check_word
+from fedsim.experiment.results import Results, made_folder
+from fedsim.experiment.run import climb, key_of, metric_words
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study_run import Bench, sampled
 from fedsim.training.metrics import goodness
+
+LEARNING = ("rate", "batch", "hidden", "decay")
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,8 @@ class Setting:
     tau: float | None = None
     rate: float | None = None
     batch: int | None = None
+    hidden: int | None = None
+    decay: float | None = None
 
     def words(self) -> str:
         """What differs from the preset.
@@ -54,15 +61,20 @@ class Grid:
     tau: Sequence[float | None] = (None,)
     rate: Sequence[float | None] = (None,)
     batch: Sequence[int | None] = (None,)
+    hidden: Sequence[int | None] = (None,)
+    decay: Sequence[float | None] = (None,)
 
     def settings(self) -> list[Setting]:
         """Every combination."""
-        return [Setting(*values) for values in product(self.k, self.metric, self.tau, self.rate, self.batch)]
+        axes = vars(self)
+        return [Setting(**dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
 
 
 GRIDS = {
-    # Appendix "Experimental Details", but for layer sizes and weight decay, which are the preset's.
-    "paper": Grid(k=(50, 100), rate=(3e-4, 1e-3, 3e-3, 1e-2), batch=(32, 128)),
+    # Appendix "Experimental Details", "Hyperparameters"; hidden is the layer of the local networks.
+    "paper": Grid(
+        k=(50, 100), rate=(3e-4, 1e-3, 3e-3, 1e-2), batch=(32, 128), hidden=(100, 200, 400), decay=(1e-5, 1e-4)
+    ),
     "partners": Grid(k=(5, 10, 20, 50)),
     "privacy": Grid(metric=("hamming",), tau=(None, 1e-2, 1e-3, 1e-4)),
     "rate": Grid(rate=(3e-4, 1e-3, 3e-3, 1e-2)),
@@ -81,10 +93,13 @@ class Subject:
     records: int = 0
     secondaries: tuple[str, ...] = field(default=())
 
+    def __post_init__(self) -> None:
+        check_word(self.split, SPLITS, "split")
+
     def rung(self, setting: Setting) -> Rung:
         """What is trained at a setting."""
-        learning = {"preset": self.preset, "epochs": self.epochs, "rate": setting.rate, "batch": setting.batch}
-        return Rung(self.method, self.method, self.method, **learning)  # type: ignore[arg-type]
+        own = Rung(self.method, self.method, self.method, preset=self.preset, epochs=self.epochs)
+        return replace(own, **{name: getattr(setting, name) for name in LEARNING})
 
 
 @dataclass(frozen=True)
@@ -111,21 +126,29 @@ class Sweep:
 
     def grid(self, grid: Grid) -> list[Tried]:
         """Every combination, the best first."""
-        return sorted((self.tried(setting) for setting in grid.settings()), key=lambda each: each.score, reverse=True)
+        self._check_partners(grid)
+        settings = grid.settings()
+        found = [self._told(setting, f"[{done} of {len(settings)}]") for done, setting in enumerate(settings, start=1)]
+        return _ranked(found)
 
-    def tried(self, setting: Setting) -> Tried:
-        """One setting, trained for every seed unless it was before."""
+    def tried(self, setting: Setting, place: str = "") -> Tried:
+        """One setting, trained for every seed unless it was before; who watches sees it under the name of a place."""
         rung, lines = self.subject.rung(setting), []
+        train_rung = self.bench.trainer(place)
         for arrays in self._each(setting):
-            climb([arrays], [rung], self.results, lambda _: None)  # what it would tell are test records
+            climb([arrays], [rung], self.results, lambda _: None, train_rung)  # what it would tell are test records
             lines.append(self.results.line(key_of(rung, arrays)))
         validation, test = (
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
             for part in ("validation", "test")
         )
-        shown = ", ".join(f"{name} {value:.4g}" for name, value in validation.items())
-        self.bench.tell(f"{setting.words()}: validation {shown}")
         return Tried(setting, validation, test)
+
+    def _told(self, setting: Setting, number: str) -> Tried:
+        place = f"{number} {self.subject.dataset}, {setting.words()}"
+        found = self.tried(setting, place)
+        self.bench.tell(f"{place}: validation {metric_words(found.validation)}")
+        return found
 
     def search(self, grid: Grid, trials: int, memory: Path) -> list[Tried]:
         """Let Optuna choose settings within the grid's bounds until so many were tried; the best first.
@@ -133,17 +156,28 @@ class Sweep:
         The learning rate may lie between the grid's ends; everything else is one of its values. ``memory`` keeps what
         Optuna knows, so that a second call goes on.
         """
-        study = _optuna_study(memory, self.subject)
+        self._check_partners(grid)
+        study = _optuna_study(memory, f"{self.subject.dataset} {_search_digest(self.subject, self.bench.seeds, grid)}")
         known = len(study.get_trials(deepcopy=False))
         study.sampler = _optuna().samplers.TPESampler(seed=known)  # a second call must not ask the same again
-        while len(study.get_trials(deepcopy=False, states=_ended())) < trials:
+        while (done := len(study.get_trials(deepcopy=False, states=_ended()))) < trials:
             trial = study.ask()
-            found = self.tried(_asked(trial, grid))
+            found = self._told(_asked(trial, grid), f"[{done + 1} of {trials}]")
             trial.set_user_attr("setting", asdict(found.setting))
             study.tell(trial, found.score[0])
         ended = study.get_trials(deepcopy=False, states=_ended())
         settings = {Setting(**trial.user_attrs["setting"]) for trial in ended}
-        return sorted((self.tried(setting) for setting in settings), key=lambda each: each.score, reverse=True)
+        return _ranked([self.tried(setting) for setting in settings])
+
+    def _check_partners(self, grid: Grid) -> None:
+        """Refuse numbers of partners that no record can have, before anything is trained."""
+        most = min(len(secondary.table) for secondary in self._cases(None, "", None).taking_part)
+        for k in grid.k:
+            if k is not None and not 1 <= k <= most:
+                raise SettingError(
+                    f"k={k} partners asked for, but the secondary of {self.subject.dataset} has {most:,} records; "
+                    f"choose k between 1 and {most:,}"
+                )
 
     def _each(self, setting: Setting) -> Iterator[Arrays]:
         cases = self._cases(setting.k, setting.metric, setting.tau)
@@ -154,11 +188,21 @@ class Sweep:
         return Cases(dataset, Linkage(k, metric, tau), self.subject.secondaries)
 
 
+def _ranked(found: list[Tried]) -> list[Tried]:
+    """The best first."""
+    return sorted(found, key=lambda each: each.score, reverse=True)
+
+
+def _search_digest(subject: Subject, seeds: int, grid: Grid) -> str:
+    """Stands for all that a search depends on: Optuna's memory of another one must not be mixed with it."""
+    words = json.dumps([asdict(subject), seeds, asdict(grid)], sort_keys=True)
+    return hashlib.sha256(words.encode()).hexdigest()[:16]
+
+
 def _asked(trial: Any, grid: Grid) -> Setting:
     """Optuna's proposal."""
     given = {
-        name: trial.suggest_categorical(name, list(values))
-        for name, values in (("k", grid.k), ("metric", grid.metric), ("tau", grid.tau), ("batch", grid.batch))
+        name: trial.suggest_categorical(name, list(values)) for name, values in vars(grid).items() if name != "rate"
     }
     rates = [rate for rate in grid.rate if rate is not None]
     if len(rates) > 1:
@@ -166,17 +210,18 @@ def _asked(trial: Any, grid: Grid) -> Setting:
     return Setting(**given, rate=rates[0] if rates else None)
 
 
-def _optuna_study(memory: Path, subject: Subject) -> Any:
+def _optuna_study(memory: Path, name: str) -> Any:
     optuna = _optuna()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    memory.parent.mkdir(parents=True, exist_ok=True)
-    backend = optuna.storages.journal.JournalFileBackend(str(memory))
-    return optuna.create_study(
-        storage=optuna.storages.JournalStorage(backend),
-        study_name=f"{subject.dataset} {subject.method} {subject.preset} {subject.split} {subject.epochs}",
-        direction="maximize",
-        load_if_exists=True,
-    )
+    made_folder(memory.parent)
+    try:
+        backend = optuna.storages.journal.JournalFileBackend(str(memory))
+        storage = optuna.storages.JournalStorage(backend)
+        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+    except OSError as error:
+        raise FileError(f"cannot use {memory}: {error.strerror}; check folder and space") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise FileError(f"{memory} holds a line that is not Optuna's; remove the file, no training is lost") from None
 
 
 def _ended() -> Any:

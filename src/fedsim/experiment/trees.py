@@ -37,12 +37,15 @@ def grown(rung: Rung, primary: PrimaryData, arrays: Arrays) -> Trained:
         random_state=arrays.about["seed"],
     )
     trained, waiting = split.train, split.validation
-    model.fit(columns[trained], labels[trained], X_val=columns[waiting], y_val=labels[waiting])
-    staged = model.staged_predict_proba if sorts else model.staged_predict
+    known = waiting[np.isin(labels[waiting], labels[trained])] if sorts else waiting
+    model.fit(columns[trained], labels[trained], X_val=columns[known], y_val=labels[known])
     best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    staged = model.staged_predict_proba if sorts else model.staged_predict
     found = {
         name: _stage(staged(columns[rows]), best) for name, rows in (("validation", waiting), ("test", split.test))
     }
+    if sorts:
+        found = {name: _of_all(guess, model.classes_, labels.max() + 1) for name, guess in found.items()}
     measure = of_classes if sorts else of_numbers
     return Trained(
         found["test"],
@@ -50,6 +53,13 @@ def grown(rung: Rung, primary: PrimaryData, arrays: Arrays) -> Trained:
         measure(found["validation"], labels[waiting]),
         {"best_epoch": best},
     )
+
+
+def _of_all(guess: NDArray[Any], known: NDArray[Any], classes: int) -> NDArray[Any]:
+    """Probabilities of all classes: a class that no training record has gets none."""
+    every = np.zeros((len(guess), classes))
+    every[:, known] = guess[:, : len(known)]  # of a single class scikit-learn gives two columns
+    return every
 
 
 def _stage(stages: Any, wanted: int) -> NDArray[Any]:

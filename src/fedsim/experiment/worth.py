@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fedsim.experiment.bootstrap import Interval
 
 MEANINGS = {
@@ -10,47 +12,38 @@ MEANINGS = {
     "features": "what the partner's features say, beyond the links",
     "total": "everything together, over the primary's own features alone",
 }
-# Words that are units; any other word is taken for the label's name, which stands there where nobody names a unit.
-TIMES = ("seconds", "minutes", "hours", "days", "weeks", "months", "years")
-MONEY = ("cents", "dollars", "euro", "euros", "francs", "pounds")
-UNITS = (
-    *TIMES,
-    *MONEY,
-    "metres",
-    "meters",
-    "miles",
-    "feet",
-    "degrees",
-    "points",
-    "percent",
-    "stars",
-    "grams",
-    "litres",
-)
-SHORT = 3  # letters of a unit such as EUR
 METRICS = {"rmse": "error", "auc": "area under the curve", "accuracy": "share of correct answers"}
 
 
-def gain_words(key: str, gain: Interval, metric: str, unit: str) -> str:
+@dataclass(frozen=True)
+class Scale:
+    """What a gain is counted in: a metric and a unit; where nobody named one, the ``label`` stands in its place."""
+
+    metric: str
+    unit: str
+    label: str = ""
+
+
+def gain_words(key: str, gain: Interval, scale: Scale) -> str:
     """What one step of the ladder brings.
 
-    >>> gain_words("features", Interval(1.25, 0.5, 2.0), "rmse", "S$")
+    >>> gain_words("features", Interval(1.25, 0.5, 2.0), Scale("rmse", "S$"))
     "What the partner's features say, beyond the links: 1.25 S$ less error (0.5 to 2)."
     """
     meaning = MEANINGS[key]
     if gain.covers_zero:
         range_ = f"{number(gain.low)} to {number(gain.high)}"
         return f"{meaning[0].upper()}{meaning[1:]}: nothing that can be told from chance ({range_})."
-    return f"{meaning[0].upper()}{meaning[1:]}: {_change(gain, metric, unit)} ({_range(gain)})."
+    return f"{meaning[0].upper()}{meaning[1:]}: {_change(gain, scale)} ({_range(gain)})."
 
 
-def worth_words(worth: Interval, ends: tuple[float, float], metric: str, unit: str, split: str) -> str:
+def worth_words(worth: Interval, ends: tuple[float, float], scale: Scale, split: str) -> str:
     """What the partner is worth: the sentence at the top; ``ends`` are the scores without and with it.
 
-    >>> worth_words(Interval(-87612.0, -91000.0, -1234.5), (412345.0, 499957.0), "rmse", "price", "random")[:110]
-    'This partner does harm, or networks trained too short: 87,612 more error in price (95 % interval 1,234 to 91,0'
+    >>> worth_words(Interval(0.6, 0.5, 0.7), (3.1, 2.5), Scale("rmse", "age", label="age"), "random")[:69]
+    'This partner is worth 0.6 less error in age (95 % interval 0.5 to 0.7'
     """
-    found = f"{_change(worth, metric, unit)} (95 % interval {_range(worth)})"
+    found = f"{_change(worth, scale)} (95 % interval {_range(worth)})"
     scores = f"{number(ends[0], 4)} against {number(ends[1], 4)} ({split} split)"
     beyond = "the best the primary can do alone, its own identifiers included"
     if worth.covers_zero:
@@ -71,16 +64,16 @@ def number(value: float, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def _change(gain: Interval, metric: str, unit: str) -> str:
+def _change(gain: Interval, scale: Scale) -> str:
     better = gain.estimate >= 0
-    direction = "less" if better == (metric == "rmse") else "more"
+    direction = "less" if better == (scale.metric == "rmse") else "more"
     size = number(abs(gain.estimate))
-    if metric != "rmse":
-        return f"{size} {direction} {METRICS[metric]}"
-    if unit.isidentifier() and len(unit) > SHORT and unit.lower() not in UNITS:
-        return f"{size} {direction} error in {unit}"
-    times = "x " if unit[:1].isdigit() else ""  # of a unit such as 1000 S$
-    return f"{size} {times}{unit} {direction} error"
+    if scale.metric != "rmse":
+        return f"{size} {direction} {METRICS[scale.metric]}"
+    if scale.unit in ("", scale.label):
+        return f"{size} {direction} error" + (f" in {scale.label}" if scale.label else "")
+    times = "x " if scale.unit[:1].isdigit() else ""  # of a unit such as 1000 S$
+    return f"{size} {times}{scale.unit} {direction} error"
 
 
 def _range(gain: Interval) -> str:

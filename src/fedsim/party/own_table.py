@@ -10,12 +10,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.data.columns import date, number, text
+from fedsim.data.columns import number
 from fedsim.data.readers import read_table
 from fedsim.data.typed import typed
 from fedsim.errors import InputError, PolicyError, SettingError
-from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema
+from fedsim.linkage.encoding import Key, Schema
 from fedsim.party.approval import approved
+from fedsim.party.as_compared import as_compared, as_read
 from fedsim.party.job import Job
 from fedsim.party.own_columns import OwnColumns, own_columns
 from fedsim.party.party_file import PartyFile
@@ -48,16 +49,24 @@ class OwnTable:
         named = self.columns.identifiers[secondary]
         return self.frame.select(**{agreed: pl.col(column) for agreed, column in named.items()})
 
+    def compared(self, job: Job, secondary: str) -> pl.DataFrame:
+        """The identifiers for one secondary, equal wherever the job's filters cannot tell them apart."""
+        return as_compared(job.secondaries[secondary].encoding, self.identifiers(secondary), self._called)
+
     def encoded(self, job: Job, secondary: str, folder: Path) -> EncodedTable:
         """The identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise."""
-        called = str(self.own.data.source) if self.own.data else None
-        return encode_own(job, self.own, secondary, self.identifiers(secondary), folder, called)
+        return encode_own(job, self.own, secondary, self.identifiers(secondary), folder, self._called)
 
     def label(self) -> pl.Series:
         """What is predicted."""
         if self.columns.label is None:
             raise SettingError(f"the file of {self.own.party} names no label; add [label] column")
         return self.frame[self.columns.label]
+
+    @property
+    def _called(self) -> str:
+        """The table's name in faults."""
+        return str(self.own.data.source if self.own.data else self.own.party)
 
 
 def read_own_table(job: Job, own: PartyFile) -> OwnTable:
@@ -92,10 +101,7 @@ def encode_table(
     schema: Schema, frame: pl.DataFrame, key: Key, table: str, *, rng: np.random.Generator | None = None
 ) -> EncodedTable:
     """Filters of a frame with the schema's columns; without ``rng`` no noise on bits is like the one before."""
-    readers = {NumericFilter: number, DateFilter: date}
-    kinds = {field.column: readers.get(type(field.encoding), text) for field in schema.fields}
-    columns = {name: kinds[name](frame[name], table=table) if name in kinds else frame[name] for name in schema.columns}
-    return schema.encode(columns, key, rng or np.random.default_rng(), table=table)
+    return schema.encode(as_read(schema, frame, table), key, rng or np.random.default_rng(), table=table)
 
 
 def numbers_of(label: pl.Series, party: str) -> NDArray[np.float64]:

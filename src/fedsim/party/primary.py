@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from fedsim.data.features import Preparation, Rules, fit_preparation
-from fedsim.data.splits import equal_records, group_split, random_split
+from fedsim.data.splits import alike_records, group_split, random_split
 from fedsim.digest import arrays_digest
 from fedsim.errors import PeerError
 from fedsim.linkage.blind import Delivery
@@ -40,7 +39,7 @@ from fedsim.splitnn.gates.order import Neighbours
 from fedsim.training import Config, Goal, HeldList, Hook, PrimaryData, Result, train, train_with
 from fedsim.training.choices import Deviations, config_for
 from fedsim.training.target_state import target_state
-from fedsim.types import Split
+from fedsim.types import Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -101,7 +100,7 @@ def prepare(table: OwnTable, post: Post) -> Prepared:
     party, job = str(post.station.party), post.job
     labels, classes, goal = _labels(table, job, party)
     rng = Chance(job.seed, post.own.name).rng("split")
-    split = group_split(own_groups(table, post), rng) if job.task.split == "group" else random_split(len(table), rng)
+    split = group_split(own_groups(table, job), rng) if job.task.split == "group" else random_split(len(table), rng)
     frame = table.features()
     preparation = fit_preparation(
         frame, party=party, rows=split.train, rules=Rules(kinds=post.own.features.kinds), label=table.columns.label
@@ -152,11 +151,11 @@ def _labels(table: OwnTable, job: Job, party: str) -> tuple[NDArray[Any], list[A
     return numbers_of(table.label(), party), [], Goal.NUMBERS
 
 
-def own_groups(table: OwnTable, post: Post) -> Any:
-    """Records with the same identifiers for every secondary stay together."""
-    frames = [table.identifiers(name) for name in post.job.secondaries]
-    columns = {f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame}
-    return equal_records(pl.DataFrame(columns), party=str(post.station.party))
+def own_groups(table: OwnTable, job: Job) -> Integers:
+    """Records that no secondary's linkage can tell apart stay together."""
+    written = [table.identifiers(name) for name in job.secondaries]
+    compared = [table.compared(job, name) for name in job.secondaries]
+    return alike_records(written, compared, party=str(table.own.party))
 
 
 def _opener(session_with: Callable[[Party], Session], party: Party) -> Callable[[], Session]:

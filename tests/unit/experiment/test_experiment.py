@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 from fedsim.cli import main
+from fedsim.data.datasets import known_firms
 from fedsim.errors import FedSimError
 from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.cases import Cases
@@ -93,6 +95,14 @@ def test_links_and_scale_belong_to_the_training_records(toy: Path) -> None:
 def test_a_group_split_keeps_equal_places_together(toy: Path) -> None:
     arrays = arrays_of(toy, "group")
     assert not set(arrays.groups[arrays.split.train]) & set(arrays.groups[arrays.split.test])
+
+
+def test_names_that_are_compared_in_lower_case_are_one_group_in_any_case() -> None:
+    firms = known_firms(np.random.default_rng(0), ours=50, theirs=80).dataset()
+    names, loud = firms.primary.frame, firms.primary.frame.with_columns(pl.col("name").str.to_uppercase())
+    twice = replace(firms, primary=replace(firms.primary, frame=pl.concat([names, loud])))
+    groups = Cases(twice).groups
+    np.testing.assert_array_equal(groups[:50], groups[50:])
 
 
 def test_a_placebo_partner_keeps_its_links_and_loses_its_order(toy: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import stat
 
 import numpy as np
+import polars as pl
 import pytest
 
 from fedsim.cli.comparing import keep_private
+from fedsim.data.readers import read_table
+from fedsim.data.splits import equal_records
 from fedsim.errors import FileError
 from fedsim.experiment.job_cases import JobCases
 from fedsim.party.run_folder import run_path
@@ -17,6 +20,12 @@ from party_jobs import lay_out, read_all
 
 PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "lat", "storey", "age", "lon"]\n\n[label]'}}
 ONLY_PLACES = {"city": {"[label]": '[features]\ncolumns = ["lat", "lon"]\n\n[label]'}}
+NUMBERS = """{ column = "lat", encoding = { kind = "numeric", low = 0.9, high = 1.8, threshold = 0.05 } },
+  { column = "lon", encoding = { kind = "numeric", low = 103.3, high = 104.4, threshold = 0.05 } },"""
+NAMES = {
+    "job": {NUMBERS: '{ column = "name", encoding = { kind = "string" } },', '"random"': '"group"'},
+    "rentals": {'"lat", "lon"': '"name"'},
+}
 
 
 def cases(folder, changes):
@@ -45,6 +54,39 @@ def test_the_first_seed_is_judged_by_the_records_that_judge_the_job(tmp_path, ki
     np.testing.assert_array_equal(first.split.test, tested)
     assert not np.array_equal(second.split.test, tested)
     assert first.about["hash"] == job.hash
+
+
+def named_tables(folder):
+    """Every firm of the primary twice, as two clerks write it; the partner has them in its own way."""
+    lay_out(folder, NAMES)
+    flats, rentals = (read_table(folder / f"{name}.csv").drop("lat", "lon") for name in ("flats", "rentals"))
+    ours = [f"Firm {row // 2} Trading" if row % 2 else f"FIRM {row // 2}  TRADING " for row in range(len(flats))]
+    flats.with_columns(name=pl.Series(ours)).write_csv(folder / "flats.csv")
+    theirs = [f"firm {row} trading" for row in range(len(rentals))]
+    rentals.with_columns(name=pl.Series(theirs)).write_csv(folder / "rentals.csv")
+    return read_all(folder)
+
+
+def test_names_that_the_filters_cannot_tell_apart_stay_on_one_side_and_match_exactly(tmp_path):
+    job, files = named_tables(tmp_path)
+    (found,) = JobCases.read(job, [files["city"], files["rentals"]], tmp_path / "compare").cases(1, ["group"])
+    firm, (linked,) = np.arange(300) // 2, found.secondaries
+    assert not set(firm[found.split.train]) & set(firm[found.split.test])
+    assert len(np.unique(found.groups)) == 150
+    np.testing.assert_array_equal(linked.equal, firm)
+
+
+def test_the_job_itself_keeps_such_names_on_one_side(tmp_path):
+    job, files = named_tables(tmp_path)
+    run_together(job, list(files.values()))
+    tested = read_test(run_path(job, files["city"]))["row"].to_numpy()
+    twins = tested ^ 1  # rows 0 and 1 are one firm, 2 and 3 the next
+    assert set(twins) == set(tested)
+
+
+def test_groups_of_numbers_are_numbered_as_they_were_before_they_were_read(tmp_path):
+    found = cases(tmp_path, {})
+    np.testing.assert_array_equal(found.groups, equal_records(read_table(tmp_path / "flats.csv").select("lat", "lon")))
 
 
 def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):

@@ -22,8 +22,10 @@ from fedsim.experiment.ladder import (
     WITHOUT_PARTNER,
     Ladder,
     Learning,
+    best_by,
     climbed,
 )
+from fedsim.experiment.measures import AreaUnderCurve
 from fedsim.experiment.results import Results
 from fedsim.experiment.worth import number
 from party_jobs import lay_out
@@ -88,6 +90,20 @@ def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
     assert alone in WITHOUT_PARTNER
     assert together in WITH_PARTNER
     assert f"{number(score[alone], 4)} against {number(score[together], 4)} (group split)" in ladder["worth"]
+    assert "error in price" in ladder["worth"]  # nobody named a unit
+
+
+SURE = {"accuracy": 0.90, "log_loss": 0.30, "auc": 0.80}
+RANKS_WELL = {"accuracy": 0.89, "log_loss": 0.35, "auc": 0.85}
+
+
+def test_the_validation_records_choose_by_the_measure_that_the_ladder_is_judged_by() -> None:
+    assert best_by(AreaUnderCurve(), {"sure": SURE, "ranks well": RANKS_WELL}) == "ranks well"
+
+
+def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log_loss() -> None:
+    older = {"accuracy": 0.90, "log_loss": 0.25}
+    assert best_by(AreaUnderCurve(), {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
 
 
 def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:

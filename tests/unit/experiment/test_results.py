@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from fedsim.errors import FileError
 from fedsim.experiment.results import Results
 
 
-def line(epochs: int, name: str = "Solo") -> dict[str, object]:
+def line(epochs: int, name: str = "Solo") -> dict[str, Any]:
     return {"settings": {"key": "solo", "name": name, "epochs": epochs}, "data": "abc", "test": {"rmse": 1.0}}
 
 
@@ -43,3 +45,35 @@ def test_a_damaged_line_is_refused_with_the_name_of_the_file(tmp_path: Path) -> 
     (tmp_path / "results.jsonl").write_text("nonsense\n")
     with pytest.raises(FileError, match=r"results\.jsonl holds a line that is no JSON"):
         Results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("junk", "told"),
+    [(b"{}\n", "without settings and data"), (b"[1]\n", "without settings"), (b"\xff\xfe\n", "no text")],
+)
+def test_what_is_no_training_is_refused(tmp_path: Path, junk: bytes, told: str) -> None:
+    (tmp_path / "results.jsonl").write_bytes(junk)
+    with pytest.raises(FileError, match=told):
+        Results(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [Path.unlink, lambda file: file.write_bytes(b"nonsense"), lambda file: file.write_bytes(b"")]
+)
+def test_a_training_whose_predictions_are_lost_is_trained_again(
+    tmp_path: Path, damage: Callable[[Path], object]
+) -> None:
+    Results(tmp_path).add(line(3), np.zeros(2))
+    damage(next((tmp_path / "predictions").iterdir()))
+    results = Results(tmp_path)
+    assert not results.has(line(3))
+    results.add(line(3), np.ones(2))
+    assert Results(tmp_path).has(line(3))
+    assert len(Results(tmp_path).lines) == 1
+
+
+def test_settings_that_came_later_change_no_name_where_they_are_left_alone(tmp_path: Path) -> None:
+    results, old = Results(tmp_path), line(3)
+    new = {**old, "settings": {**old["settings"], "hidden": None, "decay": None}}
+    assert results.name_of(new) == results.name_of(old)
+    assert results.name_of({**new, "settings": {**new["settings"], "decay": 0.1}}) != results.name_of(old)

@@ -24,8 +24,7 @@ from fedsim.experiment.results import Results
 from fedsim.experiment.run import climb, secondaries_of
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study import read_study
-from fedsim.experiment.study_run import Bench, sampled
-from fedsim.experiment.sweep import Grid, Subject, Sweep
+from fedsim.experiment.study_run import sampled
 
 FILES = Path(__file__).parents[3] / "experiments" / "paper"
 STUDY = """
@@ -101,9 +100,109 @@ def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> N
     second = first[first.index("[[parts]]") :].replace("records = 300", 'records = 200\nlabel = "fewer"')
     (folder / "table-real.toml").write_text(first + second)
     assert reproduce(folder, "table-real", "--fast") == 0
-    sheet = json.loads((folder / "out" / "table-real.json").read_text())
+    sheet = json.loads((folder / "out" / "fast" / "table-real.json").read_text())
     assert [table["title"].partition(":")[0] for table in sheet["tables"]] == ["firms", "firms, fewer"]
     assert all(len(table["rows"]) == 2 for table in sheet["tables"])
+
+
+def test_fast_sheets_are_marked_and_leave_the_others_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
+    whole = (folder / "out" / "figure-k.html").read_text()
+    reproduce(folder, "figure-k", "--fast")
+    mark = "--fast: at most 1 epochs: shows that everything runs, not what it reaches"
+    told = capsys.readouterr().out
+    assert told.splitlines()[0] == "Firms (nowhere), --fast: at most 1 epochs"
+    assert mark in told
+    sheet = json.loads((folder / "out" / "fast" / "figure-k.json").read_text())
+    assert (sheet["notes"][0], sheet["facts"]["fast"]) == (mark, "at most 1 epochs")
+    assert mark in (folder / "out" / "fast" / "figure-k.html").read_text()
+    assert (folder / "out" / "figure-k.html").read_text() == whole
+
+
+def test_fast_may_take_smaller_batches_and_larger_steps(folder: Path) -> None:
+    quick = STUDY.replace("fast = { epochs = 1,", "fast = { batch = 16, rate = 0.01,")
+    (folder / "figure-k.toml").write_text(quick)
+    rungs = read_study(folder / "figure-k.toml").shortened().parts[0].rungs_at(3)
+    assert [(rung.epochs, rung.batch, rung.rate) for rung in rungs] == [(2, 16, 0.01)] * 2
+
+
+def test_a_figure_of_the_paper_that_no_value_changes_is_named_without_one(folder: Path) -> None:
+    (folder / "figure-k.toml").write_text(STUDY.replace("paper = { ", "paper = { Solo = [50.0], "))
+    part = read_study(folder / "figure-k.toml").parts[0]
+    solo, fedsim = part.rungs_at(3)
+    assert (part.in_paper(solo, 3), part.in_paper(solo, 6)) == ((50.0, 0.0), (50.0, 0.0))
+    assert part.in_paper(fedsim, 3) is None
+
+
+def test_table_one_stands_beside_whatever_no_value_changes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taxi = STUDY[STUDY.index('[[parts]]\ndataset = "taxi"') :].replace('["fedsim"]', '["top1sim", "fedsim"]')
+    (folder / "figure-k.toml").write_text(f'title = "Rides"\nplace = "nowhere"\n{taxi}vary = "k"\nvalues = [5, 10]\n')
+    assert reproduce(folder, "figure-k") == 0
+    told = capsys.readouterr().out
+    assert told.count("256.19 ± 1.39") == 2
+    assert "235.67" not in told
+
+
+def test_pieces_of_a_secondary_do_not_touch_who_learns_alone() -> None:
+    part = read_study(FILES / "table-multiparty.toml").parts[0]
+    assert {rung.key: rung.pieces for rung in part.rungs_at("13")} == {"fedsim": "13", "solo": ""}
+
+
+def test_every_training_is_told_with_its_dataset_value_and_number(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(folder, "figure-k", "--seeds", "1")
+    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    places = ["[1 of 4] firms, k 3, ", "[2 of 4] firms, k 3, ", "[4 of 4] firms, k 6, "]
+    assert len(told) == 3
+    assert all(line.startswith(place) for line, place in zip(told, places, strict=True))
+
+
+def test_delta_keeps_its_trainings_and_its_time(folder: Path) -> None:
+    (folder / "table-real.toml").write_text(
+        STUDY.replace('vary = "k"\nvalues = [3, 6]', "k = 3").replace(", values = [3]", "")
+    )
+    assert reproduce(folder, "figure-delta", "--fast", "--quiet") == 0
+    sheet = json.loads((folder / "out" / "fast" / "figure-delta.json").read_text())
+    assert sheet["facts"]["seconds"] > 0
+    assert len(pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")) == 2
+
+
+@pytest.mark.parametrize(("option", "name"), [("--out", "figure-k.toml"), ("--out", "figure-k.toml/below")])
+def test_a_folder_that_cannot_be_made_is_refused(
+    folder: Path, option: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(folder, "figure-k", option, str(folder / name)) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--data", "--gather"])
+def test_a_folder_to_read_that_is_not_there_is_refused(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(folder, "figure-k", option, str(folder / "nowhere")) == 2
+    assert f"{option} {folder / 'nowhere'} is no folder" in capsys.readouterr().err
+
+
+def test_all_can_be_planned_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in STUDIES:
+        (folder / f"{name}.toml").write_text(STUDY)
+    (folder / "ladder.toml").write_text('[[parts]]\ndataset = "firms"\nrecords = 60\nepochs = 1\n')
+    assert reproduce(folder, "all", "--fast", "--plan", str(folder / "plan")) == 0
+    ladder = [order.rung.key for order in read_plan(folder / "plan" / "plan.json")[2:]]
+    assert "fedsim" in ladder
+    assert f"{2 + len(ladder)} trainings planned" in capsys.readouterr().out
+
+
+def test_who_stops_is_told_that_nothing_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsim.experiment.run.train", stopped)
+    assert reproduce(folder, "figure-k") == 130
+    assert capsys.readouterr().err.strip() == "stopped; what was trained is kept: the same command goes on"
 
 
 def test_fast_trains_less(folder: Path) -> None:
@@ -173,29 +272,6 @@ def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(fold
     assert reproduce(folder, "figure-k", "--fast", "--gather", str(folder / "back"), "--quiet") == 0
     taken = (folder / "out" / "trainings" / "results.jsonl").read_text()
     assert taken == (folder / "back" / "worker-0" / "results.jsonl").read_text()
-
-
-def sweep_in(folder: Path) -> Sweep:
-    return Sweep(Subject("firms", epochs=1, records=120), Bench(Path(), folder, 1, lambda _: None))
-
-
-def test_a_grid_is_ranked_by_validation_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    grid = Grid(k=(2, 4), rate=(1e-3, 1e-2))
-    first = sweep_in(tmp_path).grid(grid)
-    errors = [tried.validation["rmse"] for tried in first]
-    assert errors == sorted(errors)
-    lines = (tmp_path / "results.jsonl").read_text()
-    assert [tried.setting for tried in sweep_in(tmp_path).grid(grid)] == [tried.setting for tried in first]
-    assert (tmp_path / "results.jsonl").read_text() == lines
-
-
-def test_a_search_stays_within_the_grid_and_goes_on(tmp_path: Path) -> None:
-    pytest.importorskip("optuna")
-    grid = Grid(k=(2, 4), rate=(1e-3, 1e-2))
-    sweep_in(tmp_path).search(grid, 2, tmp_path / "search.log")
-    found = sweep_in(tmp_path).search(grid, 3, tmp_path / "search.log")
-    assert all(tried.setting.k in (2, 4) and 1e-3 <= tried.setting.rate <= 1e-2 for tried in found)
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
 
 
 def test_hamming_needs_the_papers_filters() -> None:
