@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 # Test processes run side by side, and waiting OpenMP threads would slow each other down.
@@ -33,6 +34,13 @@ def pytest_configure(config: pytest.Config) -> None:
     lacking = [reason for reason in machine().values() if reason]
     if ALL in os.environ and lacking:
         pytest.exit(f"{ALL} is set, but {'; '.join(lacking)}; Debian: apt-get install chromium postgresql", 4)
+
+
+def pytest_runtest_teardown() -> None:
+    """A command sets up the log of its whole process; the next test finds it as it was."""
+    log = logging.getLogger("fedsim")
+    log.handlers = []
+    log.setLevel(logging.NOTSET)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -62,10 +62,10 @@ class WireError(FedSimError):
     """Bytes from a peer break the protocol."""
 
 
-def nearest_word(word: object, known: Iterable[str]) -> str:
-    """The known word that was probably meant, or nothing where none is like it.
+def nearest_word(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The known word that was probably meant, or nothing where none is like it by the share ``cutoff`` of its letters.
 
     >>> nearest_word("euclidian", ["euclidean", "days"]), nearest_word("metres", ["euclidean", "days"])
     ('euclidean', '')
     """
-    return next(iter(get_close_matches(str(word), list(known), n=1)), "")
+    return next(iter(get_close_matches(str(word), list(known), n=1, cutoff=cutoff)), "")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -90,6 +92,21 @@ def test_a_browser_shows_progress_curves_bytes_and_errors(board: Board) -> None:
         assert "train: activations, rentals → city" in page.text
         assert "2.0 MB over the border" in page.text
         assert page.text.count('<script>console.error("ran")</script>') == 2
+
+
+@needs_browser
+def test_who_waits_or_is_silent_is_not_at_work(board: Board) -> None:
+    put(board.folder / "city-run" / "flats-a", waiting=["secondary 'rentals' since 14:07:10"])
+    put(
+        board.folder / "rentals-run", party="rentals", role="secondary", training={}, waiting=["primary 'city' since 9"]
+    )
+    long_ago = time.time() - 60
+    os.utime(board.folder / "rentals-run" / "progress.json", (long_ago, long_ago))
+    page = browser_page(board.address, 400, ready='document.querySelectorAll(".party").length === 2')
+    assert "0 of 2 at work, 1 waiting, 1 silent" in page.text
+    assert "waiting for secondary 'rentals' since 14:07:10" in page.text
+    assert "left" not in page.text
+    assert "waiting for primary" not in page.text
 
 
 def test_what_is_no_number_is_none_for_the_page(board: Board) -> None:

@@ -59,6 +59,14 @@ def test_warnings_alone_end_with_nought():
     assert done.output.rstrip().endswith("all is ready, 1 warning")
 
 
+def test_nothing_is_estimated_from_a_party_file_that_cannot_be_read():
+    assert "estimate at" in run("city.toml", "rentals.toml").output
+    change(Path("city.toml"), "[linkage]\nkey =", "[linkage]\nkee =")
+    told = run("city.toml", "rentals.toml").output
+    assert "estimate at" not in told
+    assert (told.count("linkage.kee"), told.count("linkage.key' is missing")) == (1, 0)
+
+
 def test_verbose_tells_every_check():
     done = run("city.toml", "--verbose")
     for line in (

@@ -66,9 +66,10 @@ def test_an_unknown_setting_comes_with_the_nearest(word, near):
         keys_for(word)
 
 
-def test_nothing_near_is_told_where_to_look():
+@pytest.mark.parametrize("word", ["xyzzy", "nonsense"])
+def test_nothing_near_is_told_where_to_look(word):
     with pytest.raises(SettingError, match="`fedsim explain` lists them all"):
-        keys_for("xyzzy")
+        keys_for(word)
 
 
 def test_without_a_word_every_setting_has_its_line():

@@ -162,6 +162,92 @@ def test_names_of_few_values_link_and_nothing_about_a_person_is_learnt_from():
     assert read_party_file(Path("theirs.toml")).policy.columns == ("first_name", "last_name", "visits")
 
 
+FIRST = [f"{a}{b}{c}" for a in ("An", "Be", "Cy") for b in ("n", "r", "t", "l") for c in ("a", "o")]
+PEOPLE = pl.DataFrame(
+    {
+        "first_name": [FIRST[row % 24] for row in range(200)],
+        "last_name": [f"{FIRST[row * 7 % 23]}son" for row in range(200)],
+        "date_of_birth": [date(1950 + row % 40, 1 + row % 12, 1 + row % 28) for row in range(200)],
+        "visits": [row % 7 for row in range(200)],
+    }
+)
+REGISTERS = ["--primary", "patienten.csv", "--secondary", "kasse.csv"]
+
+
+def registers(ours: list[str], theirs: list[str]) -> None:
+    """Two tables of the same people, whose columns are called so."""
+    for file, columns in (("patienten.csv", ours), ("kasse.csv", theirs)):
+        named = PEOPLE.rename(dict(zip(PEOPLE.columns, columns, strict=False)))
+        named.with_columns(income=pl.int_range(200) % 90).write_csv(file)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["Vorname", "Familienname", "geboren"], ["given", "surname", "dob"]),
+        (["first_name", "last_name", "date_of_birth"], ["firstname", "surname", "birthdate"]),
+        (["first_name", "last_name", "date_of_birth"], ["name", "family_name", "birthday"]),
+        (["Prénom", "Nom", "Date de naissance"], ["nombre", "apellido", "fecha_nacimiento"]),
+        (["first_name", "Nachname", "dob"], ["first_name", "lastName", "Geburtsdatum"]),
+    ],
+)
+def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, theirs):
+    registers(ours, theirs)
+    said = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [(pair["primary"], pair["secondary"]) for pair in said["link_by"]] == list(zip(ours, theirs, strict=True))
+    assert said["features"] == {"primary": ["visits"], "secondary": ["visits", "income"]}
+    assert said["warnings"] == []
+
+
+def test_texts_that_are_no_names_do_not_join_names_that_link():
+    said = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
+    PEOPLE.with_columns(income="visits", remark=pl.Series(said)).write_csv("patienten.csv")
+    PEOPLE.rename({"first_name": "given"}).with_columns(comment=pl.Series(said)).write_csv("kasse.csv")
+    told = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [pair["primary"] for pair in told["link_by"]] == ["first_name", "last_name", "date_of_birth"]
+
+
+def test_first_names_alone_are_warned_of_unless_one_side_has_each_once():
+    registers(["Vorname", "ort", "seit"], ["given", "place", "until"])
+    words = ["init", *REGISTERS, "--on", "Vorname", "--on-secondary", "given", "--label", "income", "--yes", "--force"]
+    told = fedsim(*words)
+    assert "warning      only 24 of 200 records of patienten.csv and 24 of 200 records of kasse.csv differ in" in told
+    assert "split        random, 24 different identifiers are too few to part" in told
+    pl.read_csv("kasse.csv").unique("given", maintain_order=True).write_csv("kasse.csv")
+    assert "differ in" not in fedsim(*words, "--k", "5")
+
+
+def test_many_flats_at_one_place_or_street_are_not_warned_of():
+    for file, table in (("flats.csv", TOWN.flats), ("rentals.csv", TOWN.rentals)):
+        street = pl.Series("street", [f"{FIRST[row % 24]} Road" for row in range(len(table))])
+        table.drop("lat", "lon").with_columns(street).write_csv(file)
+    assert "warning" not in fedsim("init", *BOTH, "--yes")
+
+
+def test_the_owner_is_asked_for_the_partners_names_of_columns_it_lacks():
+    words = ["init", *REGISTERS, "--label", "income", "--task", "regression", "--force"]
+    registers(["Vorname", "Familienname", "geboren"], ["given", "surname", "dob"])
+    assert "The same columns" not in fedsim(*words, answer="Familienname,geboren\n")
+    registers(["x", "Familienname", "geboren"], ["y", "surname", "dob"])
+    told = fedsim(*words, answer="x,Familienname\ny,surname\n")
+    assert "The same columns in kasse.csv, between commas" in told
+    assert read_party_file(Path("kasse.toml")).identifiers == {"x": "y", "Familienname": "surname"}
+
+
+def test_columns_that_only_the_primary_has_are_told_with_the_option_that_names_the_others():
+    registers(["Vorname", "Familienname", "geboren"], ["given", "surname", "dob"])
+    told = refusal("init", *REGISTERS, "--on", "Vorname,Familienname", "--yes")
+    assert told.startswith("kasse.csv: there is no column 'Vorname' among its 5; name the columns that mean the same")
+    assert told.endswith("with --on-secondary")
+
+
+def test_tables_without_a_common_identifier_are_told_both_options():
+    PEOPLE.select("visits", income="visits").write_csv("patienten.csv")
+    PEOPLE.select("visits").write_csv("kasse.csv")
+    told = refusal("init", *REGISTERS, "--yes")
+    assert "with --on, and with --on-secondary where the secondary names them otherwise" in told
+
+
 @pytest.mark.parametrize(("role", "file"), [("primary", "flats"), ("secondary", "rentals")])
 def test_one_table_alone_leaves_marks_to_fill_in(role, file):
     told = fedsim("init", f"--{role}", f"{file}.csv", "--yes")

@@ -196,8 +196,12 @@ def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, 
         while question not in said:
             said += asking.stderr.read(1) or pytest.fail(said.decode())
         asking.send_signal(signal.SIGINT)
+        try:
+            ended = asking.wait(timeout=10)  # with its input still open: nobody presses Enter
+        finally:
+            asking.kill()
         rest = asking.communicate()
-    assert asking.returncode == ExitCode.STOPPED
+    assert ended == ExitCode.STOPPED
     assert b"Traceback" not in rest[1]
     assert (rest[0].count(b"{"), sorted(tmp_path.rglob("*"))) == (0, before)
 

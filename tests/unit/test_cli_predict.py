@@ -127,3 +127,15 @@ def test_programs_hear_where_a_service_listens(folder):
     assert told["columns"] == ["lat", "lon", "area", "storey", "age"]
     assert (service.returncode, rest) == (0, "")
     assert (other.returncode, "Address already in use; choose another --host or --port" in other.stderr) == (2, True)
+
+
+def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
+    pl.read_parquet(folder / "new.parquet").write_csv(folder / "new.csv", separator=";")
+    text = (folder / "city.toml").read_text(encoding="utf-8")
+    try:
+        change(folder / "city.toml", "[data]\n", '[data]\nseparator = ";"\n')
+        done = predict(folder, "--records", "new.csv", "--quiet")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(pl.read_csv(folder / "out.csv")) == 9
+    finally:
+        (folder / "city.toml").write_text(text, encoding="utf-8")

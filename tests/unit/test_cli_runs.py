@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from fedsim.cli import main
+from fedsim.party.run_folder import run_path
 from fedsim.report.runs import SILENT_AFTER, runs_under
+from party_jobs import lay_out, read_all
 from small_runs import progress_facts, record_of, write_ladder, write_run
 
 
@@ -119,6 +121,16 @@ def test_a_run_that_fell_silent_has_died(tmp_path: Path) -> None:
     assert states == ["running", "died"]
     board = files("fedsim.report").joinpath("board.js").read_text(encoding="utf-8")
     assert f"SILENT_AFTER = {SILENT_AFTER:g};" in board
+
+
+def test_a_training_tells_programs_where_run_and_report_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    words = ["train", str(tmp_path / "job.toml"), *(str(tmp_path / f"{name}.toml") for name in files)]
+    assert run(*words, "--quiet", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Path(found["folder"]) == run_path(job, files["city"])
+    assert Path(found["report"]).is_file()
 
 
 def test_the_ladder_of_another_job_is_noted_and_not_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

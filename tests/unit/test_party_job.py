@@ -102,12 +102,18 @@ def test_any_changed_setting_changes_the_hash_and_can_be_named(tmp_path, old, ne
         ("k = 50", "", "line 38: the setting 'secondaries.rentals.k' is missing; give a whole number from 1"),
         ("low = 39,", "low = 49,", "line 42: secondaries.rentals.schema: high=42 is not a number above 49"),
         ("low = 39", "lwo = 39", "field 1, encoding (numeric): unknown setting 'lwo'; did you mean 'low'?"),
-        ("[task]", "[tasks]", "line 13: unknown setting 'tasks'; did you mean 'task'? (1 more fault in this file)"),
+        ("[task]", "[tasks]", "line 13: unknown setting 'tasks'; did you mean 'task'?"),
     ],
 )
 def test_a_mistake_is_told_with_line_setting_value_and_way_out(tmp_path, old, new, told):
     assert old in TEXT
     assert told in refusal(tmp_path, TEXT.replace(old, new))
+
+
+def test_a_misspelt_setting_is_told_once_and_not_as_missing_too(tmp_path):
+    assert refusal(tmp_path, TEXT.replace("[task]", "[tasks]")).endswith("did you mean 'task'?")
+    told = refusal(tmp_path, TEXT.replace("[task]", "[wish]"))
+    assert "(1 more fault in this file)" in told
 
 
 def test_lines_are_counted_past_texts_and_lists_that_go_over_several(tmp_path):

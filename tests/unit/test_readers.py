@@ -168,6 +168,20 @@ def test_a_row_with_too_many_cells_is_refused_even_in_columns_not_asked_for(tmp_
     assert "row 2 has 4 cells, but the header has 3" in refusal(path, ["lat"])
 
 
+@pytest.mark.parametrize("torn", ["2,a", "2", '2,"a,b"'])
+def test_a_row_with_too_few_cells_is_refused(tmp_path: Path, torn: str) -> None:
+    path = saved(tmp_path, f"id,name,lat\n1,{CANARY},\n{torn}\n3,b,4\n".encode())
+    assert f"row 2 has {len(torn[:3].split(','))} cell" in refusal(path, ["lat"])
+
+
+@pytest.mark.parametrize(
+    "content", [b"id,lat,\n1,2,\n3,,\n", b"id,lat,\n1,2\n3,\n", b"id,lat\n1,2\n3,\n\n", b'id,lat\n"1",2\n3,""\n']
+)
+def test_gaps_and_separators_at_the_end_of_a_row_are_no_fault(tmp_path: Path, content: bytes) -> None:
+    frame = read_table(saved(tmp_path, content), ["id", "lat"])
+    assert [(row[0], row[1] or None) for row in frame.rows()] == [("1", "2"), ("3", None)]
+
+
 @pytest.mark.parametrize("cell", ['12" record', '"open', '"closed"twice'])
 def test_a_stray_quote_is_named_by_row(tmp_path: Path, cell: str) -> None:
     path = saved(tmp_path, f"id,name\n1,a\n2,{CANARY}\n3,{cell}\n4,b\n".encode())

@@ -13,11 +13,14 @@ import pytest
 
 from fedsim.party.run_record import GroupError
 from fedsim.report.bars import histogram_figure, reuse_figure
+from fedsim.report.certainty import certainty_words
 from fedsim.report.figure import Figure
+from fedsim.report.insight import importance_figure
 from fedsim.report.lines import Axes, lines_figure
 from fedsim.report.outlines import outlines_figure
 from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
 from fedsim.report.rows import Labels, Row, bars_figure, dot_rows_figure
+from fedsim.training.explain import Importance
 
 LABELS = Labels("title", "caption", "axis", ("name", "value"))
 WORDS = {"title": "title", "caption": "caption"}
@@ -81,6 +84,33 @@ def test_a_value_that_is_no_number_leaves_a_gap_in_its_line() -> None:
     figure = lines_figure({"one": [1.0, 2.0, math.nan, 4.0, 5.0, math.inf, 7.0]}, Axes("x", "y"), **WORDS)
     assert (len(shapes(figure, "line")), len(shapes(figure, "dot"))) == (2 + 1, 1)  # the legend has a line too
     assert shapes(lines_figure({"one": [math.nan]}, Axes("x", "y"), **WORDS), "hover")
+
+
+def test_every_cell_of_the_classes_has_its_number_where_nobody_points_at_it() -> None:
+    figure = drawn(confusion_figure(judged(["a"] * 1200 + ["b"] * 9, ["a"] * 1198 + ["b"] * 11)))
+    assert [text.text for text in shapes(figure, "figure")] == ["1,198", "<3", "0", "9"]
+    many = [str(number) for number in range(12)]
+    crowded = drawn(confusion_figure(judged(many * 1200, many * 1200)))
+    assert {text.text for text in shapes(crowded, "figure")} == {"1k", "0"}
+
+
+def test_a_heat_map_has_a_scale() -> None:
+    figure = importance_figure(Importance("rentals", np.arange(10.0).reshape(5, 2)))
+    texts = re.findall(r">≥ ([^<]+)<", figure.picture)
+    assert texts == ["0", "1.8", "3.6", "5.4", "7.2"]
+
+
+def sure(confidence: float, right: int) -> pl.DataFrame:
+    truth, found = ["a", "b"] * 50, (["a", "b"] * 50)[:right] + ["c"] * (100 - right)
+    return pl.DataFrame({"truth": truth, "predicted": found, "confidence": [confidence] * 100})
+
+
+def test_a_model_that_is_too_sure_of_itself_is_told_so() -> None:
+    (said,) = certainty_words(sure(0.99, 84), 0.6)
+    assert "says 99 %, and is right in 84 %" in said
+    (said,) = certainty_words(sure(0.85, 84), 0.7)
+    assert "0.7, is worse than the 0.693 of one who always names the shares" in said
+    assert not [*certainty_words(sure(0.85, 84), 0.6), *certainty_words(sure(0.99, 84)[:0], 0.6)]
 
 
 @pytest.mark.parametrize("records", [3, 40, 2000])

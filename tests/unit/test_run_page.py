@@ -123,14 +123,15 @@ def test_the_page_says_which_rung_the_runs_own_model_is_held_against(tmp_path: P
     write_ladder(tmp_path, hash=record_of().hash, chosen={"alone": ["solo-identifiers"], "together": ["exact"]})
     page = html.unescape(page_of(tmp_path))
     assert "its test rmse is 5.5. Hold it against the rung FedSim, 52 over 3 seeds (random split; 52 with" in page
-    assert "from the best alone, Solo + own identifiers (59), to the best with the partner, Exact (56)" in page
+    assert "from the best alone, Solo + own identifiers (59), to the best with the partner, Exact (56):" in page
+    assert "both are chosen by the validation records" in page
     write_ladder(tmp_path, seeds=1)
     assert "52 on other test records (random split)" in page_of(tmp_path)
     write_run(tmp_path, record_of("name", method="avgsim"))
     assert "Hold it against" not in page_of(tmp_path)
 
 
-def test_examples_have_rows_and_no_identifier_unless_the_owner_asks(tmp_path: Path) -> None:
+def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path: Path) -> None:
     lay_out(tmp_path)
     job, files = read_all(tmp_path)
     run_together(job, list(files.values()))
@@ -138,10 +139,12 @@ def test_examples_have_rows_and_no_identifier_unless_the_owner_asks(tmp_path: Pa
     row = read_record(folder).examples[0].row
     places = [line.split(",")[:2] for line in (tmp_path / "flats.csv").read_text().splitlines()[1:]]
     page, named = page_of(folder), write_report(folder, named=files["city"]).read_text(encoding="utf-8")
-    assert f"row {row}</td>" in page
+    assert "record A</td>" in page
+    assert not re.search(r"row \d", page)
+    assert f"row {row + 1}</td>" in named
     assert f"lat {places[row][0]}, lon {places[row][1]}" in named
     assert not [cell for place in places for cell in place if cell in page]
-    assert ("no identifier" in page, "IDENTIFIERS" in page, "IDENTIFIERS" in named) == (True, False, True)
+    assert ("without name or row" in page, "IDENTIFIERS" in page, "IDENTIFIERS" in named) == (True, False, True)
     assert f"--map {shlex.quote('city.toml')}" in page
     flats = (tmp_path / "flats.csv").read_text().splitlines(keepends=True)
     (tmp_path / "flats.csv").write_text("".join([flats[0], *flats[:0:-1]]))
@@ -205,6 +208,8 @@ def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> No
     assert "Predicted against true classes" in page
     assert "How sure, and how often right" in page
     assert "What the gates learnt" not in page
+    assert "The model is too sure of itself" in page
+    assert "The model is too sure of itself" in (tmp_path / "model-card.md").read_text()
 
 
 def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> None:
@@ -217,6 +222,14 @@ def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> 
     assert facts["worth"] in words.replace("\\", "")
     assert "## Who saw what" in words
     assert "<script" not in words.replace(plain("<script"), "")
+
+
+def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of("area\x1b[2J\x9b"))
+    page_of(tmp_path)
+    card = (tmp_path / "model-card.md").read_text()
+    assert plain("area\x1b[2J") in card
+    assert all(letter.isprintable() for letter in card.replace("\n", ""))
 
 
 READABLE = """(() => {
@@ -244,6 +257,7 @@ PRINTED = """(() => {
   const tall = [...document.querySelectorAll("figure")].filter((card) => card.getBoundingClientRect().height > 700);
   const cards = [...document.querySelectorAll("figure, .table")];
   const torn = cards.filter((card) => colour(card, "breakInside") !== "avoid");
+  if (colour(document.querySelector("footer"), "breakBefore") !== "avoid") throw new Error("the footer stands alone");
   if (dark.length + tall.length + torn.length) throw new Error(`${dark} ${tall.length} ${torn.length}`);
 })()"""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ Answer = TypeVar("Answer")
 
 def answered(question: Callable[[], Answer]) -> Answer | None:
     """The answer; ``None`` where nobody is there to give one. Ctrl-C ends the command, here as everywhere."""
+    signal.siginterrupt(signal.SIGINT, True)  # polars has the system read on after Ctrl-C, until Enter
     try:
         return question()
     except typer.Abort as abort:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,13 @@ from typing import Any
 import torch
 import typer
 
-from fedsim.cli.party_run import counted as counting
-from fedsim.cli.party_run import credentials_of, set_up_logging
+from fedsim.cli.party_run import counted, credentials_of, set_up_logging
+from fedsim.cli.ticking import telling
 from fedsim.errors import FileError
 from fedsim.experiment.afar import climbed_afar
 from fedsim.experiment.job_cases import SPLITS, JobCases
 from fedsim.experiment.ladder import RUNGS, Ladder, Learning, climbed
+from fedsim.experiment.ladders import numbered
 from fedsim.experiment.protected import Protected
 from fedsim.experiment.results import LINES, PREDICTIONS, Results
 from fedsim.experiment.rung import Rung
@@ -81,7 +82,7 @@ def _climbed_here(
 ) -> Ladder:
     torch.set_num_threads(job.training.threads)
     found = JobCases.read(job, files, out, asked.unit)
-    tell = counted(len(SPLITS) * asked.seeds * len(rungs), silent=ways["quiet"] or ways["as_json"])
+    tell = numbered(telling(silent=ways["quiet"] or ways["as_json"]), len(SPLITS) * asked.seeds * len(rungs))
     protected = Protected(job.protection, own_secret(out / SECRET))
     return climbed(found.cases(asked.seeds), rungs, Results(out), tell, protected.trained)
 
@@ -92,10 +93,10 @@ def _climbed_afar(
     (own,) = files
     set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
     possible = [rung for rung in rungs if rung.method != "exact"]
-    tell = counted(asked.seeds * len(possible), silent=ways["quiet"] or ways["as_json"])
+    tell = numbered(telling(silent=ways["quiet"] or ways["as_json"]), asked.seeds * len(possible))
     transport = GrpcTransport(credentials_of(own, ways["insecure"]))
     with (
-        counting(quiet=ways["quiet"] or ways["as_json"]) as count,
+        counted(quiet=ways["quiet"] or ways["as_json"]) as count,
         at_post(job, own, transport, versions_here()) as post,
     ):
         count.station = post.station
@@ -107,17 +108,6 @@ def learning_of(job: Job) -> Learning:
     """How a job trains its networks."""
     training = job.training
     return Learning(training.preset, training.epochs, training.batch_size, training.learning_rate, training.patience)
-
-
-def counted(total: int, *, silent: bool) -> Callable[[str], None]:
-    """A way to tell of trainings, each with its number; those of an earlier run are not told again."""
-    done = iter(range(1, total + 1))
-
-    def tell(words: str) -> None:
-        if not silent:
-            typer.echo(f"  [{next(done)} of at most {total}] {words}", err=True)
-
-    return tell
 
 
 def lines_of(ladder: dict[str, Any]) -> Iterator[str]:

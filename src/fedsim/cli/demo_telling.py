@@ -26,7 +26,10 @@ WIDTH, NAMES = 110, 10  # of a line, and of the first words in it
 SETTLED = 1.5  # seconds after which a party has written down what the phase before cost
 UNIT = "thousand S$"
 TOLD = ("solo", "solo-identifiers", "top1sim", "avgsim", "fedsim", "fedsim-identifiers", PLACEBO)
-BEST = {"alone": "the best alone", "together": "the best with the partner"}
+BEST = {
+    "alone": "the best alone, chosen by the validation records",
+    "together": "the best with the partner, chosen likewise",
+}
 SAW = {
     "notary": "filters of both tables and no key to read them; no feature, no label",
     "city": "noisy similarities and pseudonyms of rentals, and what their network makes of them; no rental",

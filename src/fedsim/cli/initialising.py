@@ -119,9 +119,18 @@ def _linking(tables: Tables, wishes: Wishes, asker: Asker) -> Linking:
     said = asker.about("Columns that link, between commas", guess)
     if said is guess:
         return linking(tables, guessed, k)
-    theirs = {pair.primary: pair.secondary for pair in guessed}
+    known = {pair.primary: pair.secondary for pair in guessed}
     wanted = names(said.word)
-    return linking(tables, named_pairs(tables, wanted, [theirs.get(name) or name for name in wanted]), k)
+    theirs = [known.get(name) or name for name in wanted]
+    return linking(tables, named_pairs(tables, wanted, _names_there(tables, theirs, asker)), k)
+
+
+def _names_there(tables: Tables, theirs: list[str], asker: Asker) -> list[str]:
+    """What the secondary calls these columns; asked for where one is not among its own."""
+    there = tables.secondary
+    if tables.primary is None or there is None or set(theirs) <= set(there.columns):
+        return theirs
+    return names(asker.answer(f"The same columns in {there.name}, between commas", ""))
 
 
 def _goal(primary: TableLook | None, linked: Linking, wishes: Wishes, asker: Asker) -> Goal:

@@ -53,9 +53,11 @@ def _tell_people(entries: list[Entry], fault: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from fedsim.protocol.words import printable
+
     table = Table("time", "party", "what", "facts", box=None, pad_edge=False)
     for entry in entries:
-        table.add_row(*(Text(_plain(word)) for word in (entry.time, entry.party, entry.what, _facts(entry))))
+        table.add_row(*(Text(printable(word)) for word in (entry.time, entry.party, entry.what, _facts(entry))))
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED)
@@ -71,8 +73,3 @@ def _tell_people(entries: list[Entry], fault: str | None) -> None:
 
 def _facts(entry: Entry) -> str:
     return ", ".join(f"{name} {value}" for name, value in entry.facts.items())
-
-
-def _plain(text: str) -> str:
-    """Text that cannot steer a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -62,10 +62,10 @@ def run_party(
             outcome = _work(post, stay, quiet)
         if outcome and not quiet and not as_json:
             _tell(outcome_lines(outcome))
-    if outcome:
-        report_on(post.folder, silent=quiet or as_json)
+    page = report_on(post.folder, silent=quiet or as_json) if outcome else None
     if as_json:
-        typer.echo(json.dumps({**(asdict(outcome) if outcome else {}), **count.described()}))
+        found = asdict(outcome) if outcome else {}
+        typer.echo(json.dumps({**found, **_places(post.folder, page), **count.described()}))
 
 
 @dataclass(eq=False)
@@ -125,12 +125,18 @@ def run_all(job_path: Path, party_paths: Sequence[Path], *, quiet: bool, as_json
     began = time.perf_counter()
     found = run_together(job, files, [] if quiet else [ProgressBar()])
     seconds = time.perf_counter() - began
-    report_on(next(run_path(job, own) for own in files if own.role == "primary"), silent=quiet or as_json)
+    folder = next(run_path(job, own) for own in files if own.role == "primary")
+    page = report_on(folder, silent=quiet or as_json)
     if as_json:
         ledger = [asdict(entry) for entry in found.ledger]
-        typer.echo(json.dumps({**asdict(found.outcome), "seconds": seconds, "ledger": ledger}))
+        typer.echo(json.dumps({**asdict(found.outcome), **_places(folder, page), "seconds": seconds, "ledger": ledger}))
     elif not quiet:
         _tell([*outcome_lines(found.outcome), *ledger_lines(found.ledger, seconds)])
+
+
+def _places(folder: Path, page: Path | None) -> dict[str, str | None]:
+    """Where a program finds the run, and its report where there is one."""
+    return {"folder": str(folder), "report": None if page is None else str(page)}
 
 
 def credentials_of(own: PartyFile, insecure: bool) -> Credentials | None:
@@ -150,13 +156,16 @@ def credentials_of(own: PartyFile, insecure: bool) -> Credentials | None:
 
 
 def set_up_logging(name: str, *, quiet: bool, verbose: bool) -> None:
-    """One line per event on standard error, with the time and the party's name."""
+    """One line per event on standard error, with the time and the party's name; nothing where ``quiet``.
+
+    The fault that ends a quiet command is its one error line.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(asctime)s {name}: %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("fedsim")
     logger.handlers = [handler]
     level = logging.DEBUG if verbose else logging.INFO
-    logger.setLevel(logging.ERROR if quiet else level)
+    logger.setLevel(logging.CRITICAL if quiet else level)
 
 
 def _work(post: Post, stay: bool, quiet: bool) -> Outcome | None:

@@ -43,7 +43,7 @@ def predict(
     """Predict new records of the primary; coordinator and secondaries run with --stay.
 
     All records are predicted, or none: where a cell cannot be used, the error names its row and column, says how many
-    rows are like it, and nothing is written.
+    rows are like it, and nothing is written. A text table is split as the party file says of its own.
 
     fedsim predict job.toml city.toml --records new-flats.csv --out predictions.csv
     """

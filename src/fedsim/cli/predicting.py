@@ -46,9 +46,9 @@ class Batch:
     keep: tuple[str, ...]
     out: Path
 
-    def read(self) -> pl.DataFrame:
-        """The records, with every column that is to be kept."""
-        frame = read_table(self.records, separator=self.separator)
+    def read(self, usual: str | None) -> pl.DataFrame:
+        """The records, with every column that is to be kept; split at the ``usual`` separator where none is named."""
+        frame = read_table(self.records, separator=self.separator or usual)
         for column in self.keep:
             if column not in frame.columns:
                 raise InputError(f"{self.records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
@@ -58,9 +58,10 @@ class Batch:
 def predict_and_tell(job: Path, party: Path, batch: Batch, wait: float, **ways: bool) -> None:
     """Write the predictions of a table, and print what was done."""
     check_outputs([batch.out], [job, party, *files_among([batch.records])])
-    frame, silent = batch.read(), ways["quiet"] or ways["as_json"]
+    own, silent = read_party_file(party).data, ways["quiet"] or ways["as_json"]
+    frame = batch.read(own.separator if own else None)
     with counted(quiet=silent) as count, _predictor(job, party, wait, count, **ways) as predictor:
-        missing = predictor.post.own.data.missing if predictor.post.own.data else ()
+        missing = own.missing if own else ()
         found = predictor.predict(as_trained(frame, predictor.identifiers, missing), str(batch.records))
     _write(frame.select(batch.keep), found, batch.out)
     if ways["as_json"]:

@@ -14,8 +14,7 @@ import polars as pl
 import typer
 from rich.console import Console
 
-from fedsim.cli.options import keep_quiet
-from fedsim.cli.ticking import going_on_later, watching
+from fedsim.cli.ticking import going_on_later, telling, watching
 from fedsim.experiment.crew import gathered
 from fedsim.experiment.plan import save_plan
 from fedsim.experiment.reproductions import ALL, NAMES, Desk, Reproduced, reproduce
@@ -54,7 +53,7 @@ def reproduce_and_tell(name: str, asked: Asked, *, quiet: bool, as_json: bool) -
     made_folder(asked.sheets)
     silent = quiet or as_json
     watch = watching(Console(stderr=True), silent=silent)
-    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds, keep_quiet if silent else _progress, watch)
+    bench = Bench(asked.data, asked.out / TRAININGS, asked.seeds, telling(silent=silent), watch)
     desk = Desk(asked.studies, bench, asked.fast)
     for one in NAMES if name == ALL else [name]:
         began = time.perf_counter()
@@ -133,7 +132,3 @@ def _aligned(table: Table) -> Iterator[str]:
     widths = [max(len(row[place]) for row in rows) for place in range(len(table.head))]
     for row in rows:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-
-
-def _progress(words: str) -> None:
-    typer.echo(f"  {words}", err=True)

@@ -25,7 +25,7 @@ Named = Annotated[
     typer.Option(
         "--show-identifiers",
         metavar="PARTY",
-        help="The primary's own file: write the identifiers of the example records into the page. Keep it to yourself.",
+        help="The primary's own file: write row and identifiers of the examples into the page; keep it to yourself.",
     ),
 ]
 
@@ -44,7 +44,7 @@ def report(run: RunPath, map_: Map = None, named: Named = None, quiet: Quiet = F
     """Write report.html and the model card of a run anew, with whatever its folder holds by now.
 
     That is what `fedsim compare --out RUN/compare` and `fedsim audit --out RUN/audit` left there. The page needs no
-    network. It holds a few example records by their row and no identifier, unless --show-identifiers asks for them;
+    network. It holds a few example records without row or identifier, unless --show-identifiers asks for them;
     with --map the primary's places, in coarse cells.
     """
     from fedsim.cli.run_telling import tell_written

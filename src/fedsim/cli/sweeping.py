@@ -10,8 +10,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from fedsim.cli.options import keep_quiet, names
-from fedsim.cli.ticking import going_on_later, watching
+from fedsim.cli.options import names
+from fedsim.cli.ticking import going_on_later, telling, watching
 from fedsim.errors import SettingError
 from fedsim.experiment.results import made_folder
 from fedsim.experiment.study_run import Bench
@@ -49,7 +49,7 @@ def sweep_and_tell(subject: Subject, grid: Grid, bench: Bench, trials: int, *, q
     made_folder(bench.out)
     silent = quiet or as_json
     watch = watching(Console(stderr=True), silent=silent)
-    sweep = Sweep(subject, replace(bench, tell=keep_quiet if silent else _progress, watch=watch))
+    sweep = Sweep(subject, replace(bench, tell=telling(silent=silent), watch=watch))
     with going_on_later():
         found = sweep.search(grid, trials, bench.out / "search.log") if trials else sweep.grid(grid)
     described = [{"setting": asdict(tried.setting), "validation": tried.validation} for tried in found]
@@ -79,7 +79,3 @@ def _values(axis: str, words: str) -> tuple[Any, ...]:
     if not found:
         raise SettingError(f"--{axis} '{words}' names no value; give one or more between commas, or leave it out")
     return found
-
-
-def _progress(words: str) -> None:
-    typer.echo(f"  {words}", err=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
+from contextlib import suppress
 
 QUOTES = "has a quote that is not closed properly; put the cell in quotes and double the quotes inside it"
 
@@ -27,10 +28,31 @@ def fault(content: bytes, separator: str) -> str:
     return "it cannot be read as a table; look for quotes in the middle of a cell"
 
 
+def short_row(content: bytes, separator: str, width: int, places: Container[int]) -> str:
+    """The first row at these places (from 0) that has too few cells; nothing where none has.
+
+    >>> short_row(b"id,name\\n1,a\\n2\\n", ",", 2, {1})
+    'row 2 has 1 cell, but the header has 2; it may be cut off: copy the file again, or add a separator for each gap'
+    """
+    with suppress(csv.Error):  # a cell too long for this reader, and none too few for the fast one
+        rows = csv.reader(io.StringIO(_text(content), newline=""), delimiter=separator)
+        next(rows)
+        for place, cells in enumerate(rows):
+            if 0 < len(cells) < width and place in places:
+                seen = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+                way_out = "it may be cut off: copy the file again, or add a separator for each gap"
+                return f"row {place + 1} has {seen}, but the header has {width}; {way_out}"
+    return ""
+
+
+def _text(content: bytes) -> str:
+    # Latin-1 maps every byte to one character, so rows can be counted before we know which one is not UTF-8.
+    return content.removeprefix(b"\xef\xbb\xbf").decode("latin-1").lstrip("\r\n")
+
+
 def _rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]:
     """Every row as it stands in the file and as cells; the header is row 0."""
-    # Latin-1 maps every byte to one character, so rows can be counted before we know which one is not UTF-8.
-    text = content.removeprefix(b"\xef\xbb\xbf").decode("latin-1").lstrip("\r\n")
+    text = _text(content)
     taken: list[str] = []
 
     def lines() -> Iterator[str]:

@@ -1,7 +1,7 @@
 """A CSV or TSV file, plain or gzipped, as a frame of text.
 
-The fast path is polars. What it accepts in silence is checked here (repeated names, cut archives, old line ends),
-and what it refuses is looked up again, slowly, to name the row without showing the cell.
+The fast path is polars. What it accepts in silence is checked here (repeated names, short rows, cut archives, old line
+ends), and what it refuses is looked up again, slowly, to name the row without showing the cell.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
-from fedsim.data.csv_faults import fault
+from fedsim.data.csv_faults import fault, short_row
 from fedsim.data.files import read_bytes
 from fedsim.data.header import choose
 from fedsim.errors import FileError, InputError
@@ -40,6 +40,7 @@ def read_csv(path: Path, columns: list[str] | None, *, separator: str, option: s
     frame = _parse(path, content, separator)
     if frame.width != len(header):
         raise FileError(f"{path}: the header cannot be split into columns; check its quotes")
+    _refuse_short_rows(path, content, separator, frame, header)
     if frame.is_empty():
         raise InputError(f"{path} has a header but no rows; at least one record is needed")
     return frame[:, places]
@@ -104,6 +105,18 @@ def _parse(path: Path, content: bytes, separator: str) -> pl.DataFrame:
     except (PolarsError, PanicException):
         # From None: the reader's own text quotes cells, and a traceback would show it.
         raise FileError(f"{path}: {fault(content, separator)}") from None
-    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
-    filled = (~blank).arg_true()
+    filled = (~_blank(frame)).arg_true()
     return frame.head(int(filled[-1]) + 1 if len(filled) else 0)
+
+
+def _refuse_short_rows(path: Path, content: bytes, separator: str, frame: pl.DataFrame, header: list[str]) -> None:
+    """Polars fills them up in silence; they are looked for only where a last cell is missing."""
+    width = max((place for place, name in enumerate(header, 1) if name), default=0)
+    ends_early = frame.to_series(width - 1).is_null() & ~_blank(frame)
+    said = short_row(content, separator, width, set(ends_early.arg_true())) if ends_early.any() else ""
+    if said:
+        raise FileError(f"{path}: {said}")
+
+
+def _blank(frame: pl.DataFrame) -> pl.Series:
+    return frame.select(pl.all_horizontal(pl.all().is_null())).to_series()

@@ -6,31 +6,30 @@ A guess is told and may be corrected; it looks at values, and shows none.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from fedsim.data.column_words import LATITUDE, LONGITUDE, NAMES, part_of_name, says_birth, says_name, words_of
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import ColumnLook, TableLook
 
-LATITUDE, LONGITUDE = {"lat", "latitude"}, {"lon", "lng", "long", "longitude"}
-NAMES = {"name", "names", "surname", "title", "company", "firm", "street", "address", "author"}
-GIVEN = {"first", "last", "middle", "given", "family", "full"}  # beside a word of NAMES, or alone: a person's name
-SALUTATION = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
-BIRTH = {"birth", "birthday", "birthdate", "born", "dob", "founded", "founding"}
 PERSONAL = re.compile(
     r"(name|names|phone|phones|mail|mails|address|street|birth)$"
     r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
+    r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
+    r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
 )
-PARTS = {"first", "last"}  # of a name, or of anything else
+PARTS = {"first", "last", "given", "nombre"}  # of a name, or of anything else
 NORTH, EAST = 90.0, 180.0
 FEWEST, SHARE, SHORTEST = 10, 0.2, 3.0  # a name: so many, so different, so long
-ALIKE = 0.3  # share of the words of one column that the other has, too
+ALIKE, FURTHER = 0.3, 0.5  # share of the words of one column that the other has, too; of a pair beside others
 SAMPLE = 5_000
 MOST = 0.5
 
 Columns = dict[str, ColumnLook]
 Fits = Callable[[ColumnLook], bool]
+Two = tuple[ColumnLook, ColumnLook]
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,6 @@ class Pair:
     secondary: str | None
 
 
-def words_of(name: str) -> tuple[str, ...]:
-    """The words a column's name is made of.
-
-    >>> words_of("startLat_2"), words_of("Company name")
-    (('start', 'lat', '2'), ('company', 'name'))
-    """
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
-    return tuple(re.findall(r"[^\W\d_]+|\d+", apart.lower()))
-
-
 def common_identifiers(primary: TableLook | None, secondary: TableLook | None) -> list[Pair]:
     """The columns that probably link: a place, else names and dates of birth; none where nothing looks like it."""
     ours, theirs = (table.columns if table else None for table in (primary, secondary))
@@ -79,27 +68,6 @@ def places_in(columns: Columns) -> list[Place]:
             found.append(Place(lat, lon, about))
     both = [(place, columns[place.lat], columns[place.lon]) for place in found]
     return [place for place, lat, lon in both if on_earth(lat, lon) or on_earth(lon, lat)]
-
-
-def says_latitude(column: str) -> bool:
-    """Whether a column's name says latitude."""
-    return bool(LATITUDE & set(words_of(column)))
-
-
-def says_longitude(column: str) -> bool:
-    """Whether a column's name says longitude."""
-    return bool(LONGITUDE & set(words_of(column)))
-
-
-def says_name(column: str) -> bool:
-    """Whether a column's name says nothing but a name or an address; such a column links, however few its values.
-
-    >>> [says_name(column) for column in ("first_name", "lastName", "street", "company size", "title")]
-    [True, True, True, False, False]
-    """
-    words = [word for word in words_of(column) if not word.isdecimal()]
-    known = (NAMES | GIVEN) - SALUTATION
-    return bool(words) and all(word in known or word.endswith("name") for word in words)
 
 
 def says_person(column: str) -> bool:
@@ -150,17 +118,31 @@ def _inside(here: ColumnLook, there: ColumnLook) -> float:
 
 
 def _matches(ours: Columns | None, theirs: Columns | None, fits: Fits) -> Iterator[Pair]:
-    """Fitting columns of equal names; where there are none, the two that are most alike."""
+    """Fitting columns of equal names, and of the others those that are alike, each with one."""
     here, there = ([look for look in (columns or {}).values() if fits(look)] for columns in (ours, theirs))
     if ours is None or theirs is None:
-        told = [look for look in here + there if (NAMES | BIRTH) & set(words_of(look.name))] or (here + there)[:1]
+        told = [look for look in here + there if _told(look)] or (here + there)[:1]
         yield from (Pair(look.name, look.name if ours else None, look.name if theirs else None) for look in told)
         return
     both = list(product(here, there))
     equal = [(one, other) for one, other in both if words_of(one.name) == words_of(other.name)]
-    alike = sorted((pair for pair in both if _likeness(*pair) >= ALIKE), key=lambda pair: -_likeness(*pair))
-    for one, other in equal or alike[:1]:
-        yield _pair(one.name, one.name, other.name)
+    yield from (_pair(one.name, one.name, other.name) for one, other in _one_to_one(equal, both))
+
+
+def _one_to_one(equal: Iterable[Two], both: Sequence[Two]) -> list[Two]:
+    """The equal ones, or else the two most alike; beside them names that are plainly alike. In the primary's order."""
+    found = list(equal)
+    likeness = {two: _likeness(*two) for two in both}
+    named = {two: all(says_name(look.name) for look in two) for two in both}
+    for two in sorted(both, key=lambda two: (not named[two], -likeness[two])):
+        free = not set(two) & {look for pair in found for look in pair}
+        if free and (named[two] and likeness[two] >= FURTHER if found else likeness[two] >= ALIKE):
+            found.append(two)
+    return [two for two in both if two in found]
+
+
+def _told(look: ColumnLook) -> bool:
+    return bool(NAMES & set(words_of(look.name))) or says_name(look.name) or says_birth(look.name)
 
 
 def _pair(agreed: str, primary: str, secondary: str) -> Pair:
@@ -179,13 +161,20 @@ def _could_be_name(look: ColumnLook) -> bool:
 
 
 def _could_be_birth(look: ColumnLook) -> bool:
-    return look.kind == Kind.DATE and bool(BIRTH & set(words_of(look.name)))
+    return look.kind == Kind.DATE and says_birth(look.name)
 
 
 def _likeness(one: ColumnLook, other: ColumnLook) -> float:
-    """Share of the words in the smaller set that the larger has, too; a word of the name in common counts as much."""
+    """Share of the words in the smaller set that the larger has, too; a word of the name in common counts as much.
+
+    First names are never family names. Of dates only those of birth come here, and they are all alike.
+    """
+    parts = part_of_name(one.name), part_of_name(other.name)
+    if all(parts) and parts[0] != parts[1]:
+        return 0.0
+    said = ALIKE * bool(set(words_of(one.name)) & set(words_of(other.name)))
     if one.kind != Kind.CATEGORY:
-        return ALIKE * bool(set(words_of(one.name)) & set(words_of(other.name)))
+        return ALIKE + said
     ours, theirs = (set(look.filled.head(SAMPLE).str.to_lowercase().str.split(" ").explode()) for look in (one, other))
     shared = len(ours & theirs) / max(1, min(len(ours), len(theirs)))
-    return shared + ALIKE * bool(set(words_of(one.name)) & set(words_of(other.name)))
+    return shared + (FURTHER if all(parts) else said)

@@ -80,7 +80,7 @@ class Climbed:
 def climb_all(parts: Sequence[LadderPart], bench: Bench) -> Climbed:
     """A ladder per dataset that is there."""
     results, found = Results(bench.out), Climbed([], [], [])
-    told = replace(bench, tell=_numbered(bench.tell, sum(_count(part, bench) for part in parts)))
+    told = replace(bench, tell=numbered(bench.tell, sum(_count(part, bench) for part in parts)))
     for part in parts:
         absent = missing(part.dataset, bench.data)
         if absent:
@@ -97,7 +97,7 @@ def _count(part: LadderPart, bench: Bench) -> int:
     return 0 if missing(part.dataset, bench.data) else len(SPLITS) * bench.seeds * len(part.rungs())
 
 
-def _numbered(tell: Tell, total: int) -> Tell:
+def numbered(tell: Tell, total: int) -> Tell:
     """Tells with a number in front; what was trained before is not told again."""
     done = count(1)
     return lambda words: tell(f"[{next(done)} of at most {total}] {words}")

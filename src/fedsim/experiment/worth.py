@@ -45,7 +45,7 @@ def worth_words(worth: Interval, ends: tuple[float, float], scale: Scale, split:
     """
     found = f"{_change(worth, scale)} (95 % interval {_range(worth)})"
     scores = f"{number(ends[0], 4)} against {number(ends[1], 4)} ({split} split)"
-    beyond = "the best the primary can do alone, its own identifiers included"
+    beyond = "the best the primary can do alone (own identifiers included, chosen by the validation records)"
     if worth.covers_zero:
         return f"No worth of this partner can be told from chance: {found} than {beyond}, {scores}."
     if worth.high < 0:

@@ -48,7 +48,7 @@ OF_COMPANY = (("files", one_file_each), ("linkage keys", same_key), ("authoritie
 
 @dataclass(frozen=True)
 class Report:
-    """All findings, section by section, and the estimate where the job could be read."""
+    """All findings, section by section, and the estimate where the job and all files could be read."""
 
     sections: tuple[Section, ...]
     estimate: Estimate | None
@@ -88,7 +88,8 @@ def check_job(job_path: Path, party_paths: Sequence[Path], *, link: Link, now: d
     company = [read.own for read in parties if read.own and job and read.own.party in job.parties]
     if job and len(company) > 1:
         sections.append(Section("together", tuple(findings_of(OF_COMPANY, Company(job, company)))))
-    return Report(tuple(sections), estimate)
+    all_read = all(read.own for read in parties)
+    return Report(tuple(sections), estimate if all_read else None)  # a guess at a table that is at hand tells nothing
 
 
 def _read(path: Path, job: Job | None) -> _Read:

@@ -74,15 +74,29 @@ def _parts(values: Floats) -> list[Group]:
     """Numbers in parts of about equal size, from small to large; the outer ones are open, for their ends are records'.
 
     >>> [name for name, _ in _parts(np.linspace(10123.0, 98765.0, 200))]
-    ['up to 27,900', '27,900 to 45,800', '45,800 to 63,600', '63,600 to 81,400', '81,400 and more']
+    ['below 27,900', '27,900 to below 45,800', '45,800 to below 63,600', '63,600 to below 81,400', '81,400 and more']
+    >>> [name for name, _ in _parts(np.repeat([0, 0, 1, 2, 3, 5, 6, 7, 8, 9], 20).astype(float))]
+    ['0', '1 to 2', '3 to 5', '6 to 7', '8 and more']
     """
     finite = values[np.isfinite(values)]
     inner = np.quantile(finite, np.arange(1, PARTS) / PARTS, method="higher")
     edges = np.unique([_common(float(edge), finite) for edge in inner])
-    place, words = np.searchsorted(edges, values, side="right"), [_number(float(edge)) for edge in edges]
-    between = [f"{low} to {high}" for low, high in pairwise(words)]
-    names = [f"up to {words[0]}", *between, f"{words[-1]} and more"]
-    return [(name, (place == number) & ~np.isnan(values)) for number, name in enumerate(names)]
+    place = np.searchsorted(edges, values, side="right")
+    whole = bool((finite == np.floor(finite)).all())
+    between = [_between(float(low), float(high), whole) for low, high in pairwise(edges)]
+    names = [f"below {_number(float(edges[0]))}", *between, f"{_number(float(edges[-1]))} and more"]
+    parts = [(name, (place == number) & ~np.isnan(values)) for number, name in enumerate(names)]
+    return [(_same(values[inside]) or name, inside) for name, inside in parts]
+
+
+def _between(low: float, high: float, whole: bool) -> str:
+    return f"{_number(low)} to {_number(high - 1)}" if whole else f"{_number(low)} to below {_number(high)}"
+
+
+def _same(values: Floats) -> str:
+    """The number that all of them are, where they are one and enough records have it."""
+    same = len(values) >= FEWEST and np.isfinite(values[0]) and (values == values[0]).all()
+    return _number(float(values[0])) if same else ""
 
 
 def _common(edge: float, values: Floats) -> float:

@@ -1,7 +1,8 @@
 """A few test records taken apart: how similar their best partners are, and what the model makes of them.
 
-They stay in the primary's folder. A record is known by its row in the primary's own table, a partner by a number that
-counts from one: the pseudonyms of a job mean something to the secondary, these numbers to nobody.
+They stay in the primary's folder. A record is known by its row in the primary's own table, which a report leaves out
+unless its owner asks; a partner by a number that counts from one: the pseudonyms of a job mean something to the
+secondary, these numbers to nobody.
 
 Letters: n records, K partners.
 """

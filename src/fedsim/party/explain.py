@@ -18,6 +18,7 @@ from fedsim.party.shipped_schemas import FILES, shipped
 Schema = dict[str, Any]
 _TYPES = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _ANY = re.compile(r"[A-Z]+")
+LIKE = 0.65  # share of letters in common: among so many short names nearly every word is a little like one
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _fits(name: Sequence[str], asked: Sequence[str]) -> bool:
 
 def _hint(word: str, keys: Sequence[Key]) -> str:
     names = {key.name: key.name for key in keys} | {key.leaf: key.name for key in reversed(keys)}
-    near = nearest_word(word, names) or nearest_word(word.rpartition(".")[2], names)
+    near = next(filter(None, (nearest_word(said, names, cutoff=LIKE) for said in (word, word.rpartition(".")[2]))), "")
     return f"did you mean '{names[near]}'?" if near else "`fedsim explain` lists them all"
 
 

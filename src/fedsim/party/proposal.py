@@ -8,24 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
-from fedsim.data.identifier_guess import (
-    EAST,
-    LATITUDE,
-    LONGITUDE,
-    NAMES,
-    NORTH,
-    Pair,
-    common_identifiers,
-    lie_apart,
-    says_latitude,
-    says_longitude,
-    words_of,
-)
+from fedsim.data.column_words import LATITUDE, LONGITUDE, NAMES, says_latitude, says_longitude, words_of
+from fedsim.data.identifier_guess import EAST, NORTH, Pair, common_identifiers, lie_apart
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import Field
+from fedsim.party.proposal_doubts import doubtful, meant, odd_cell, vague
 from fedsim.party.proposal_encodings import encodings_for
 from fedsim.party.proposal_learning import gap_words, look_of
 from fedsim.party.proposal_places import Side, straightened
@@ -64,13 +55,24 @@ def named_pairs(tables: Tables, ours: Sequence[str], theirs: Sequence[str]) -> l
     """The identifiers the user named, in both tables where both are at hand."""
     if len(ours) != len(theirs):
         raise SettingError(f"--on-secondary names {len(theirs)} columns for {len(ours)}; name as many, in this order")
-    pairs = []
     for one, other in zip(ours, theirs, strict=True):
-        for table, name in ((tables.primary, one), (tables.secondary, other)):
-            if table:
-                look_of(table, name)
-        pairs.append(Pair(one, one if tables.primary else None, other if tables.secondary else None))
-    return pairs
+        _refuse_absent(tables, one, other)
+    first, second = tables.primary, tables.secondary
+    both = zip(ours, theirs, strict=True)
+    return [Pair(one, one if first else None, other if second else None) for one, other in both]
+
+
+def _refuse_absent(tables: Tables, ours: str, theirs: str) -> None:
+    if tables.primary:
+        look_of(tables.primary, ours)
+    there = tables.secondary
+    if tables.primary and there and ours == theirs and theirs not in there.columns:
+        raise InputError(
+            f"{there.name}: there is no column {theirs!r} among its {len(there.columns)}; name the columns that mean "
+            "the same with --on-secondary"
+        )
+    if there:
+        look_of(there, theirs)
 
 
 def guessed_pairs(tables: Tables) -> list[Pair]:
@@ -81,17 +83,14 @@ def guessed_pairs(tables: Tables) -> list[Pair]:
 def linking(tables: Tables, pairs: Sequence[Pair], k: int) -> Linking:
     """The identifiers with encodings that fit their values; columns that cannot link are refused."""
     if not pairs:
-        names = " and ".join(table.name for _, table in tables.sides)
-        for _, table in tables.sides:
-            _refuse_empty(table)
-        raise InputError(
-            f"no column of {names} looks like a common identifier (a place, a name, a date of birth); name columns "
-            "that both sides have with --on"
-        )
+        _refuse_to_guess(tables)
     straight, notes = straightened(pairs, tables.sides)
     looks = [[look_of(table, getattr(pair, role)) for role, table in tables.sides] for pair in straight]
     for pair, of_pair in zip(straight, looks, strict=True):
         notes += _checked(tables, pair, of_pair)
+    for role, table in tables.sides:
+        notes += doubtful(table, [getattr(pair, role) for pair in straight])
+    notes += vague(tables.sides, straight)
     limits = [_limit(pair, of_pair) for pair, of_pair in zip(straight, looks, strict=True)]
     fields = encodings_for([pair.agreed for pair in straight], looks, limits, k)
     return Linking(tuple(straight), tuple(fields), tuple(notes))
@@ -103,6 +102,18 @@ def partners(tables: Tables, asked: int | None) -> int:
     if asked is not None and most is not None and asked > most:
         raise SettingError(f"--k {asked}, but the secondary has {most:,} records; choose k between 1 and {most:,}")
     return asked or min(PARTNERS, most or PARTNERS)
+
+
+def _refuse_to_guess(tables: Tables) -> NoReturn:
+    for _, table in tables.sides:
+        _refuse_empty(table)
+        for doubt in doubtful(table, ()):
+            raise InputError(doubt)
+    names = " and ".join(table.name for _, table in tables.sides)
+    raise InputError(
+        f"no column of {names} looks like a common identifier (a place, a name, a date of birth); name columns "
+        "that both sides have with --on, and with --on-secondary where the secondary names them otherwise"
+    )
 
 
 def _refuse_empty(table: TableLook) -> None:
@@ -129,13 +140,27 @@ def _checked(tables: Tables, pair: Pair, looks: Sequence[ColumnLook]) -> list[st
             notes.append(f"{where} {gap_words(look)}; fill it in or drop those rows, for linking refuses them")
     kinds = {str(look.kind) for look in looks}
     if len(kinds) > 1 or OTHER in kinds:
-        held = " and ".join(
-            f"{_WORDS[look.kind]} in {table.name}" for (_, table), look in zip(tables.sides, looks, strict=True)
-        )
-        raise InputError(f"'{pair.agreed}' is {held}; link by columns of one kind: numbers, text or dates")
+        raise InputError(_of_two_kinds(tables, pair, looks))
+    for (_, table), look in zip(tables.sides, looks, strict=True):
+        if meant(look) == Kind.NUMBER:
+            raise InputError(f"{table.name}: column '{look.name}', {odd_cell(look, Kind.NUMBER)}")
     if len(looks) == 2 and Kind.CATEGORY not in kinds and lie_apart(*looks):
         notes.append(f"'{pair.agreed}': the values of the two tables lie wholly apart; are both in the same unit?")
     return notes
+
+
+def _of_two_kinds(tables: Tables, pair: Pair, looks: Sequence[ColumnLook]) -> str:
+    """That an identifier is of two kinds, with the first cell of text that is not like the other table's."""
+    sides = list(zip(tables.sides, looks, strict=True))
+    rule = "link by columns of one kind: numbers, text or dates"
+    for ((_, table), look), ((_, other), partner) in zip(sides, reversed(sides), strict=True):
+        if look.kind == Kind.CATEGORY and partner.kind in (Kind.NUMBER, Kind.DATE):
+            found = odd_cell(look, Kind(partner.kind))
+            return (
+                f"{table.name}: column '{look.name}', {found}, for {other.name} has {_WORDS[partner.kind]}; or {rule}"
+            )
+    held = " and ".join(f"{_WORDS[look.kind]} in {table.name}" for (_, table), look in sides)
+    return f"'{pair.agreed}' is {held}; {rule}"
 
 
 _WORDS = {Kind.NUMBER: "numbers", Kind.CATEGORY: "text", Kind.DATE: "dates", OTHER: "of a type that cannot link"}

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fedsim.data.column_words import words_of
 from fedsim.data.header import absent
-from fedsim.data.identifier_guess import says_part_of_name, says_person, words_of
+from fedsim.data.identifier_guess import says_part_of_name, says_person
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
@@ -90,6 +91,9 @@ def guessed_split(table: TableLook, identifiers: Sequence[str]) -> Guess:
     share = float(frame.is_duplicated().mean() or 0.0)  # type: ignore[arg-type]
     if share >= MANY_ALIKE and frame.n_unique() >= LEAST_GROUPS:
         return Guess("group", f"for {share:.0%} of the records share their identifiers with another; or random")
+    if share >= MANY_ALIKE:
+        few = f"{frame.n_unique():,} different identifiers are too few to part; tests then meet them again"
+        return Guess("random", few)
     return Guess("random", "or group, which keeps records with equal identifiers on one side")
 
 

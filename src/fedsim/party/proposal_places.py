@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fedsim.data.identifier_guess import Pair, look_exchanged, on_earth, says_latitude, says_longitude
+from fedsim.data.column_words import says_latitude, says_longitude
+from fedsim.data.identifier_guess import Pair, look_exchanged, on_earth
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import ColumnLook, TableLook
 
@@ -27,7 +28,7 @@ def straightened(pairs: Sequence[Pair], sides: Sequence[Side]) -> tuple[list[Pai
             notes.append(_note(place, side, "no latitude is beyond 90 degrees"))
             place = _turned(place, side)
     if len(sides) == 2 and look_exchanged(*(_looks(place, side) for side in sides)):
-        notes.append(_note(place, sides[1], f"only so do they lie where those of {sides[0][1].name} do"))
+        notes.append(_opposite(place, sides))
         place = _turned(place, sides[1])
     straight = dict(zip((lat, lon), place, strict=True))
     return [straight.get(pair, pair) for pair in pairs], notes
@@ -51,3 +52,14 @@ def _turned(place: Place, side: Side) -> Place:
 def _note(place: Place, side: Side, reason: str) -> str:
     lat, lon = (look.name for look in _looks(place, side))
     return f"{side[1].name}: columns '{lat}' and '{lon}' are taken the other way round, for {reason}; check them"
+
+
+def _opposite(place: Place, sides: Sequence[Side]) -> str:
+    """Nobody can tell from the values which of the two is wrong."""
+    (_, ours), (_, theirs) = sides
+    lat, lon = (look.name for look in _looks(place, sides[1]))
+    return (
+        f"{ours.name} or {theirs.name} has latitude and longitude exchanged: columns '{lat}' and '{lon}' of "
+        f"{theirs.name} are taken the other way round, for only so do both lie in one place; correct the one that is "
+        "wrong"
+    )

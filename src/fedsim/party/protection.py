@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from fedsim.data.column_words import says_latitude, says_longitude, words_of
 from fedsim.party.toml_file import Section, real
 
-LATITUDES = ("latitude", "lat")
-LONGITUDES = ("longitude", "lon", "lng", "long")
 # What the preset stands for; docs/privacy-results.md has the measurements behind every figure.
 FEATURES: Mapping[str, float] = {"noise": 4.0}
 GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
@@ -99,15 +98,18 @@ def protected(places: tuple[str, str] | None, *, whole_distances: bool) -> dict[
 
 
 def place_columns(columns: Sequence[str]) -> tuple[str, str] | None:
-    """The columns that are called latitude and longitude, where there is one of each.
+    """The columns that are called latitude and longitude, where there is one of each; names that end so come first.
 
-    >>> place_columns(["home_lat", "home_lng", "area"]), place_columns(["x", "y"])
-    (('home_lat', 'home_lng'), None)
+    >>> place_columns(["homeLat", "homeLng", "area"]), place_columns(["lat", "lon", "lat_error"])
+    (('homeLat', 'homeLng'), ('lat', 'lon'))
+    >>> place_columns(["lat_start", "lon_start"]), place_columns(["home_lat", "work_lat", "lon"])
+    (('lat_start', 'lon_start'), None)
     """
-    latitude, longitude = (_called(columns, words) for words in (LATITUDES, LONGITUDES))
+    latitude, longitude = (_only(columns, says) for says in (says_latitude, says_longitude))
     return (latitude, longitude) if latitude and longitude else None
 
 
-def _called(columns: Sequence[str], words: Sequence[str]) -> str | None:
-    named = [column for column in columns if column.lower().split("_")[-1] in words or column.lower() in words]
-    return named[0] if len(named) == 1 else None
+def _only(columns: Sequence[str], says: Callable[[str], bool]) -> str | None:
+    said = [column for column in columns if says(column)]
+    best = [column for column in said if says(words_of(column)[-1])] or said
+    return best[0] if len(best) == 1 else None

@@ -142,7 +142,7 @@ class _File:
     def write(self) -> None:
         """Replace the file where something changed or a sign of life is due; a full disk stops nobody's training."""
         facts = self._facts()
-        changed = facts["ledger"] != self.before.get("ledger") or facts["state"] != self.before.get("state")
+        changed = any(facts[name] != self.before.get(name) for name in ("ledger", "state", "waiting"))
         if not changed and self.progress.clock() - self.written < LIVE_SECONDS:
             return
         try:
@@ -166,6 +166,7 @@ class _File:
             "process": os.getpid(),
             "state": progress.state,
             "error": progress.error,
+            "waiting": list(self.station.waits.values()) if progress.state == RUNNING else [],
             "updated": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "seconds": progress.clock() - progress.start,
             "phases": progress.phases(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -18,10 +18,20 @@ _NAMES: dict[type, str] = {dict: "a table", list: "a list", type(None): "nothing
 
 def all_faults(error: ValidationError, kind: type[BaseModel], where: str, lines: Lines) -> list[str]:
     """Every fault as a sentence with its line, in the order of the file."""
-    faults = error.errors(include_url=False)
+    faults = _once(error.errors(include_url=False), kind)
     placed = dict.fromkeys((_line(_location(fault), lines), _sentence(fault, kind)) for fault in faults)
     ordered = sorted(placed, key=lambda entry: entry[0])
     return [f"{where}{'' if math.isinf(line) else f', line {line:.0f}'}: {sentence}" for line, sentence in ordered]
+
+
+def _once(faults: Sequence[Any], kind: type[BaseModel]) -> list[Any]:
+    """The faults without the settings that are missing only because their names are misspelt."""
+    misspelt = {
+        (*fault["loc"][:-1], nearest_word(fault["loc"][-1], _known(kind, fault["loc"][:-1])))
+        for fault in faults
+        if fault["type"] == "extra_forbidden"
+    }
+    return [fault for fault in faults if fault["type"] != "missing" or fault["loc"] not in misspelt]
 
 
 def _location(fault: Any) -> tuple[Any, ...]:

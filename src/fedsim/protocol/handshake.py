@@ -99,17 +99,22 @@ class Reception:
     def session_with(self, party: Party) -> Session:
         """The next conversation with this party that nobody has taken yet."""
         since, told = time.monotonic(), False
-        with self._changed:
-            while party not in self._fresh:
-                self.station.alarm.check()
-                waited = time.monotonic() - since
-                if waited > self.station.wait_seconds:
-                    raise AwayError(f"{party} did not come within {waited:.0f} seconds; start it and run this again")
-                if waited > 3 and not told:
-                    log.info("waiting for %s", party)
-                    told = True
-                self._changed.wait(0.2)
-            return self._fresh.pop(party)
+        try:
+            with self._changed:
+                while party not in self._fresh:
+                    self.station.alarm.check()
+                    waited = time.monotonic() - since
+                    if waited > self.station.wait_seconds:
+                        raise AwayError(
+                            f"{party} did not come within {waited:.0f} seconds; start it and run this again"
+                        )
+                    if waited > 3 and not told:
+                        log.info("waiting for %s", self.station.wait_for(party, waited))
+                        told = True
+                    self._changed.wait(0.2)
+                return self._fresh.pop(party)
+        finally:
+            self.station.waits.pop(party, None)
 
     def away_seconds(self, party: Party) -> float:
         """Since when a party has not been connected; 0 while it is."""
@@ -289,6 +294,7 @@ class Dialler:
             if session is None:
                 self.station.alarm.check()
                 if waited > 3 and not told:
+                    self.station.wait_for(self.peer, waited)
                     log.info("waiting for %s at %s: %s", self.peer, self.address, reply.reason)
                     told = True
             time.sleep(pause)

@@ -136,6 +136,7 @@ class Session:
                 return
             old, self._line, self._away_since, self._told = self._line, line, None, 0.0
             self._touched = time.monotonic()
+            self.station.waits.pop(self.peer, None)
             self._acknowledge(received)
             for _, message, frame in self._outbox:
                 self._send(message, frame)
@@ -180,14 +181,17 @@ class Session:
 
     def _next(self, seconds: float | None) -> Envelope:
         self._touched = time.monotonic()
-        with self._changed:
-            while not self._inbox:
-                self.check()
-                self._mind_the_time(seconds)
-                self._changed.wait(POLL)
-            envelope, size = self._inbox.popleft()
-            self._waiting -= size
-            return envelope
+        try:
+            with self._changed:
+                while not self._inbox:
+                    self.check()
+                    self._mind_the_time(seconds)
+                    self._changed.wait(POLL)
+                envelope, size = self._inbox.popleft()
+                self._waiting -= size
+                return envelope
+        finally:
+            self.station.waits.pop(self.peer, None)
 
     def _mind_the_time(self, seconds: float | None) -> None:
         now = time.monotonic()
@@ -208,9 +212,13 @@ class Session:
             self._tell_wait(now, silent, ", which is connected but silent")
 
     def _tell_wait(self, now: float, seconds: float, how: str) -> None:
-        if seconds > TELL_AFTER and (not self._told or now - self._told > TELL_EVERY):
+        if seconds <= TELL_AFTER:
+            self.station.waits.pop(self.peer, None)
+            return
+        words = self.station.wait_for(self.peer, seconds, how)
+        if not self._told or now - self._told > TELL_EVERY:
             self._told = now
-            log.warning("waiting for %s since %s%s", self.peer, _clock(seconds), how)
+            log.warning("waiting for %s", words)
 
     def _send(self, message: Message, frame: bytes) -> None:
         if self._line is None:
@@ -277,7 +285,3 @@ class Session:
             if self._line is line:
                 self._line, self._away_since = None, time.monotonic()
                 self._changed.notify_all()
-
-
-def _clock(seconds_ago: float) -> str:
-    return time.strftime("%H:%M:%S", time.localtime(time.time() - seconds_ago))

@@ -74,6 +74,7 @@ class Station:
 
     ``wait_seconds`` is how long to wait for a peer that is away; it may change as the job goes on. ``staying``:
     training is over and predictions are answered, so a peer that gives up ends its own conversation and nothing else.
+    ``waits`` says in words for whom one waits, and since when, after a moment in which anybody may be late.
     """
 
     party: Party
@@ -85,6 +86,13 @@ class Station:
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     ledger: Ledger = field(default_factory=Ledger)
     alarm: Alarm = field(default_factory=Alarm)
+    waits: dict[Party, str] = field(default_factory=dict)
+
+    def wait_for(self, peer: Party, seconds: float, how: str = "") -> str:
+        """Note that one has waited so long for a peer, until it is forgotten; returns the words."""
+        began = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
+        self.waits[peer] = f"{peer} since {began}{how}"
+        return self.waits[peer]
 
     @property
     def job_text(self) -> str:

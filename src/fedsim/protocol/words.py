@@ -11,4 +11,9 @@ def plain(words: str) -> str:
     >>> plain("disk full\\x1b[2J\\n")
     'disk full?[2J?'
     """
-    return "".join(each if each.isprintable() else "?" for each in words[:MOST])
+    return printable(words[:MOST])
+
+
+def printable(words: str) -> str:
+    """All of it, without what steers a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in words)

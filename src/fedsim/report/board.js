@@ -55,6 +55,7 @@ function plain(number) { return Number.isFinite(number) ? Number(number.toPrecis
 
 function stateOf(party) {
   if (party.state === "running" && party.silent > SILENT_AFTER) return ["silent", `silent for ${duration(party.silent)}`];
+  if (party.waiting?.length) return ["waiting", "waiting"];
   return [party.state, party.state];
 }
 
@@ -74,7 +75,7 @@ function progress(party) {
   const left = phase && done ? (phase.seconds / done) * (total - done) : 0;
   const words = [`epoch ${Math.min(training.epochs, Math.floor(done / training.steps_per_epoch) + 1)} of ${training.epochs}`,
     `step ${done.toLocaleString("en")} of ${total.toLocaleString("en")}`];
-  if (party.state === "running" && left > 0) words.push(`about ${duration(left)} left`);
+  if (stateOf(party)[0] === "running" && left > 0) words.push(`about ${duration(left)} left`);
   return make("div", { "data-key": "progress" }, make("progress", { max: total, value: done, "aria-label": "training" }),
     make("p", { class: "step" }, words.join(" · ")));
 }
@@ -128,6 +129,7 @@ function card(party) {
     make("header", {}, make("h2", {}, party.party), make("span", { class: "about" }, `${party.role} of ${party.job} · ${party.folder}`),
       make("span", { class: `state ${kind}` }, words)),
     party.error ? make("p", { class: "error", role: "alert", "data-key": "error" }, party.error) : null,
+    ...(kind === "waiting" ? party.waiting : []).map((whom) => make("p", { class: "waits" }, `waiting for ${whom}`)),
     phases(party), progress(party), curves(party), ledger(party));
 }
 
@@ -145,12 +147,17 @@ function say(words) {
   if (note.textContent !== words) note.textContent = words;
 }
 
+function headline(states) {
+  const many = (kind) => states.filter((state) => state === kind).length;
+  const others = ["waiting", "silent"].filter(many).map((kind) => `, ${many(kind)} ${kind}`);
+  return `${many("running")} of ${states.length} at work${others.join("")}`;
+}
+
 async function look() {
   try {
     const found = await (await fetch("state", { cache: "no-store" })).json();
     patchChildren(document.getElementById("parties"), found.map(cardOrWarning));
-    const running = found.filter((party) => party.state === "running").length;
-    say(found.length ? `${running} of ${found.length} at work` : "No party has written anything here yet.");
+    say(found.length ? headline(found.map((party) => stateOf(party)[0])) : "No party has written anything here yet.");
   } catch {
     say("The board has stopped; start it again with fedsim board.");
   }

@@ -12,6 +12,7 @@ from fedsim.report.bands import rank_ticks
 from fedsim.report.figure import Figure
 from fedsim.report.svg import (
     BOTTOM,
+    HEIGHT,
     LEFT,
     RIGHT,
     TOP,
@@ -22,6 +23,7 @@ from fedsim.report.svg import (
     join,
     left_axis,
     path,
+    shade_scale,
     step_for,
     tick_label,
     ticks,
@@ -80,10 +82,13 @@ def importance_figure(importance: Importance) -> Figure:
     title = f"Where the prediction comes from: {importance.party}"
     near = values[: max(1, len(values) // 10)].sum() / max(values.sum(), np.finfo(float).tiny)
     described = f"The nearest tenth of the partners makes up {100 * near:.0f} % of all contributions."
-    picture = drawing(title, described, join([_heat(values), _ranks(len(values)), _outputs(values.shape[1])]))
+    bounds = _bounds(values)
+    starts = [f"{float(start):.2g}" for start in (values.min(), *bounds)]
+    parts = [_heat(values, bounds), _ranks(len(values)), _outputs(values.shape[1]), shade_scale(starts, HEIGHT)]
+    picture = drawing(title, described, join(parts), HEIGHT + 30)
     return Figure(
         title,
-        f"Integrated gradients of the merge gate, averaged over records; strong colours count. {described}",
+        f"Integrated gradients of the merge gate, averaged over records: the scale is below. {described}",
         picture,
         ("rank", "share of all contributions"),
         tuple(
@@ -93,9 +98,13 @@ def importance_figure(importance: Importance) -> Figure:
     )
 
 
-def _heat(values: Floats) -> Markup:
+def _bounds(values: Floats) -> Floats:
+    return np.quantile(values, np.arange(1, SHADES) / SHADES)
+
+
+def _heat(values: Floats, bounds: Floats) -> Markup:
     width, height = (RIGHT - LEFT) / len(values), (BOTTOM - TOP) / values.shape[1]
-    shade = np.digitize(values, np.quantile(values, np.arange(1, SHADES) / SHADES))
+    shade = np.digitize(values, bounds)
     return join(
         element(
             "rect",

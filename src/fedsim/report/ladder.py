@@ -127,7 +127,10 @@ def _chosen(ladder: Ladder, split: str) -> Iterator[str]:
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
     )
     if split == ladder.splits[-1] and alone and together:
-        yield f"The headline counts from the best alone, {alone}, to the best with the partner, {together}."
+        yield (
+            f"The headline counts from the best alone, {alone}, to the best with the partner, {together}: both are "
+            "chosen by the validation records, so another rung may do better on the test records."
+        )
 
 
 def _rungs(ladder: Ladder, split: str) -> Figure:

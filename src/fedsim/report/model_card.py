@@ -10,8 +10,9 @@ from typing import Any
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.leaving import settings_of
 from fedsim.party.run_record import GroupError
+from fedsim.protocol.words import printable
 from fedsim.report.run import Run
-from fedsim.report.run_sections import NO_AUDIT, unknown
+from fedsim.report.run_sections import NO_AUDIT, unknown, warned
 from fedsim.report.who_saw_what import who_saw_what
 from fedsim.report.words import count, measure
 
@@ -76,6 +77,7 @@ def card_lines(run: Run) -> Iterator[str]:
     yield f"The digest of the table is `{record.table.digest[:16]}`, the seed {run.job.seed}."
     yield from _part("How good it is")
     yield from _table(("part", "metric", "value"), _metrics(run))
+    yield from (f"\n{plain(words)}" for words in (warned(run) if record.classes else ()))
     yield from _part("Where it errs most")
     groups = [(g.by, g.group, count(g.records), measure(g.error)) for g in _worst(run)]
     yield from _table(("column", "group", "test records", "error"), groups)
@@ -92,12 +94,12 @@ def card_lines(run: Run) -> Iterator[str]:
 
 
 def plain(text: str) -> str:
-    r"""Words of the user that neither Markdown nor HTML takes for marks.
+    r"""Words of the user that neither Markdown nor HTML takes for marks, nor a terminal for orders.
 
-    >>> plain("</script>|a_b")
-    '\\</script\\>\\|a\\_b'
+    >>> plain("</script>|a_b\x1b[2J")
+    '\\</script\\>\\|a\\_b?\\[2J'
     """
-    return _SPECIAL.sub(r"\\\1", text.replace("\n", " "))
+    return _SPECIAL.sub(r"\\\1", printable(text.replace("\n", " ")))
 
 
 def _front(run: Run) -> Iterator[str]:

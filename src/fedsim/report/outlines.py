@@ -1,6 +1,6 @@
 """How several quantities of the same records are distributed: an outline each over common bins.
 
-A bin of fewer than ``FEWEST`` records is drawn empty: a page is passed on, and one record's value must not be.
+A bin of fewer than ``FEWEST`` records is drawn empty: a page is passed on, and nobody may find a record in it again.
 """
 
 from __future__ import annotations

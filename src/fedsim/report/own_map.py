@@ -12,7 +12,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage.blind_file import load_delivery
 from fedsim.party.own_columns import identifiers_for
 from fedsim.party.party_file import PartyFile
-from fedsim.party.protection import LATITUDES, LONGITUDES
+from fedsim.party.protection import place_columns
 from fedsim.report.figure import Figure
 from fedsim.report.own_frame import own_frame
 from fedsim.report.places import places_figure
@@ -33,7 +33,7 @@ def map_figures(run: Run, own: PartyFile) -> list[Figure]:
 def _figures(run: Run, own: PartyFile, frame: pl.DataFrame) -> Iterator[Figure]:
     for name in run.job.secondaries:
         axes = _axes(run, own, name)
-        if not all(axes):
+        if not axes:
             continue
         links = load_delivery(run.folder / "lists" / f"{name}.safetensors")
         figure = places_figure(
@@ -50,4 +50,4 @@ def _figures(run: Run, own: PartyFile, frame: pl.DataFrame) -> Iterator[Figure]:
 def _axes(run: Run, own: PartyFile, secondary: str) -> list[str]:
     """The columns of latitude and longitude, where these link."""
     named = identifiers_for(run.job, own, secondary)
-    return [next((column for word, column in named.items() if word in words), "") for words in (LATITUDES, LONGITUDES)]
+    return [named[agreed] for agreed in place_columns(list(named)) or ()]

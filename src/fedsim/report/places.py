@@ -9,10 +9,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from markupsafe import Markup
 
 from fedsim.report.figure import Figure
-from fedsim.report.svg import LEFT, RIGHT, WIDTH, drawing, element, join, tip
+from fedsim.report.svg import RIGHT, WIDTH, drawing, element, join, shade_scale, tip
 from fedsim.report.words import count, many, measure
 from fedsim.types import Floats, Integers
 
@@ -64,7 +63,8 @@ def places_figure(
     bottom = 6 + side * grid.rows
     rows = _rows(grid, classes)
     described = f"{count(len(grid.records))} cells hold {count(int(grid.records.sum()))} records."
-    picture = drawing(title, described, join([*cells, _legend(rows, bottom + 14)]), bottom + 44)
+    scale = shade_scale([words.split(" to ")[0] for words, *_ in rows], bottom + 14)
+    picture = drawing(title, described, join([*cells, scale]), bottom + 44)
     left_out = len(positions) - int(grid.records.sum())
     note = f" Left out: {many(left_out, 'record')} in cells of fewer than {FEWEST}." if left_out else ""
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), rows)
@@ -110,14 +110,3 @@ def _rows(grid: Grid, classes: Integers) -> tuple[tuple[str, ...], ...]:
         )
         for shade in range(SHADES)
     )
-
-
-def _legend(rows: tuple[tuple[str, ...], ...], top: float) -> Markup:
-    parts = []
-    step = (RIGHT - LEFT + 46) / SHADES
-    for shade, (words, *_) in enumerate(rows):
-        place = LEFT - 46 + step * shade
-        parts.append(element("rect", class_=f"cell shade{shade}", x=place, y=top, width=step - 4, height=8))
-        start = words.split(" to ")[0]
-        parts.append(element("text", f"≥ {start}", class_="tick", x=place, y=top + 22))
-    return join(parts)

@@ -42,6 +42,7 @@ SHADES = 5
 MOST_CLASSES = 12
 MOST_COLUMNS = 4
 STEPS = 5  # of confidence
+FIGURE = 7.8  # units across, of a figure in a cell
 
 
 def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | None:
@@ -145,7 +146,8 @@ def confusion_figure(test: pl.DataFrame) -> Figure | None:
     rows = tuple((name, *map(_some, line)) for name, line in zip(names, counts.tolist(), strict=True))
     return Figure(
         "Predicted against true classes",
-        f"{said} A row is a true class; the stronger the colour, the more of its records get that prediction.{note}",
+        f"{said} A row is a true class, a column a predicted one, both in the same order; numbers are records, and the "
+        f"stronger the colour, the more of the row.{note}",
         drawing("Predicted against true classes", said, _table(names, counts)),
         ("true class", *names),
         rows,
@@ -163,6 +165,7 @@ def _table(names: list[str], counts: Integers) -> Markup:
     left, top = 110, 30
     width, height = (RIGHT - left) / len(names), (BOTTOM - top + 30) / len(names)
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
+    brief = max(len(count(number)) for number in counts.ravel().tolist()) * FIGURE > width
     parts = []
     for row, name in enumerate(short):
         middle = top + height * (row + 0.5)
@@ -180,11 +183,19 @@ def _table(names: list[str], counts: Integers) -> Markup:
                     height=round(height - 1, 2),
                 )
             )
+            place, said = left + width * (column + 0.5), _in_cell(int(counts[row, column]), brief)
+            parts.append(element("text", said, class_="figure", x=place, y=middle + 4, text_anchor="middle"))
     fits = max(len(name) for name in short) * 6.0 < width
     for column, name in enumerate(short if fits else ()):
         place = left + width * (column + 0.5)
         parts.append(element("text", name, class_="tick", x=place, y=top - 8, text_anchor="middle"))
     return join(parts)
+
+
+def _in_cell(records: int, brief: bool) -> str:
+    if 0 < records < FEWEST:
+        return f"<{FEWEST}"
+    return f"{records / 1000:.0f}k" if brief and records >= 1000 else count(records)
 
 
 def calibration_figure(test: pl.DataFrame) -> Figure | None:
@@ -229,7 +240,7 @@ def _group_figure(name: str, groups: list[GroupError], numbers: bool) -> Figure:
     rows = [Row(f"{group.group} ({count(group.records)})", group.error, _error_words(group)) for group in groups]
     axis = "root mean squared error" if numbers else "share of wrong predictions"
     worst = max(groups, key=lambda group: group.error)
-    caption = f"The error is largest for {worst.group}. In brackets: test records." + (
+    caption = f"The error is largest where {name} is {worst.group}. In brackets: test records." + (
         " Bias is the mean of predicted less true." if numbers else ""
     )
     return bars_figure(rows, Labels(f"Errors by {name}", caption, axis, (name, "error")))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import ascii_uppercase
 
 import numpy as np
 
 from fedsim.linkage.blind_file import load_delivery
-from fedsim.party.protection import LATITUDES, LONGITUDES
+from fedsim.party.protection import place_columns
 from fedsim.party.run_record import Example, ListSeen, PartnerSeen
 from fedsim.report.bands import band_figure
 from fedsim.report.bars import reuse_figure
@@ -18,7 +19,7 @@ from fedsim.report.outlines import outlines_figure
 from fedsim.report.places import FEWEST
 from fedsim.report.run import Run
 from fedsim.report.section import Section, Table
-from fedsim.report.words import count, many, measure, percent
+from fedsim.report.words import many, measure, percent
 from fedsim.types import Floats
 
 SEEN = (
@@ -109,8 +110,7 @@ def about_k(ranks: Floats) -> str:
 
 
 def _on_a_map(run: Run) -> bool:
-    columns = [terms.encoding.columns for terms in run.job.secondaries.values()]
-    return any(set(names) & set(LATITUDES) and set(names) & set(LONGITUDES) for names in columns)
+    return any(place_columns(terms.encoding.columns) for terms in run.job.secondaries.values())
 
 
 def _how_to_map(run: Run) -> str:
@@ -119,30 +119,34 @@ def _how_to_map(run: Run) -> str:
 
 
 def _examples(run: Run, names: Mapping[int, str]) -> Iterator[Table]:
+    rows = dict.fromkeys(example.row for example in run.record.examples)
+    letters = dict(zip(rows, ascii_uppercase, strict=False))
     for secondary in dict.fromkeys(example.secondary for example in run.record.examples):
         found = [example for example in run.record.examples if example.secondary == secondary]
         most = max(len(example.partners) for example in found)
         yield Table(
             f"Examples: {secondary}",
             ("record", *(["identifiers"] if names else []), *RANKS[:most]),
-            tuple(_example(example, names) for example in found),
-            _about(found),
+            tuple(_example(example, letters[example.row], names) for example in found),
+            _about(found, named=bool(names)),
         )
 
 
-def _about(found: Sequence[Example]) -> str:
+def _about(found: Sequence[Example], *, named: bool) -> str:
     """What the cells hold."""
     gates = any(seen.share is not None for example in found for seen in example.partners)
     cells = "similarity, learnt weight and share of all that partners contribute" if gates else "similarity"
+    rows = ", by the row in the primary's own table (counted from 1)" if named else ""
     return (
-        f"{many(len(found), 'test record')} from the best linked to the worst linked one, by the row in the primary's "
-        f"own table (counted from 0), with the {cells}. The partners' numbers are made up for this page."
+        f"{many(len(found), 'test record')} from the best linked to the worst linked one{rows}, with the {cells}. "
+        f"{'The' if named else 'Their letters and the'} partners' numbers are made up for this page."
     )
 
 
-def _example(example: Example, names: Mapping[int, str]) -> tuple[str, ...]:
-    told = [names.get(example.row, "")] if names else []
-    return f"row {count(example.row)}", *told, *map(_partner, example.partners)
+def _example(example: Example, letter: str, names: Mapping[int, str]) -> tuple[str, ...]:
+    """A record under a letter; who asked for identifiers gets its row as well."""
+    told = [f"row {example.row + 1}", names.get(example.row, "")] if names else [f"record {letter}"]
+    return *told, *map(_partner, example.partners)
 
 
 def _partner(seen: PartnerSeen) -> str:

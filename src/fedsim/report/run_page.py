@@ -20,7 +20,7 @@ from fedsim.report.run_sections import HOW, command, job_text, sections, unknown
 from fedsim.report.words import duration, many, measure, size
 
 PAGE = "report.html"
-UNNAMED = "This page holds counts, averages and cells, a few records by their row, and no identifier"
+UNNAMED = "This page holds counts, averages and cells, a few records without name or row"
 NAMED = "This page holds IDENTIFIERS of a few records, which its owner asked for: keep it to yourself"
 
 

@@ -13,6 +13,7 @@ from fedsim.party.leaving import settings_of
 from fedsim.party.run_record import PREDICTED, TRUTH
 from fedsim.protocol.ledger import Entry
 from fedsim.report.bars import histogram_figure
+from fedsim.report.certainty import certainty_words
 from fedsim.report.dots import Dot, dots_figure
 from fedsim.report.figure import Figure
 from fedsim.report.insight import importance_figure, weight_figure
@@ -23,6 +24,7 @@ from fedsim.report.run import Run
 from fedsim.report.run_links import Wishes, links_section
 from fedsim.report.run_worth import worth_section
 from fedsim.report.section import Section, Table
+from fedsim.report.threshold import threshold_figure
 from fedsim.report.who_saw_what import who_saw_what
 from fedsim.report.words import count, duration, many, size
 from fedsim.training.explain import Importance, WeightCurve
@@ -106,7 +108,13 @@ def _predictions(run: Run) -> Section:
         return Section("predictions", "Predictions", ("No records were left for a test.",))
     numbers, title = not run.record.classes, "Predictions on the test records"
     figures = _numbers(run) if numbers else _classes(run)
-    return Section("predictions", title, (), (*figures, *group_figures(run.groups, numbers=numbers)))
+    words = () if numbers else tuple(warned(run))
+    return Section("predictions", title, words, (*figures, *group_figures(run.groups, numbers=numbers)))
+
+
+def warned(run: Run) -> Iterator[str]:
+    """What to know before one uses the probabilities of a classifier."""
+    return certainty_words(run.test, run.record.metrics.get("test", {}).get("log_loss"))
 
 
 def _numbers(run: Run) -> list[Figure]:
@@ -122,7 +130,8 @@ def _numbers(run: Run) -> list[Figure]:
 
 
 def _classes(run: Run) -> list[Figure]:
-    return [figure for figure in (confusion_figure(run.test), calibration_figure(run.test)) if figure]
+    figures = (confusion_figure(run.test), calibration_figure(run.test), threshold_figure(run.test))
+    return [figure for figure in figures if figure]
 
 
 def _privacy(run: Run) -> Section:

@@ -170,6 +170,21 @@ def hover_columns(scale: Scale, words: Sequence[str], top: float) -> Markup:
     )
 
 
+def shade_scale(starts: Sequence[str], top: float) -> Markup:
+    """What the shades of cells stand for: where each of them starts, from pale to strong."""
+    left = LEFT - 46
+    step = (RIGHT - left) / len(starts)
+    boxes = [
+        element("rect", class_=f"shade{shade}", x=left + step * shade, y=top, width=step - 4, height=8)
+        for shade in range(len(starts))
+    ]
+    words = [
+        element("text", f"≥ {start}", class_="tick", x=left + step * shade, y=top + 22)
+        for shade, start in enumerate(starts)
+    ]
+    return join([*boxes, *words])
+
+
 def drawing(title: str, description: str, content: Markup, height: float = HEIGHT) -> Markup:
     """The whole picture with its text alternative."""
     words = join([element("title", title), element("desc", description)])

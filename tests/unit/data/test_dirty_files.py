@@ -120,12 +120,57 @@ def test_latitude_and_longitude_exchanged_are_turned_round_with_a_warning():
 def test_they_are_also_found_where_both_could_be_latitudes():
     moved = [table.with_columns(lat=pl.col("lat") + 47, lon=pl.col("lon") - 93) for table in (TOWN.flats, TOWN.rentals)]
     moved[1].rename({"lat": "lon", "lon": "lat"}).write_csv("rentals.csv")
-    assert "rentals.csv: columns 'lat' and 'lon' are taken the other way round, for only so" in init(moved[0])
+    told = init(moved[0])
+    assert (
+        "flats.csv or rentals.csv has latitude and longitude exchanged: columns 'lat' and 'lon' of rentals.csv" in told
+    )
     assert read_party_file(Path("rentals.toml")).identifiers == {"lat": "lon", "lon": "lat"}
 
 
 def test_places_that_lie_wholly_apart_are_warned_of():
     assert "'lat': the values of the two tables lie wholly apart" in init(TOWN.flats.with_columns(pl.col("lat") + 30))
+
+
+SPOILT = pl.when(pl.int_range(120) == 16).then(pl.lit("N41.9")).otherwise(pl.col("lat").cast(pl.String))
+
+
+@pytest.mark.parametrize("words", [[], ["--on", "lat,lon"]])
+def test_one_cell_that_is_no_number_is_named_by_its_row(words):
+    told = refusal(TOWN.flats.with_columns(lat=SPOILT), *words)
+    assert "flats.csv: column 'lat'" in told
+    assert "row 17 is not a number; correct it" in told
+
+
+def test_it_is_named_where_both_tables_have_one():
+    TOWN.rentals.with_columns(lat=pl.when(pl.int_range(100) == 3).then(pl.lit("?!")).otherwise("lat")).write_csv(
+        "rentals.csv"
+    )
+    told = refusal(TOWN.flats.with_columns(lat=SPOILT), "--on", "lat,lon")
+    assert told == "flats.csv: column 'lat', row 17 is not a number; correct it"
+
+
+def test_it_is_warned_of_where_other_columns_link():
+    street = pl.Series("street", [f"{letter}ld Road" for letter in "ABCDEFGHIJ"] * 12)
+    TOWN.rentals.with_columns(street.head(100)).write_csv("rentals.csv")
+    told = init(TOWN.flats.with_columns(street, lat=SPOILT))
+    assert "warning      flats.csv: column 'lat' cannot link, for row 17 is not a number; correct it" in told
+
+
+BORN = pl.date(1960, 1, 1) + pl.duration(days=pl.int_range(pl.len()) * 37)
+
+
+@pytest.mark.parametrize("words", [[], ["--on", "geboren"]])
+def test_dates_written_the_german_way_are_named_by_row_with_the_way_out(words):
+    TOWN.rentals.drop("lat", "lon").with_columns(geboren=BORN).write_csv("rentals.csv")
+    told = refusal(TOWN.flats.drop("lat", "lon").with_columns(geboren=BORN.dt.to_string("%d.%m.%Y")), *words)
+    assert "flats.csv: column 'geboren'" in told
+    assert "row 1 is not a date like 1984-07-31; write year-month-day" in told
+
+
+def test_a_torn_row_is_told_by_its_number():
+    lines = TEXT.splitlines(keepends=True)
+    torn = "".join([*lines[:5], lines[5].rpartition(",")[0], "\n", *lines[6:]])
+    assert "flats.csv: row 5 has 5 cells, but the header has 6; it may be cut off" in refusal(torn.encode())
 
 
 def test_a_label_with_one_value_is_told():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import stat
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +146,19 @@ def test_a_party_that_fails_says_why_and_names_no_stranger(tmp_path: Path) -> No
         assert [progress_of(tmp_path)["state"], progress_of(tmp_path)["error"]] == told
 
 
+def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, _ = read_all(tmp_path, approved=False)
+    station = Station(CITY, {}, {})
+    station.wait_for(NOTARY, 5.0)
+    with shown(tmp_path, job, station, Progress()):
+        while not (tmp_path / "progress.json").exists():
+            time.sleep(0.01)
+        (waits,) = progress_of(tmp_path)["waiting"]
+        assert waits.startswith("coordinator 'notary' since ")
+    assert progress_of(tmp_path)["waiting"] == []
+
+
 def test_a_party_that_names_no_phase_is_as_far_as_its_messages() -> None:
     station, progress = Station(CITY, {}, {}), Progress(clock=iter(range(100)).__next__)
     progress.follow(station.ledger.entries())
@@ -199,7 +213,7 @@ def test_groups_of_numbers_words_and_few_records_are_told_apart() -> None:
 def test_no_group_is_named_by_one_records_value() -> None:
     salary = pl.Series(np.append(np.linspace(31_234.5, 71_234.5, 99), 987_654.0))
     found = grouped({"salary": salary}, np.zeros(100), numbers=True)
-    assert [group.group for group in found][::4] == ["up to 39,400", "63,900 and more"]
+    assert [group.group for group in found][::4] == ["below 39,400", "63,900 and more"]
     assert not any(word in group.group for group in found for word in ("31,234", "31234", "987"))
 
 
@@ -231,11 +245,20 @@ def test_switches_years_and_broken_numbers_are_named_as_people_would() -> None:
         for name, values in columns.items()
     }
     assert by["lift"] == ["0", "1"]
-    assert "2013 to 2015" in by["year"]
+    assert by["year"] == ["below 2013", "2013 to 2014", "2015 to 2016", "2017 to 2018", "2019 and more"]
     assert len(by["broken"]) == 5
     assert not any("inf" in group or "nan" in group for group in by["broken"])
     assert by["nothing"] == []
     assert grouped({"lift": columns["lift"]}, np.full(100, np.inf), numbers=True) == []
+
+
+def test_a_group_of_numbers_holds_what_its_name_says() -> None:
+    children = pl.Series(np.repeat([0, 1, 2, 3, 5, 9], [30, 30, 20, 10, 10, 10]))
+    found = grouped({"children": children}, np.zeros(110), numbers=True)
+    assert [(group.group, group.records) for group in found] == [("0", 30), ("1", 30), ("2", 20), ("3 and more", 30)]
+    halves = pl.Series(np.arange(100) / 2)
+    names = [group.group for group in grouped({"halves": halves}, np.zeros(100), numbers=True)]
+    assert names == ["below 10", "10 to below 20", "20 to below 30", "30 to below 40", "40 and more"]
 
 
 def test_a_folder_without_a_run_and_a_damaged_record_are_refused(tmp_path: Path) -> None:

@@ -282,6 +282,20 @@ def test_an_absence_is_told_once_a_minute(clock, others, caplog):
         waiting.result(PATIENCE)
 
 
+def test_whom_one_waits_for_is_known_until_it_comes_back(clock, others):
+    here, there = sessions_of(CITY, RENTALS, wait_seconds=1000)
+    waiting = others.submit(here.next)
+    clock.let_pass(4, waiting)
+    until(lambda: here.station.waits)
+    assert here.station.waits[RENTALS].startswith("secondary 'rentals' since ")
+    readers = connect(here, there)
+    assert not here.station.waits
+    there.post(Done("back"))
+    assert waiting.result(PATIENCE).message.fault == "back"
+    there.end(RuntimeError("cut"))
+    joined(*readers)
+
+
 def test_a_long_silence_is_told_too(clock, others, caplog):
     with connected(CITY, RENTALS, wait_seconds=10) as (here, there):
         waiting = others.submit(here.call, Save(1), Done)
