@@ -26,6 +26,14 @@ BIRTH = {
     *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "naissance", "nacimiento"),
 }
 
+PERSONAL = re.compile(
+    r"(name|names|phone|phones|mail|mails|address|street|birth)$"
+    r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
+    r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
+    r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
+)
+PARTS = {"first", "last", "given", "nombre"}  # of a name, or of anything else
+
 
 def words_of(name: str) -> tuple[str, ...]:
     """The words a column's name is made of.
@@ -81,3 +89,17 @@ def says_who(column: str) -> bool:
     [True, True, False, False]
     """
     return says_birth(column) or (says_name(column) and not STREET & set(words_of(column)))
+
+
+def says_person(column: str) -> bool:
+    """Whether a column's name says name, birth, phone, mail or address.
+
+    >>> [says_person(column) for column in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
+    [True, True, True, False, False, False]
+    """
+    return any(PERSONAL.search(word) for word in words_of(column))
+
+
+def says_part_of_name(column: str) -> bool:
+    """Whether a column's name says first or last, which are names of people where it holds text."""
+    return bool(PARTS & set(words_of(column)))

@@ -5,7 +5,6 @@ A guess is told and may be corrected; it looks at values, and shows none.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,13 +13,6 @@ from fedsim.data.column_words import LATITUDE, LONGITUDE, NAMES, part_of_name, s
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import ColumnLook, TableLook
 
-PERSONAL = re.compile(
-    r"(name|names|phone|phones|mail|mails|address|street|birth)$"
-    r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
-    r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
-    r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
-)
-PARTS = {"first", "last", "given", "nombre"}  # of a name, or of anything else
 NORTH, EAST = 90.0, 180.0
 FEWEST, SHARE, SHORTEST = 10, 0.2, 3.0  # a name: so many, so different, so long
 ALIKE, FURTHER = 0.3, 0.5  # share of the words of one column that the other has, too; of a pair beside others
@@ -68,20 +60,6 @@ def places_in(columns: Columns) -> list[Place]:
             found.append(Place(lat, lon, about))
     both = [(place, columns[place.lat], columns[place.lon]) for place in found]
     return [place for place, lat, lon in both if on_earth(lat, lon) or on_earth(lon, lat)]
-
-
-def says_person(column: str) -> bool:
-    """Whether a column's name says name, birth, phone, mail or address.
-
-    >>> [says_person(column) for column in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
-    [True, True, True, False, False, False]
-    """
-    return any(PERSONAL.search(word) for word in words_of(column))
-
-
-def says_part_of_name(column: str) -> bool:
-    """Whether a column's name says first or last, which are names of people where it holds text."""
-    return bool(PARTS & set(words_of(column)))
 
 
 def on_earth(lat: ColumnLook, lon: ColumnLook) -> bool:

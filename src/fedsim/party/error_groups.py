@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.data.identifier_guess import says_part_of_name, says_person
+from fedsim.data.column_words import says_part_of_name, says_person
 from fedsim.party.run_record import GroupError
 from fedsim.types import Floats
 

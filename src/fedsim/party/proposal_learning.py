@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fedsim.data.column_words import words_of
+from fedsim.data.column_words import says_part_of_name, says_person, words_of
 from fedsim.data.header import absent
-from fedsim.data.identifier_guess import says_part_of_name, says_person
 from fedsim.data.kinds import Kind
 from fedsim.data.looks import OTHER, ColumnLook, TableLook
 from fedsim.errors import InputError, SettingError
