@@ -75,7 +75,7 @@ def made_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another") from error
+        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another folder") from error
     return folder
 
 
