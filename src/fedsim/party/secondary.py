@@ -55,6 +55,8 @@ def run_secondary(post: Post, *, stay: bool = False) -> None:
     answers = _Answers(post, keep, order, _features(post, table, keep), stay)
     if stay:
         post.station.wait_seconds, post.station.staying = float("inf"), keep.has_part(PART)
+    elif keep.has_part(PART):
+        _grant_grace(post)
     _answer(post, keep, answers.below_the_cut(), stay)
 
 
@@ -63,7 +65,7 @@ def _answer(post: Post, keep: Keep, below: BelowTheCut, stay: bool) -> None:
     pause, said = PAUSE, ""
     while True:
         try:
-            if _talked(post, below, GRACE_SECONDS if keep.has_part(PART) and not stay else None) and not stay:
+            if _talked(post, below) and not stay:
                 return
             pause, said = PAUSE, ""
         except PeerRestarted as restarted:
@@ -81,9 +83,14 @@ def _answer(post: Post, keep: Keep, below: BelowTheCut, stay: bool) -> None:
             pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def _talked(post: Post, below: BelowTheCut, wait_seconds: float | None) -> bool:
+def _grant_grace(post: Post) -> None:
+    """From now on a primary that has gone, or that goes in the middle of a conversation, is not waited for as long."""
+    post.station.wait_seconds = min(post.station.wait_seconds, GRACE_SECONDS)
+
+
+def _talked(post: Post, below: BelowTheCut) -> bool:
     """One conversation; whatever ends it here is told to the primary, who would wait for an answer."""
-    session = post.dial(Role.PRIMARY, wait_seconds)
+    session = post.dial(Role.PRIMARY)
     try:
         return below.talk(session)
     except PeerError as fault:
@@ -186,7 +193,7 @@ class _Answers:
         if self.stay:
             self.post.station.staying = True
         else:
-            self.post.station.wait_seconds = min(self.post.station.wait_seconds, GRACE_SECONDS)
+            _grant_grace(self.post)
 
     def _farewell(self) -> None:
         """The primary has its part as well: from now on nothing is trained again."""
