@@ -111,7 +111,7 @@ def _alone(audited: Audited) -> float:
     subject = _subject(audited)
     config = replace(config_of(subject.job, "solo"), patience=None, save_steps=None)
     result = train(subject.primary, [], subject.split, config)
-    return by_cut.metrics_of(subject, result, "test")["auc"]
+    return result.metrics["test"]["auc"]
 
 
 def _attacked(audited: Audited, settings: Settings) -> str:

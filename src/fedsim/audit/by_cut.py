@@ -22,7 +22,6 @@ from fedsim.attack.eavesdrop import Eavesdropper, mean_by_row
 from fedsim.attack.finding import Adversary, Finding
 from fedsim.attack.gradients import direction_attack, named_labels, norm_attack
 from fedsim.attack.inversion import inversion_attack
-from fedsim.attack.ranking import auc
 from fedsim.audit.attempt import Attempt
 from fedsim.audit.guard import missing_noise
 from fedsim.audit.rows import NOTHING, Guarantee
@@ -45,7 +44,7 @@ from fedsim.splitnn.below import start_secondary
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates.order import Neighbours
 from fedsim.splitnn.secondary import LocalSecondary
-from fedsim.training import Goal, HeldList, PrimaryData, Result, train_with
+from fedsim.training import Goal, HeldList, PrimaryData, train_with
 from fedsim.training.metrics import Metrics
 from fedsim.types import Floats, Integers, Split
 
@@ -124,9 +123,9 @@ def listened(subject: Subject, linkage: Linkage, epochs: int, protection: Protec
     sending = Guarded(ear, sends=_noise(wanted.gradients, linkage))
     lists = [HeldList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(subject.primary, lists, subject.split, config)
-    heard = _heard(subject, linkage, ear, local, metrics_of(subject, result, "validation"))
+    heard = _heard(subject, linkage, ear, local, result.metrics["validation"])
     laid = {"features": _laid_on(subject.secondary, used), "activations": answering.laid, "gradients": sending.laid}
-    heard = replace(heard, laid=laid, test=metrics_of(subject, result, "test"))
+    heard = replace(heard, laid=laid, test=result.metrics["test"])
     if wanted.gradients is None or wanted.gradients.noise == 0:
         return heard
     # The mean of so much noise is the shorter the more often a row was sent: that would tell counts, not gradients.
@@ -214,15 +213,6 @@ def _heard(subject: Subject, linkage: Linkage, ear: Eavesdropper, local: LocalSe
     length = float(np.median(np.linalg.norm(every, axis=1)))
     counts = np.bincount(pseudonym)[seen].astype(np.int64)
     return Heard(linkage.order[seen], activations, gradients, own, above, counts, length, metrics)
-
-
-def metrics_of(subject: Subject, result: Result, part: str) -> Metrics:
-    """How good a training is on a part of the split; of two classes with the AUC, which accuracy is too coarse for."""
-    found, predicted = result.metrics[part], result.predictions[part]
-    if predicted.ndim != 2 or predicted.shape[1] != 2:
-        return found
-    label = subject.primary.labels[getattr(subject.split, part)]
-    return {**found, "auc": auc(predicted[:, 1].astype(np.float64), label == subject.primary.labels.max())}
 
 
 def _completed(heard: Heard, features: Floats, known: Integers, rng: np.random.Generator) -> Finding:

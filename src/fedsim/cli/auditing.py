@@ -16,6 +16,7 @@ from fedsim.audit.report import METRES, Report
 from fedsim.audit.rows import Row, Verdict
 from fedsim.audit.run import audit_job
 from fedsim.audit.settings import Settings
+from fedsim.cli.options import keep_quiet
 from fedsim.errors import FileError
 from fedsim.linkage.whole_file import whole_file
 from fedsim.party.job import read_job
@@ -36,7 +37,7 @@ def audit_and_tell(
     silent = quiet or as_json or not sys.stderr.isatty()
     files = [read_party_file(path) for path in parties]
     _make_folder(out)
-    report = audit_job(read_job(job), files, settings, _nothing if silent else _progress)
+    report = audit_job(read_job(job), files, settings, keep_quiet if silent else _progress)
     page = audit_page(report)  # both are ready before either is written
     text = json.dumps(report.as_dict(), indent=1, allow_nan=False)
     write_page(page, out.with_name(f"{out.name}.html"))
@@ -56,10 +57,6 @@ def _make_folder(out: Path) -> None:
     private_folder(out.parent, remedy="choose another --out")
     if not os.access(out.parent, os.W_OK):
         raise FileError(f"nothing can be written into {out.parent}; choose another --out")
-
-
-def _nothing(_: str) -> None:
-    """Said to nobody."""
 
 
 def _progress(words: str) -> None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from fedsim.party.check import Report, check_job
 from fedsim.party.checks.finding import Finding, Level, Section
 from fedsim.party.estimate import Estimate, Link
+from fedsim.protocol.words import printable
 from fedsim.report.words import duration, many, size
 
 PIPED = 120  # columns where no terminal says how many there are
@@ -54,7 +55,7 @@ def _tell(report: Report, link: Link, verbose: bool) -> None:
     with console.capture() as printed:
         console.print(_rows([("Check", "Result", "How to fix" if fix else "")], result, fix), style="bold")
         for section in report.sections:
-            console.print(Text(_plain(section.title), style="bold"))
+            console.print(Text(printable(section.title), style="bold"))
             findings = section.findings if verbose else tuple(_folded(section))
             console.print(_rows([_row(finding) for finding in findings], result, fix))
         if report.estimate:
@@ -86,8 +87,8 @@ def _rows(rows: Sequence[tuple[str | Text, str | Text, str]], result: int, fix: 
 
 def _row(finding: Finding) -> tuple[Text, Text, str]:
     mark = "" if finding.level is Level.OK else f"{finding.level}: "
-    result = Text.assemble((mark, COLOURS[finding.level]), _plain(finding.result))
-    return Text(f"  {finding.check}", style=COLOURS[finding.level]), result, _plain(finding.fix)
+    result = Text.assemble((mark, COLOURS[finding.level]), printable(finding.result))
+    return Text(f"  {finding.check}", style=COLOURS[finding.level]), result, printable(finding.fix)
 
 
 def _tell_faults(report: Report) -> None:
@@ -95,7 +96,7 @@ def _tell_faults(report: Report) -> None:
         for finding in section.findings:
             if finding.level is Level.FAILS:
                 fix = f"; {finding.fix}" if finding.fix else ""
-                print(_plain(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
+                print(printable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
 
 
 def _folded(section: Section) -> Iterator[Finding]:
@@ -144,8 +145,3 @@ def _verdict(report: Report) -> str:
         return f"all is ready{also}"
     failures = report.count(Level.FAILS)
     return f"{many(failures, 'check')} {'fails' if failures == 1 else 'fail'}{also}: mend this and check again"
-
-
-def _plain(text: str) -> str:
-    """Text that cannot steer a terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,10 +18,9 @@ from fedsim.data.typed import typed
 from fedsim.errors import FileError
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.choices import config_of
-from fedsim.experiment.job_cases import plain_features
+from fedsim.experiment.job_cases import job_words, plain_features
 from fedsim.experiment.ladder import Ladder, climbed
 from fedsim.experiment.own_identifiers import identifier_features
-from fedsim.experiment.protected import protection_words
 from fedsim.experiment.results import Results
 from fedsim.experiment.run import Tell, Trained, alone, links_of, outcome_of, primary_of, shuffled_order, trained
 from fedsim.experiment.rung import Rung
@@ -99,13 +97,6 @@ def _arrays(
 ) -> Arrays:
     job, missing = post.job, table.own.data.missing if table.own.data else ()
     identifiers = typed(table.frame.select(table.columns.linking), missing)
-    about: dict[str, Any] = {
-        "name": job.name,
-        "hash": job.hash,
-        "unit": unit or str(table.columns.label),
-        "label": table.columns.label,
-        "task": job.task.kind,
-    }
     return Arrays(
         primary=plain_features(table, prepared.split.train),
         own=identifier_features(identifiers, prepared.split.train),
@@ -113,7 +104,7 @@ def _arrays(
         labels=prepared.data.labels,
         groups=own_groups(table, job),
         split=prepared.split,
-        about={**about, **protection_words(job.protection), "split": job.task.split, "seed": seed},
+        about={**job_words(job, table, unit), "split": job.task.split, "seed": seed},
     )
 
 

@@ -66,7 +66,7 @@ class JobCases:
         primary = next(table for party, table in holders.items() if party.role is Role.PRIMARY)
         secondaries = {name: next(t for party, t in holders.items() if party.name == name) for name in job.secondaries}
         private_folder(folder)
-        return cls(job, primary, secondaries, folder, unit or str(primary.columns.label))
+        return cls(job, primary, secondaries, folder, unit)
 
     def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[Arrays]:
         """Every seed of every split.
@@ -105,24 +105,35 @@ class JobCases:
             for name, table in self.secondaries.items()
         }
 
+    @cached_property
+    def _guarded(self) -> dict[str, Features]:
+        """Every secondary's features under the noise that the job wants."""
+        return {
+            name: guarded_features(
+                _features(table, None), table.features(), self.job.protection, self._own_folder(table)
+            )
+            for name, table in self.secondaries.items()
+        }
+
+    @cached_property
+    def _equal(self) -> dict[str, Integers]:
+        """For every secondary the row whose identifiers are exactly a record's, or -1."""
+        return {
+            name: equal_rows(self.primary.compared(self.job, name), table.compared(self.job, name))
+            for name, table in self.secondaries.items()
+        }
+
     def _filters(self, table: OwnTable, name: str) -> EncodedTable:
+        return Keep(self._own_folder(table), self.job).encoded(table, name)
+
+    def _own_folder(self, table: OwnTable) -> Path:
+        """Where a party's secret and filters lie; no other party's are in it."""
         folder = self.folder / table.own.name
         private_folder(folder)
-        return Keep(folder, self.job).encoded(table, name)
-
-    def _guarded(self, table: OwnTable) -> Features:
-        folder = self.folder / table.own.name
-        return guarded_features(_features(table, None), table.features(), self.job.protection, folder)
+        return folder
 
     def _arrays(self, split: Split, about: dict[str, Any]) -> Arrays:
         missing = self.primary.own.data.missing if self.primary.own.data else ()
-        described = {
-            "name": self.job.name,
-            "hash": self.job.hash,
-            "unit": self.unit,
-            "label": self.primary.columns.label,
-            "task": self.job.task.kind,
-        }
         return Arrays(
             primary=plain_features(self.primary, split.train),
             own=identifier_features(typed(self._identifiers, missing), split.train),
@@ -130,21 +141,21 @@ class JobCases:
             labels=self.labels,
             groups=self.groups,
             split=split,
-            about={**described, **protection_words(self.job.protection), **about},
+            about={**job_words(self.job, self.primary, self.unit), **about},
         )
 
     def _linked(self, name: str, split: Split) -> Linked:
-        terms, table = self.job.secondaries[name], self.secondaries[name]
+        terms = self.job.secondaries[name]
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         rule = Linking(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
         linked, delivery = link_blind(*self._encoded[name], counted, rule, own_secret(self.folder / SECRET), name)
         return Linked(
-            features=self._guarded(table),
+            features=self._guarded[name],
             list_of=np.arange(len(self.primary)),
             partner=linked.order[delivery.partner],
             similarity=delivery.similarity,
-            equal=equal_rows(self.primary.compared(self.job, name), table.compared(self.job, name)),
+            equal=self._equal[name],
             name=name,
         )
 
@@ -154,6 +165,13 @@ def _table(job: Job, own: PartyFile) -> OwnTable:
         raise SettingError(f"the file of {own.party} names no data; add [data] file")
     frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
     return OwnTable(frame, own_columns(job, own, frame.columns), own)
+
+
+def job_words(job: Job, primary: OwnTable, unit: str) -> dict[str, Any]:
+    """What is known of a job's trainings: its names, and by which protection they are told apart."""
+    label = primary.columns.label
+    words = {"name": job.name, "hash": job.hash, "unit": unit or str(label), "label": label, "task": job.task.kind}
+    return {**words, **protection_words(job.protection)}
 
 
 def plain_features(primary: OwnTable, rows: Integers) -> Features:

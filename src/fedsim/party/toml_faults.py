@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from fedsim.errors import nearest_word
+from fedsim.protocol.words import printable
 
 Lines = Mapping[tuple[str, ...], int]
 _NAMES: dict[type, str] = {dict: "a table", list: "a list", type(None): "nothing"}
@@ -131,5 +132,5 @@ def cut(text: str, longest: int = 60) -> str:
     >>> cut("two\\nlines")
     'two?lines'
     """
-    plain = "".join(letter if letter.isprintable() else "?" for letter in text)
+    plain = printable(text)
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"
