@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -132,6 +133,24 @@ def test_a_demo_that_is_stopped_leaves_no_process_behind(tmp_path: Path) -> None
         assert shown.wait(30) == ExitCode.STOPPED
     assert len(parties) == 3
     assert not [number for number in parties if Path(f"/proc/{number}").exists()]
+
+
+def test_a_signal_that_arrives_while_a_party_is_being_started_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *words: object, **settings: object) -> None:
+            super().__init__(*words, **settings)  # type: ignore[call-overload]
+            started.append(self)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 320)
+    monkeypatch.setattr("fedsim.cli.demo_parties.subprocess.Popen", Interrupted)
+    assert run("demo", "--quiet", "--out", str(tmp_path / "demo")) == ExitCode.STOPPED
+    assert len(started) == 3
+    assert all(process.returncode is not None for process in started)
 
 
 def _children_of(number: int) -> list[str]:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from fedsim.party.run_progress import FILE
 
 LONGEST = 240.0  # seconds until the parties are stopped
 LOOK = 0.2
+STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5.0  # seconds in which those that are stopped may end by themselves
 Process = subprocess.Popen[bytes]
 Watch = Callable[[dict[str, Any]], None]
@@ -27,26 +28,28 @@ Watch = Callable[[dict[str, Any]], None]
 def run_parties(scene: Scene, watch: Watch) -> None:
     """Start all parties and stay until they have ended well; ``watch`` is told what the primary wrote last."""
     running: dict[str, Process] = {}
-    with _stopped_as_by_ctrl_c():
+    with _signals_noted() as signals:
         try:
             for name in scene.parties:
                 running[name] = _start(scene, name)
-            _wait(scene, running, watch)
+            _wait(scene, running, watch, signals)
         finally:
             _stop(running)
 
 
 @contextmanager
-def _stopped_as_by_ctrl_c() -> Iterator[None]:
-    """Let SIGTERM raise: the system's own way would end this process at once and leave the parties behind."""
+def _signals_noted() -> Iterator[list[int]]:
+    """Note what would end this process: raised where it arrives, it could lose a party that has just been started."""
+    noted: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals come to the main thread alone
+        yield noted  # signals come to the main thread alone
         return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {number: signal.signal(number, lambda seen, _: noted.append(seen)) for number in STOPPING}
     try:
-        yield
+        yield noted
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def progress_of(folder: Path) -> dict[str, Any]:
@@ -64,19 +67,21 @@ def _start(scene: Scene, name: str) -> Process:
         return subprocess.Popen(words, cwd=scene.folder, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603
 
 
-def _wait(scene: Scene, running: Mapping[str, Process], watch: Watch) -> None:
+def _wait(scene: Scene, running: Mapping[str, Process], watch: Watch, signals: Sequence[int]) -> None:
     deadline = time.monotonic() + LONGEST
-    while any(process.poll() is None for process in running.values()):
-        failed = [name for name, process in running.items() if process.poll()]
+    while True:
+        ends = {name: process.poll() for name, process in running.items()}
+        if signals:
+            raise KeyboardInterrupt
+        failed = [name for name, end in ends.items() if end]
         if failed:
             raise PeerError(_last_words(scene, failed[0]))
+        if None not in ends.values():
+            return
         if time.monotonic() > deadline:
             raise PeerError(f"the parties were not done after {LONGEST:.0f} seconds; look at {_log(scene, 'city')}")
         watch(progress_of(scene.run_of("city")))
         time.sleep(LOOK)
-    failed = [name for name, process in running.items() if process.returncode]
-    if failed:
-        raise PeerError(_last_words(scene, failed[0]))
 
 
 def _last_words(scene: Scene, name: str) -> str:
