@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("datasets", "--folder", str(folder)) == 0
+    assert run("datasets", "--data", str(folder)) == 0
     said = capsys.readouterr().out
     lines = {line.split()[0]: line for line in said.splitlines() if line[:1].isalpha()}
     assert "generated" in lines["city"]
@@ -43,7 +43,7 @@ def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys:
 
 
 def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("datasets", "--folder", str(folder), "--json") == 0
+    assert run("datasets", "--data", str(folder), "--json") == 0
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
     assert listed["hdb"]["state"] == "found"
     assert listed["hdb"]["files"][0]["found"] == str(folder / "hdb/flats.csv")
@@ -51,18 +51,18 @@ def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixt
     assert listed["firms"]["files"] == []
 
 
-def test_records_are_the_papers_until_they_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run("datasets", "--folder", str(folder))
-    assert "records in the paper" in capsys.readouterr().out.splitlines()[0]
-    run("datasets", "--folder", str(folder), "--check")
+def test_records_are_those_of_the_whole_dataset_until_they_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("datasets", "--data", str(folder))
+    assert "records in full" in capsys.readouterr().out.splitlines()[0]
+    run("datasets", "--data", str(folder), "--check")
     head, *lines = capsys.readouterr().out.splitlines()
-    assert "records in the paper" not in head
+    assert "records in full" not in head
     assert any(line.startswith("hdb ") and "2 + 1" in line for line in lines)
-    assert any(line.startswith("taxi ") and "in the paper 200,000 + 100,000" in line for line in lines)
+    assert any(line.startswith("taxi ") and "in full 200,000 + 100,000" in line for line in lines)
 
 
 def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("datasets", "--folder", str(folder), "--check", "--json") == 2
+    assert run("datasets", "--data", str(folder), "--check", "--json") == 2
     listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
     assert listed["hdb"]["records"] == [2, 1]
     assert listed["frog"]["state"] == "faulty"
@@ -70,5 +70,5 @@ def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.Ca
 
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("datasets", "--folder", str(tmp_path / "none")) == 0
-    assert "is not there; name yours with --folder or FEDSIM_DATA" in capsys.readouterr().out
+    assert run("datasets", "--data", str(tmp_path / "none")) == 0
+    assert "is not there; name yours with --data or FEDSIM_DATA" in capsys.readouterr().out

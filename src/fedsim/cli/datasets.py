@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 # Wide enough for a line per dataset where no terminal says how wide it is.
 PIPED = 160
 
-Folder = Annotated[Path, typer.Option(help="Folder with one folder of files per dataset.", envvar="FEDSIM_DATA")]
+Data = Annotated[Path, typer.Option(help="Folder with one folder of files per dataset.", envvar="FEDSIM_DATA")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")]
 Check = Annotated[bool, typer.Option("--check", help="Load what is found, count its records, and say what is wrong.")]
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A dataset as it is listed: ``records`` are those ``counted``, or the paper's."""
+    """A dataset as it is listed: ``records`` are those ``counted``, or those of the whole dataset."""
 
     here: Found
     records: tuple[int, ...]
@@ -40,14 +40,14 @@ class _Row:
 
 
 def datasets(
-    folder: Folder = Path("../shared/data"), check: Check = False, quiet: Quiet = False, as_json: AsJson = False
+    data: Data = Path("../shared/data"), check: Check = False, quiet: Quiet = False, as_json: AsJson = False
 ) -> None:
     """List the datasets of the paper and the generated ones: what is found, how large, and where to get the rest."""
     from fedsim.data.datasets import found
 
-    rows = [_checked(here, folder) if check else _Row(here, here.about.records) for here in found(folder)]
+    rows = [_checked(here, data) if check else _Row(here, here.about.records) for here in found(data)]
     if as_json or not quiet:
-        (_tell_programs if as_json else _tell_people)(rows, folder)
+        (_tell_programs if as_json else _tell_people)(rows, data)
     if any(row.fault for row in rows):
         raise typer.Exit(2)
 
@@ -111,7 +111,7 @@ def _tell_people(rows: list[_Row], folder: Path) -> None:
         console = Console(highlight=False, width=PIPED)
     table = Table("dataset", "here", box=None, pad_edge=False)
     some_counted = any(row.counted for row in rows)
-    table.add_column("records" if some_counted else "records in the paper", justify="right", no_wrap=True)
+    table.add_column("records" if some_counted else "records in full", justify="right", no_wrap=True)
     table.add_column("what")
     table.add_column("licence")
     styles = {"missing": "yellow", "faulty": "red"}
@@ -120,7 +120,7 @@ def _tell_people(rows: list[_Row], folder: Path) -> None:
         table.add_row(
             Text(about.name, style="bold"),
             Text(row.state, style=styles.get(row.state, "green")),
-            _records(row) if row.counted or not some_counted else f"in the paper {_records(row)}",
+            _records(row) if row.counted or not some_counted else f"in full {_records(row)}",
             Text(about.title),
             Text("; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))),
         )
@@ -138,7 +138,7 @@ def _tell_rest(rows: list[_Row], folder: Path) -> None:
             typer.echo(f"\n{row.here.about.name} is faulty: {row.fault}")
     missing = [file for row in rows for file in row.here.missing]
     if not folder.is_dir():
-        typer.echo(f"\nThe folder {folder} is not there; name yours with --folder or FEDSIM_DATA.")
+        typer.echo(f"\nThe folder {folder} is not there; name yours with --data or FEDSIM_DATA.")
     if missing:
         typer.echo(f"\nNot in {folder}:")
     for file in missing:
