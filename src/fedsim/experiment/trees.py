@@ -38,7 +38,8 @@ def grown(rung: Rung, primary: PrimaryData, arrays: Arrays) -> Trained:
     )
     trained, waiting = split.train, split.validation
     known = waiting[np.isin(labels[waiting], labels[trained])] if sorts else waiting
-    model.fit(columns[trained], labels[trained], X_val=columns[known], y_val=labels[known])
+    judges = known if len(known) else trained
+    model.fit(columns[trained], labels[trained], X_val=columns[judges], y_val=labels[judges])
     best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
     staged = model.staged_predict_proba if sorts else model.staged_predict
     found = {

@@ -36,6 +36,12 @@ def test_a_class_that_training_lacks_gets_no_probability(rare: dict[int, int]) -
     np.testing.assert_allclose(found.predictions.sum(axis=1), 1.0)
 
 
+def test_validation_records_of_unknown_classes_alone_leave_the_choice_to_the_training_records() -> None:
+    arrays = arrays_with(dict.fromkeys(range(140, 160), 2))
+    found = grown(TREES, primary_of(TREES, arrays), arrays)
+    assert found.test["accuracy"] > 0.9
+
+
 def test_one_class_alone_is_predicted_for_sure() -> None:
     arrays = arrays_with(dict.fromkeys(range(N), 0) | {199: 1})
     found = grown(TREES, primary_of(TREES, arrays), arrays)
