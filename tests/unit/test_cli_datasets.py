@@ -51,7 +51,9 @@ def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixt
     assert listed["firms"]["files"] == []
 
 
-def test_records_are_those_of_the_whole_dataset_until_they_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_records_are_those_of_the_whole_dataset_until_they_are_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("datasets", "--data", str(folder))
     assert "records in full" in capsys.readouterr().out.splitlines()[0]
     run("datasets", "--data", str(folder), "--check")

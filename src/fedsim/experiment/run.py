@@ -10,7 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,9 @@ def key_of(rung: Rung, arrays: Arrays) -> dict[str, Any]:
     """By what a training is known: its settings, the digest of the data it sees, and how that is protected."""
     seed, protection = arrays.about["seed"], arrays.about.get("protection")
     seen = [arrays.own_digest, seed] if alone(rung) else [arrays.digest, seed, *([protection] if protection else [])]
-    return {"settings": asdict(rung), "data": " ".join(map(str, seen))}
+    linked = {each.partner.shape[1] for each in arrays.secondaries}
+    settings = asdict(replace(rung, k=None) if linked == {rung.k} else rung)
+    return {"settings": settings, "data": " ".join(map(str, seen))}
 
 
 def machine() -> dict[str, str]:

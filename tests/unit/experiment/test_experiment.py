@@ -17,7 +17,8 @@ from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.cases import Cases
 from fedsim.experiment.outline import read_outline
 from fedsim.experiment.own_files import read_dataset
-from fedsim.experiment.run import primary_of, secondaries_of
+from fedsim.experiment.run import key_of, primary_of, secondaries_of, trained
+from fedsim.experiment.rung import Rung
 
 OUTLINE = """
 name = "toy"
@@ -114,6 +115,15 @@ def test_a_placebo_partner_keeps_its_links_and_loses_its_order(toy: Path) -> Non
     shuffled, real = secondary.features.numbers, arrays.secondaries[0].features.numbers
     assert not np.array_equal(shuffled, real)
     np.testing.assert_array_equal(np.sort(shuffled, axis=0), np.sort(real, axis=0))
+
+
+def test_as_many_partners_as_were_linked_is_the_same_training_as_all_of_them(toy: Path) -> None:
+    arrays = arrays_of(toy)
+    linked = arrays.secondaries[0].partner.shape[1]
+    every = Rung("fedsim", "FedSim", "fedsim", preset="modern", epochs=1)
+    asked, fewer = replace(every, k=linked), replace(every, k=linked - 1)
+    assert key_of(asked, arrays) == key_of(every, arrays) != key_of(fewer, arrays)
+    np.testing.assert_array_equal(trained(asked, arrays).predictions, trained(every, arrays).predictions)
 
 
 def test_the_command_trains_every_rung_once_and_prints_the_table(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
