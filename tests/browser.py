@@ -48,17 +48,24 @@ def browser_page(address: str | Path, width: int = 400, *, act: str = "", ready:
     """Open a file or an ``http://127.0.0.1`` address in a window that is ``width`` pixels wide (a phone below 600).
 
     ``act`` is JavaScript run after loading, ``ready`` an expression that is true once the page is complete; ``media``
-    may be ``print``, as a reader has it who likes dark pages.
+    may be ``print``, as a reader has it who likes dark pages. A browser that ends by itself is replaced once.
     """
     url = address.absolute().as_uri() if isinstance(address, Path) else address
-    browser = chromium.running()
+    steps = [act, UNTIL.format(ready=ready), PAINTED]
+    try:
+        return _opened(chromium.running(), url, width, steps, media)
+    except chromium.GoneError:
+        return _opened(chromium.running(), url, width, steps, media)
+
+
+def _opened(browser: chromium.Chromium, url: str, width: int, steps: list[str], media: str) -> Page:
     tab = browser.call("Target.createTarget", url="about:blank")["targetId"]
     session: str = browser.call("Target.attachToTarget", targetId=tab, flatten=True)["sessionId"]
     try:
         if media:
             dark = [{"name": "prefers-color-scheme", "value": "dark"}]
             browser.call("Emulation.setEmulatedMedia", session, media=media, features=dark)
-        return _looked_at(browser, session, url, width, [act, UNTIL.format(ready=ready), PAINTED])
+        return _looked_at(browser, session, url, width, steps)
     finally:
         browser.call("Target.closeTarget", targetId=tab)
         browser.forget(session)

@@ -42,6 +42,10 @@ def found() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
+class GoneError(RuntimeError):
+    """The browser ended by itself."""
+
+
 class Chromium:
     """A running browser."""
 
@@ -66,7 +70,10 @@ class Chromium:
         self._count += 1
         number, to = self._count, {"sessionId": session} if session else {}
         order = json.dumps({"id": number, "method": method, "params": parameters} | to)
-        os.write(self._ask, order.encode() + b"\0")
+        try:
+            os.write(self._ask, order.encode() + b"\0")
+        except BrokenPipeError as error:
+            raise self._gone(method) from error
         answer = self._until(lambda message: message.get("id") == number, method)
         if "error" in answer:
             raise RuntimeError(f"{method}: {answer['error']['message']}")
@@ -119,13 +126,20 @@ class Chromium:
     def _message(self, deadline: float, what: str) -> Event:
         while b"\0" not in self._rest:
             ready, _, _ = select.select([self._answers], [], [], max(0.0, deadline - time.monotonic()))
-            more = os.read(self._answers, 1 << 20) if ready else b""
+            if not ready:
+                raise RuntimeError(f"Chromium was silent while {what} was awaited")
+            more = os.read(self._answers, 1 << 20)
             if not more:
-                raise RuntimeError(f"Chromium {'ended' if ready else 'was silent'} while {what} was awaited")
+                raise self._gone(what)
             self._rest += more
         text, self._rest = self._rest.split(b"\0", 1)
         message: Event = json.loads(text)
         return message
+
+    def _gone(self, what: str) -> GoneError:
+        """Its pipe closes a moment before it has ended."""
+        self.kill()
+        return GoneError(f"Chromium ended while {what} was awaited")
 
 
 def _take(asked: int, answered: int) -> None:

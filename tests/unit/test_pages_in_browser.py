@@ -130,3 +130,18 @@ def test_a_browser_that_died_is_replaced(tmp_path):
     dead.kill()
     assert browser_page(page).text.strip() == "here"
     assert chromium.running() is not dead
+
+
+def test_a_browser_that_dies_over_a_page_is_replaced(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html><title>page</title><p>here")
+    dying = chromium.running()
+    monkeypatch.setattr(dying, "wait_for", lambda *_: dying.kill())
+    assert browser_page(page).text.strip() == "here"
+    assert chromium.running() is not dying
+
+
+def test_a_page_that_no_browser_survives_is_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(chromium.Chromium, "wait_for", lambda browser, *_: browser.kill())
+    with pytest.raises(chromium.GoneError, match="Chromium ended while"):
+        browser_page(tmp_path / "page.html")
