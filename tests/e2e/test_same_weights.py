@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
@@ -33,6 +36,20 @@ def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
     assert {name: command.wait(60) for name, command in commands.items()} == {NOTARY: 0, CITY: 0, RENTALS: 0}
     assert typed.hashes() == expected
     assert not any("Traceback" in typed.log(name).read_text() for name in typed.names)
+
+
+def test_programs_get_one_object_from_every_party(tmp_path):
+    place = lay_out(tmp_path / "job")
+    with crew(place, words=["--json"]) as parties:
+        parties.start()
+        parties.finish()
+        told = {name: [each for each in parties.said(name).splitlines() if each[:1] == "{"] for name in place.names}
+    assert {name: len(lines) for name, lines in told.items()} == {NOTARY: 1, CITY: 1, RENTALS: 1}
+    found = {name: json.loads(line) for name, (line,) in told.items()}
+    assert found[CITY]["metrics"]["test"]["rmse"] > 0
+    assert Path(found[CITY]["report"]).is_file()
+    assert found[NOTARY]["report"] is found[RENTALS]["report"] is None
+    assert {entry["kind"] for entry in found[RENTALS]["ledger"]} >= {"activations", "gradients"}
 
 
 @pytest.mark.parametrize(
