@@ -217,6 +217,20 @@ def test_first_names_alone_are_warned_of_unless_one_side_has_each_once():
     assert "differ in" not in fedsim(*words, "--k", "5")
 
 
+@pytest.mark.parametrize("words", [[], ["--on", "geb", "--on-secondary", "dob"]])
+def test_dates_that_are_written_otherwise_are_warned_of_whether_they_link_or_not(words):
+    registers(["Vorname", "Nachname", "geb"], ["given", "surname", "dob"])
+    for file, column in (("patienten.csv", "geb"), ("kasse.csv", "dob")):
+        table = pl.read_csv(file, try_parse_dates=True)
+        table.with_columns(pl.col(column).dt.strftime("%d.%m.%Y")).write_csv(file)
+    told = json.loads(fedsim("init", *REGISTERS, *words, "--label", "income", "--yes", "--json"))["warnings"]
+    how = "is compared as text" if words else "cannot link"
+    assert told[:2] == [
+        f"{file}: column '{column}' {how}, for row 1 is not a date like 1984-07-31; write year-month-day"
+        for file, column in (("patienten.csv", "geb"), ("kasse.csv", "dob"))
+    ]
+
+
 def test_many_flats_at_one_place_or_street_are_not_warned_of():
     for file, table in (("flats.csv", TOWN.flats), ("rentals.csv", TOWN.rentals)):
         street = pl.Series("street", [f"{FIRST[row % 24]} Road" for row in range(len(table))])

@@ -23,7 +23,7 @@ GIVEN = FIRST | FAMILY | {"middle", "full"}  # beside a word of NAMES, or alone:
 SALUTATION = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
 BIRTH = {
     *("birth", "birthday", "birthdate", "born", "dob", "founded", "founding"),
-    *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "naissance", "nacimiento"),
+    *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "geb", "naissance", "nacimiento"),
 }
 
 PERSONAL = re.compile(

@@ -6,7 +6,7 @@ record says: ranges have a margin and end at round numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -142,11 +142,19 @@ def _checked(tables: Tables, pair: Pair, looks: Sequence[ColumnLook]) -> list[st
     if len(kinds) > 1 or OTHER in kinds:
         raise InputError(_of_two_kinds(tables, pair, looks))
     for (_, table), look in zip(tables.sides, looks, strict=True):
-        if meant(look) == Kind.NUMBER:
-            raise InputError(f"{table.name}: column '{look.name}', {odd_cell(look, Kind.NUMBER)}")
+        notes += _as_text(table, look)
     if len(looks) == 2 and Kind.CATEGORY not in kinds and lie_apart(*looks):
         notes.append(f"'{pair.agreed}': the values of the two tables lie wholly apart; are both in the same unit?")
     return notes
+
+
+def _as_text(table: TableLook, look: ColumnLook) -> Iterator[str]:
+    """That dates are compared as text; numbers that would be are refused."""
+    wanted = meant(look)
+    if wanted == Kind.NUMBER:
+        raise InputError(f"{table.name}: column '{look.name}', {odd_cell(look, wanted)}")
+    if wanted == Kind.DATE:
+        yield f"{table.name}: column '{look.name}' is compared as text, for {odd_cell(look, wanted)}"
 
 
 def _of_two_kinds(tables: Tables, pair: Pair, looks: Sequence[ColumnLook]) -> str:
