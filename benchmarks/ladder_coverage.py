@@ -1,9 +1,9 @@
 """Does the ladder's interval cover the known worth of a generated city's partners?
 
-``fedsim bench ladder_coverage`` climbs the whole ladder of every city, each split prepared by itself; options stand
-behind two dashes, as in ``fedsim bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What was trained before is
-not trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with torch and numpy alone
-(``python -m fedsim.experiment.crew``), ``--gather FOLDER`` takes what it brought back.
+``fedsim bench ladder_coverage`` climbs every rung that a worth is chosen from, in every city, each split prepared by
+itself. Options stand behind two dashes, as in ``fedsim bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What
+was trained before is not trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with
+torch and numpy alone (``python -m fedsim.experiment.crew``), ``--gather FOLDER`` takes what it brought back.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     """How many cities of which size, and what is trained on them."""
     parser = argparse.ArgumentParser("fedsim bench ladder_coverage --")
     parser.add_argument("--cities", type=int, default=10, help="of either kind, informed and not")
-    parser.add_argument("--flats", type=int, default=16_000)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--flats", type=int, default=4_000)
+    parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--split", choices=("random", "group"), default="random")
-    keys = [rung.key for rung in RUNGS]
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--split", choices=("random", "group"), default="group")
+    keys = [*WITHOUT_PARTNER, *WITH_PARTNER]
     parser.add_argument("--rungs", nargs="+", choices=keys, default=keys, metavar="RUNG", help=", ".join(keys))
     parser.add_argument("--out", type=Path, default=Path("build/coverage/ladders"))
     parser.add_argument("--plan", type=Path)
@@ -51,7 +52,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 def rungs_of(asked: argparse.Namespace) -> list[Rung]:
     """What is trained."""
-    return Learning(epochs=asked.epochs).rungs([rung for rung in RUNGS if rung.key in asked.rungs])
+    return Learning(epochs=asked.epochs, batch=asked.batch).rungs([rung for rung in RUNGS if rung.key in asked.rungs])
 
 
 def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, Cases]]:
