@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsim.cli.options import Quiet
+from fedsim.cli.options import DATA, Data, Quiet
 
 if TYPE_CHECKING:
     from fedsim.data.datasets.catalogue import Found
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 # Wide enough for a line per dataset where no terminal says how wide it is.
 PIPED = 160
 
-Data = Annotated[Path, typer.Option(help="Folder with one folder of files per dataset.", envvar="FEDSIM_DATA")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")]
 Check = Annotated[bool, typer.Option("--check", help="Load what is found, count its records, and say what is wrong.")]
 
@@ -39,9 +38,7 @@ class _Row:
         return "found" if self.here.complete else "missing"
 
 
-def datasets(
-    data: Data = Path("../shared/data"), check: Check = False, quiet: Quiet = False, as_json: AsJson = False
-) -> None:
+def datasets(data: Data = DATA, check: Check = False, quiet: Quiet = False, as_json: AsJson = False) -> None:
     """List the datasets of the paper and the generated ones: what is found, how large, and where to get the rest."""
     from fedsim.data.datasets import found
 

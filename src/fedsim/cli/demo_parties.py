@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.cli.demo_folder import Scene
+from fedsim.cli.exit_codes import STOPPING
 from fedsim.errors import PeerError
 from fedsim.party.run_progress import FILE
 
 LONGEST = 240.0  # seconds until the parties are stopped
 LOOK = 0.2
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5.0  # seconds in which those that are stopped may end by themselves
 Process = subprocess.Popen[bytes]
 Watch = Callable[[dict[str, Any]], None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
 
 from fedsim.errors import AwayError, FedSimError
@@ -16,6 +17,9 @@ class ExitCode(IntEnum):
     AWAY = 3
     STOPPED = 130
 
+
+STOPPING = (signal.SIGINT, signal.SIGTERM)
+"""What asks a command to end so."""
 
 MEANINGS = {
     ExitCode.DONE: "Done. Warnings may have been printed.",

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, keep_quiet
+from fedsim.cli.options import DATA, Json, Quiet, keep_quiet
 
 File = Annotated[Path, typer.Argument(help="Experiment file, such as experiments/hdb.toml.")]
 Data = Annotated[Path, typer.Option(help="Folder with the tables the file names.", envvar="FEDSIM_DATA")]
@@ -21,7 +21,7 @@ PrepareOnly = Annotated[
 
 def experiment(
     file: File,
-    data: Data = Path("../shared/data"),
+    data: Data = DATA,
     out: Out = Path("fedsim-experiment"),
     seeds: Seeds = 2,
     metric: Metric = "rmse",

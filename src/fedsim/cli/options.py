@@ -11,6 +11,12 @@ from fedsim.errors import FileError, SettingError
 
 DATA = Path("../shared/data")
 
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="Folder with one folder of files per dataset, as fedsim datasets lists them.", envvar="FEDSIM_DATA"
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON object; with --quiet that object alone.")

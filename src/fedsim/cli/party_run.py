@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from fedsim.cli.exit_codes import STOPPING
 from fedsim.cli.party_telling import ledger_lines, outcome_lines
 from fedsim.cli.reporting import report_on
 from fedsim.errors import SettingError
@@ -32,8 +33,6 @@ from fedsim.protocol.transport.grpc import GrpcTransport
 
 if TYPE_CHECKING:
     from fedsim.party.primary import Outcome
-
-STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 
 def run_party(

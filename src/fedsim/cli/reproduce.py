@@ -7,14 +7,13 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import DATA, Json, Quiet, data_folder, there
+from fedsim.cli.options import DATA, Data, Json, Quiet, data_folder, there
 
 Name = Annotated[
     str, typer.Argument(help="A table or figure such as table-real or figure-k, the ladder, or all of them: all.")
 ]
 Seeds = Annotated[int | None, typer.Option(min=1, help="How many seeds; 5, or 1 with --fast.")]
 Fast = Annotated[bool, typer.Option("--fast", help="Fewer records, epochs and settings: minutes instead of hours.")]
-Data = Annotated[Path, typer.Option(help="Folder with the datasets; see fedsim datasets.", envvar="FEDSIM_DATA")]
 Studies = Annotated[Path, typer.Option(help="Folder with the files that describe the studies.")]
 Out = Annotated[Path, typer.Option(help="Folder for results and pages; what was trained there is not trained again.")]
 Plan = Annotated[

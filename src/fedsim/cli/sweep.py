@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import DATA, Json, Quiet, data_folder, names
+from fedsim.cli.options import DATA, Data, Json, Quiet, data_folder, names
 
 Dataset = Annotated[str, typer.Argument(help="A dataset of fedsim datasets.")]
 GridName = Annotated[
@@ -37,7 +37,6 @@ Preset = Annotated[str, typer.Option(help="modern, paper, or the paper's sizes f
 Epochs = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
 Seeds = Annotated[int, typer.Option(min=1, help="How often every setting is split and trained anew.")]
 Records = Annotated[int, typer.Option(min=0, help="At most so many records of the primary; 0: all.")]
-Data = Annotated[Path, typer.Option(help="Folder with the datasets; see fedsim datasets.", envvar="FEDSIM_DATA")]
 Out = Annotated[Path, typer.Option(help="Folder for results; a second call goes on from there.")]
 
 
