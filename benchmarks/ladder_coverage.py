@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.data.datasets import Knobs, known_city
+from fedsim.data.datasets.city_dataset import city_dataset
 from fedsim.experiment.arrays import Arrays
 from fedsim.experiment.bootstrap import Interval
 from fedsim.experiment.cases import Cases
@@ -60,7 +61,7 @@ def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, Cases]]:
     for kind, knobs in KINDS.items():
         for number in range(asked.cities):
             city = known_city(np.random.default_rng(CITY_SEED + number), knobs, flats=asked.flats)
-            yield kind, number, Cases(city.dataset(), secondaries=PARTNERS)
+            yield kind, number, Cases(city_dataset(city), secondaries=PARTNERS)
 
 
 def splits(cases: Cases, asked: argparse.Namespace) -> Iterator[Arrays]:

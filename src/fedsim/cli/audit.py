@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, checked_out, checked_seed
-from fedsim.cli.parties import JobFile
+from fedsim.cli.options import JobFile, Json, Quiet, checked_out, checked_seed
 
 PartyPaths = Annotated[
     list[Path],

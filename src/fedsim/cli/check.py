@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet
-from fedsim.cli.parties import JobFile, Verbose
+from fedsim.cli.options import JobFile, Json, Quiet, Verbose
 
 Parties = Annotated[
     list[Path] | None, typer.Argument(metavar="PARTY", help="Party files; none: only the job is checked.")

@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet
-from fedsim.cli.parties import Insecure, JobFile, Verbose
-from fedsim.cli.predict import Wait
+from fedsim.cli.options import Insecure, JobFile, Json, Quiet, Verbose, Wait
 
 PartyPaths = Annotated[
     list[Path],

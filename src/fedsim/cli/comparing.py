@@ -11,15 +11,15 @@ from typing import Any
 import torch
 import typer
 
+from fedsim.cli.options import telling
 from fedsim.cli.party_run import counted, credentials_of, set_up_logging
-from fedsim.cli.ticking import telling
 from fedsim.errors import FileError
 from fedsim.experiment.afar import climbed_afar
 from fedsim.experiment.job_cases import SPLITS, JobCases
 from fedsim.experiment.ladder import RUNGS, Ladder, Learning, climbed
-from fedsim.experiment.ladders import numbered
 from fedsim.experiment.protected import Protected
 from fedsim.experiment.results import LINES, PREDICTIONS, Results
+from fedsim.experiment.run import numbered
 from fedsim.experiment.rung import Rung
 from fedsim.linkage.secret_file import own_secret
 from fedsim.linkage.whole_file import whole_file

@@ -8,10 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsim.cli.options import DATA, Data, Quiet
+from fedsim.cli.options import Quiet
+from fedsim.errors import FileError
 
 if TYPE_CHECKING:
     from fedsim.data.datasets.catalogue import Found
+
+DATA = Path("../shared/data")
+
+Data = Annotated[
+    Path,
+    typer.Option(
+        help="Folder with one folder of files per dataset, as fedsim datasets lists them.", envvar="FEDSIM_DATA"
+    ),
+]
 
 # Wide enough for a line per dataset where no terminal says how wide it is.
 PIPED = 160
@@ -47,6 +57,18 @@ def datasets(data: Data = DATA, check: Check = False, quiet: Quiet = False, as_j
         (_tell_programs if as_json else _tell_people)(rows, data)
     if any(row.fault for row in rows):
         raise typer.Exit(2)
+
+
+def data_folder(data: Path) -> Path:
+    """The folder of the datasets; one that the user names must be there, for not all datasets need files."""
+    return data if data == DATA else there(data, "--data")
+
+
+def there(folder: Path, option: str) -> Path:
+    """A folder that is there."""
+    if not folder.is_dir():
+        raise FileError(f"{option} {folder} is no folder that can be read; name one that is there")
+    return folder
 
 
 def _checked(here: Found, folder: Path) -> _Row:

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import DATA, Json, Quiet, keep_quiet
+from fedsim.cli.datasets import DATA
+from fedsim.cli.options import Json, Quiet, keep_quiet
 
 File = Annotated[Path, typer.Argument(help="Experiment file, such as experiments/hdb.toml.")]
 Data = Annotated[Path, typer.Option(help="Folder with the tables the file names.", envvar="FEDSIM_DATA")]

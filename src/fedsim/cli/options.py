@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.errors import FileError, SettingError
+from fedsim.errors import SettingError
 
-DATA = Path("../shared/data")
-
-Data = Annotated[
-    Path,
-    typer.Option(
-        help="Folder with one folder of files per dataset, as fedsim datasets lists them.", envvar="FEDSIM_DATA"
-    ),
+JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="The job file all parties share.")]
+PartyPath = Annotated[Path, typer.Argument(metavar="PARTY", help="This party's own file.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="No certificates, no encryption; only between processes of this machine.")
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")]
+Wait = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a partner that is away.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Json = Annotated[
     bool, typer.Option("--json", help="Print the result as one JSON object; with --quiet that object alone.")
@@ -53,13 +53,10 @@ def checked_out(out: Path) -> Path:
     return out
 
 
-def data_folder(data: Path) -> Path:
-    """The folder of the datasets; one that the user names must be there, for not all datasets need files."""
-    return data if data == DATA else there(data, "--data")
+def telling(*, silent: bool) -> Callable[[str], None]:
+    """A way to tell of trainings, a line each."""
+    return keep_quiet if silent else _tell
 
 
-def there(folder: Path, option: str) -> Path:
-    """A folder that is there."""
-    if not folder.is_dir():
-        raise FileError(f"{option} {folder} is no folder that can be read; name one that is there")
-    return folder
+def _tell(words: str) -> None:
+    typer.echo(f"  {words}", err=True)

@@ -7,16 +7,10 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet
+from fedsim.cli.options import Insecure, JobFile, Json, PartyPath, Quiet, Verbose
 
-JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="The job file all parties share.")]
-PartyPath = Annotated[Path, typer.Argument(metavar="PARTY", help="This party's own file.")]
 PartyPaths = Annotated[list[Path], typer.Argument(metavar="PARTY...", help="The file of every party.")]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="No certificates, no encryption; only between processes of this machine.")
-]
 Stay = Annotated[bool, typer.Option("--stay", help="Stay after training and answer predictions.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")]
 
 
 def coordinator(

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, Separator
-from fedsim.cli.parties import Insecure, JobFile, PartyPath, Verbose
+from fedsim.cli.options import Insecure, JobFile, Json, PartyPath, Quiet, Separator, Verbose, Wait
 
-Wait = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a partner that is away.")]
 Records = Annotated[
     str,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, checked_out, checked_seed
+from fedsim.cli.options import JobFile, Json, Quiet, checked_out, checked_seed
 
 app = typer.Typer(no_args_is_help=True, help="From noise on similarities to what an attacker can hope for, and back.")
 
@@ -55,7 +55,6 @@ OwnSpread = Annotated[
 JobOption = Annotated[Path | None, typer.Option(help="Job whose linkage gives the spread; its tables are read.")]
 PartyOption = Annotated[list[Path] | None, typer.Option(help="Party file of that job; may be repeated.")]
 Links = Annotated[int, typer.Option(help="Links that name one partner, all of which its filter moves.")]
-JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="The job file all parties share.")]
 PartyPaths = Annotated[list[Path], typer.Argument(metavar="PARTY", help="Files of the primary and a secondary.")]
 Out = Annotated[Path, typer.Option(help="Name of the two files to write: OUT.json and OUT.html.")]
 Sweep = Annotated[str, typer.Option(help="What is swept: tau, blur, features, gradients or activations.")]

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import DATA, Data, Json, Quiet, data_folder, there
+from fedsim.cli.datasets import DATA, Data, data_folder, there
+from fedsim.cli.options import Json, Quiet
 
 Name = Annotated[
     str, typer.Argument(help="A table or figure such as table-real or figure-k, the ladder, or all of them: all.")

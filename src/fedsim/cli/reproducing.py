@@ -14,7 +14,8 @@ import polars as pl
 import typer
 from rich.console import Console
 
-from fedsim.cli.ticking import going_on_later, telling, watching
+from fedsim.cli.options import telling
+from fedsim.cli.ticking import going_on_later, watching
 from fedsim.experiment.crew import gathered
 from fedsim.experiment.plan import save_plan
 from fedsim.experiment.reproductions import ALL, NAMES, Desk, Reproduced, reproduce

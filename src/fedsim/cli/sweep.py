@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import DATA, Data, Json, Quiet, data_folder, names
+from fedsim.cli.datasets import DATA, Data, data_folder
+from fedsim.cli.options import Json, Quiet, names
 
 Dataset = Annotated[str, typer.Argument(help="A dataset of fedsim datasets.")]
 GridName = Annotated[

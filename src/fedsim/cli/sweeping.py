@@ -10,8 +10,8 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from fedsim.cli.options import names
-from fedsim.cli.ticking import going_on_later, telling, watching
+from fedsim.cli.options import names, telling
+from fedsim.cli.ticking import going_on_later, watching
 from fedsim.errors import SettingError
 from fedsim.experiment.results import made_folder
 from fedsim.experiment.study_run import Bench

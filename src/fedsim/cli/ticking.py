@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.text import Text
 
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.cli.options import keep_quiet
-from fedsim.experiment.run import Tell
 from fedsim.experiment.study_run import Watch, unwatched
 from fedsim.training.history import Epoch
 from fedsim.training.hooks import Hook, Outline
@@ -44,15 +42,6 @@ class Ticker(Hook):
 
     def _show(self, epoch: int) -> None:
         self._line.update(Text(f"{self._title}: epoch {epoch}/{self._epochs}"))
-
-
-def telling(*, silent: bool) -> Tell:
-    """A way to tell of trainings, a line each."""
-    return keep_quiet if silent else _tell
-
-
-def _tell(words: str) -> None:
-    typer.echo(f"  {words}", err=True)
 
 
 def watching(console: Console, *, silent: bool) -> Watch:

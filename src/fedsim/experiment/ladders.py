@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from fedsim.experiment.cases import Cases, Linkage
 from fedsim.experiment.ladder import Learning, climbed
 from fedsim.experiment.outline import SPLITS, read_words, section
 from fedsim.experiment.results import Results
-from fedsim.experiment.run import Tell
+from fedsim.experiment.run import numbered
 from fedsim.experiment.rung import Rung
 from fedsim.experiment.study_run import Bench, missing, sampled
 from fedsim.experiment.worth import number
@@ -95,12 +94,6 @@ def climb_all(parts: Sequence[LadderPart], bench: Bench) -> Climbed:
 
 def _count(part: LadderPart, bench: Bench) -> int:
     return 0 if missing(part.dataset, bench.data) else len(SPLITS) * bench.seeds * len(part.rungs())
-
-
-def numbered(tell: Tell, total: int) -> Tell:
-    """Tells with a number in front; what was trained before is not told again."""
-    done = count(1)
-    return lambda words: tell(f"[{next(done)} of at most {total}] {words}")
 
 
 def worth_line(ladder: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,12 @@ def climb(
             }
             results.add({**line, "seconds": time.perf_counter() - began}, done.predictions)
             tell(f"{arrays.about['split']} split, seed {arrays.about['seed']}: {rung.name}: {metric_words(done.test)}")
+
+
+def numbered(tell: Tell, total: int) -> Tell:
+    """Tells with a number in front; what was trained before is not told again."""
+    done = count(1)
+    return lambda words: tell(f"[{next(done)} of at most {total}] {words}")
 
 
 def metric_words(metrics: Mapping[str, float]) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.data.datasets import Knobs, known_city
+from fedsim.data.datasets.city_dataset import city_dataset
 from fedsim.experiment.cases import Cases
 from fedsim.experiment.ladder import (
     LINKED,
@@ -35,7 +36,7 @@ TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "se
 
 
 def ladder_of(folder: Path, knobs: Knobs) -> Ladder:
-    city = known_city(np.random.default_rng(1), knobs, flats=1200).dataset()
+    city = city_dataset(known_city(np.random.default_rng(1), knobs, flats=1200))
     rungs = Learning(epochs=5, batch=64).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
     cases = Cases(city, secondaries=PARTNERS).each(["random"], range(1))
     return climbed(cases, rungs, Results(folder), lambda _: None)
@@ -107,7 +108,7 @@ def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log
 
 
 def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
-    city = known_city(np.random.default_rng(1), flats=200).dataset()
+    city = city_dataset(known_city(np.random.default_rng(1), flats=200))
     rungs = Learning(epochs=1).rungs([rung for rung in RUNGS if rung.key in (OWN, NOBODY, LINKED)])
     told: list[str] = []
 

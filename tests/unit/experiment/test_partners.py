@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.data.datasets import known_city
+from fedsim.data.datasets.city_dataset import city_dataset
 from fedsim.experiment.arrays import Arrays, Linked
 from fedsim.experiment.cases import Cases
 from fedsim.experiment.run import secondaries_of
@@ -17,7 +18,7 @@ FLATS = 200
 
 @pytest.fixture(scope="module")
 def city() -> Arrays:
-    dataset = known_city(np.random.default_rng(0), flats=FLATS).dataset()
+    dataset = city_dataset(known_city(np.random.default_rng(0), flats=FLATS))
     return Cases(dataset, secondaries=("rentals", "schools")).one("random", 0)
 
 

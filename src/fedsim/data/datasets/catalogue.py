@@ -9,10 +9,31 @@ from typing import Protocol
 
 import numpy as np
 
-from fedsim.data.datasets import boone, company, frog, game, hdb, house, known_city, known_firms, sklearn_table, taxi
-from fedsim.data.datasets import vgsales as sales
+from fedsim.data.datasets.boone import ABOUT as BOONE
+from fedsim.data.datasets.boone import read as read_boone
+from fedsim.data.datasets.city_dataset import ABOUT as CITY
+from fedsim.data.datasets.city_dataset import city_dataset
+from fedsim.data.datasets.company import ABOUT as COMPANY
+from fedsim.data.datasets.company import read as read_company
 from fedsim.data.datasets.dataset import About, Dataset, File
+from fedsim.data.datasets.frog import ABOUT as FROG
+from fedsim.data.datasets.frog import read as read_frog
+from fedsim.data.datasets.game import ABOUT as GAME
+from fedsim.data.datasets.game import read as read_game
+from fedsim.data.datasets.hdb import ABOUT as HDB
+from fedsim.data.datasets.hdb import read as read_hdb
+from fedsim.data.datasets.house import ABOUT as HOUSE
+from fedsim.data.datasets.house import read as read_house
+from fedsim.data.datasets.known_city import Knobs, known_city
+from fedsim.data.datasets.known_firms import ABOUT as FIRMS
+from fedsim.data.datasets.known_firms import known_firms
 from fedsim.data.datasets.single_table import Whole
+from fedsim.data.datasets.sklearn_table import ABOUT as SKLEARN
+from fedsim.data.datasets.sklearn_table import ABOUT_RANDOM, generate, generate_random
+from fedsim.data.datasets.taxi import ABOUT as TAXI
+from fedsim.data.datasets.taxi import read as read_taxi
+from fedsim.data.datasets.vgsales import ABOUT as VGSALES
+from fedsim.data.datasets.vgsales import read as read_vgsales
 from fedsim.errors import FileError, SettingError, nearest_word
 
 Paths = Mapping[str, Path]
@@ -64,34 +85,34 @@ class Drawn:
 
 
 def _city(rng: np.random.Generator, noise: float) -> Dataset:
-    return known_city.known_city(rng, known_city.Knobs(noise=noise)).dataset()
+    return city_dataset(known_city(rng, Knobs(noise=noise)))
 
 
 def _firms(rng: np.random.Generator, noise: float) -> Dataset:
     if noise:
         raise SettingError(f"noise={noise}: the names of firms are misspelled as they are; leave noise out")
-    return known_firms.known_firms(rng).dataset()
+    return known_firms(rng).dataset()
 
 
 SOURCES: dict[str, Source] = {
     source.about.name: source
     for source in (
-        Drawn(known_city.ABOUT, _city),
-        Drawn(known_firms.ABOUT, _firms),
-        OneTable(sklearn_table.ABOUT, lambda _: sklearn_table.generate()),
+        Drawn(CITY, _city),
+        Drawn(FIRMS, _firms),
+        OneTable(SKLEARN, lambda _: generate()),
         OneTable(
-            sklearn_table.ABOUT_RANDOM,
-            lambda _: sklearn_table.generate_random(),
+            ABOUT_RANDOM,
+            lambda _: generate_random(),
             Whole.cut_at_random_identifiers,
         ),
-        OneTable(frog.ABOUT, frog.read),
-        OneTable(boone.ABOUT, boone.read),
-        Tables(house.ABOUT, house.read),
-        Tables(taxi.ABOUT, taxi.read),
-        Tables(hdb.ABOUT, hdb.read),
-        Tables(game.ABOUT, game.read),
-        Tables(company.ABOUT, company.read),
-        Tables(sales.ABOUT, sales.read),
+        OneTable(FROG, read_frog),
+        OneTable(BOONE, read_boone),
+        Tables(HOUSE, read_house),
+        Tables(TAXI, read_taxi),
+        Tables(HDB, read_hdb),
+        Tables(GAME, read_game),
+        Tables(COMPANY, read_company),
+        Tables(VGSALES, read_vgsales),
     )
 }
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.data.datasets.dataset import About, Dataset, Link, Secondary, Table, Task
 from fedsim.data.datasets.oracle import Sights, best_estimate, reach
 from fedsim.data.datasets.truth import Truth
 from fedsim.data.synthetic import coordinates
@@ -33,16 +32,6 @@ SCHOOLS_SHARE = 0.25  # of the value that the place does not tell
 RENTALS_EACH = 4
 RENT_ERROR, SCORE_ERROR, RANK_ERROR = 0.6, 1.0, 0.5
 RENTALS_K, SCHOOLS_K = 8, 3
-
-ABOUT = About(
-    name="city",
-    title="generated: flats, rentals, schools",
-    task=Task.REGRESSION,
-    measure="rmse",
-    unit="1000 S$",
-    records=(4_000, RENTALS_EACH * 4_000, 4_000),
-    note="not in the paper",
-)
 
 
 @dataclass(frozen=True)
@@ -81,24 +70,6 @@ class KnownCity:
     schools: pl.DataFrame
     hidden: pl.DataFrame
     truth: Truth
-
-    def dataset(self) -> Dataset:
-        """The same as all other datasets come; rentals first."""
-        parties = {"rentals": (self.rentals, RENTALS_K), "schools": (self.schools, SCHOOLS_K)}
-        return Dataset(
-            about=ABOUT,
-            primary=Table(self.flats, OWN),
-            label=LABEL,
-            secondaries=tuple(
-                Secondary(
-                    name,
-                    Table(frame, tuple(column for column in frame.columns if column not in PLACE)),
-                    Link(PLACE, PLACE, "great-circle", k),
-                )
-                for name, (frame, k) in parties.items()
-            ),
-            truth=self.truth,
-        )
 
 
 @dataclass(frozen=True, eq=False)
