@@ -40,7 +40,7 @@ docs: setup
 	@echo "docs: build/site/index.html"
 
 bench: setup
-	.venv/bin/fedsim bench linkage
+	.venv/bin/fedsim lab bench linkage
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build

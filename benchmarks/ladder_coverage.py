@@ -1,9 +1,9 @@
 """Does the ladder's interval cover the known worth of a generated city's partners?
 
-``fedsim bench ladder_coverage`` climbs every rung that a worth is chosen from, in every city, each split prepared by
-itself. Options stand behind two dashes, as in ``fedsim bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What
+``fedsim lab bench ladder_coverage`` climbs every rung that a worth is chosen from, in every city, each split prepared by
+itself. Options stand behind two dashes, as in ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What
 was trained before is not trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with
-torch and numpy alone (``python -m fedsim.experiment.crew``), ``--gather FOLDER`` takes what it brought back.
+torch and numpy alone (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` takes what it brought back.
 """
 
 from __future__ import annotations
@@ -14,26 +14,25 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.data.datasets import Knobs, known_city
-from fedsim.data.datasets.city_dataset import city_dataset
-from fedsim.experiment.arrays import Arrays
-from fedsim.experiment.bootstrap import Interval
-from fedsim.experiment.cases import Cases
-from fedsim.experiment.choices import TREES
-from fedsim.experiment.crew import gathered
-from fedsim.experiment.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Learning, climbed
-from fedsim.experiment.plan import save_plan
-from fedsim.experiment.results import Results
-from fedsim.experiment.rung import Rung
+from fedsim.contribution.arrays import SplitArrays
+from fedsim.contribution.bootstrap import Interval
+from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, LadderTraining, train_ladder
+from fedsim.contribution.result_store import ResultStore
+from fedsim.contribution.rungs import BOOSTED_TREES, Rung
+from fedsim.data.synthetic_city import CitySettings, generate_city
+from fedsim_lab.dataset_cases import DatasetCases
+from fedsim_lab.datasets.generated import city_dataset
+from fedsim_lab.study_runner import save_plan
+from fedsim_lab.worker_pool import collect_results
 
-KINDS = {"informed": Knobs(), "uninformed": Knobs(value=0.0, school_value=0.0)}
+KINDS = {"informed": CitySettings(), "uninformed": CitySettings(value=0.0, school_value=0.0)}
 PARTNERS = ("rentals", "schools")
 CITY_SEED = 1000
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
     """How many cities of which size, and what is trained on them."""
-    parser = argparse.ArgumentParser("fedsim bench ladder_coverage --")
+    parser = argparse.ArgumentParser("fedsim lab bench ladder_coverage --")
     parser.add_argument("--cities", type=int, default=10, help="of either kind, informed and not")
     parser.add_argument("--flats", type=int, default=4_000)
     parser.add_argument("--seeds", type=int, default=2)
@@ -53,35 +52,37 @@ def options(words: Sequence[str]) -> argparse.Namespace:
 
 def rungs_of(asked: argparse.Namespace) -> list[Rung]:
     """What is trained."""
-    return Learning(epochs=asked.epochs, batch=asked.batch).rungs([rung for rung in RUNGS if rung.key in asked.rungs])
+    return LadderTraining(epochs=asked.epochs, batch=asked.batch).rungs(
+        [rung for rung in RUNGS if rung.key in asked.rungs]
+    )
 
 
-def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, Cases]]:
+def cities(asked: argparse.Namespace) -> Iterator[tuple[str, int, DatasetCases]]:
     """Every city with its kind and number."""
     for kind, knobs in KINDS.items():
         for number in range(asked.cities):
-            city = known_city(np.random.default_rng(CITY_SEED + number), knobs, flats=asked.flats)
-            yield kind, number, Cases(city_dataset(city), secondaries=PARTNERS)
+            city = generate_city(np.random.default_rng(CITY_SEED + number), knobs, flats=asked.flats)
+            yield kind, number, DatasetCases(city_dataset(city), secondaries=PARTNERS)
 
 
-def splits(cases: Cases, asked: argparse.Namespace) -> Iterator[Arrays]:
+def splits(cases: DatasetCases, asked: argparse.Namespace) -> Iterator[SplitArrays]:
     """The arrays of every seed."""
     return cases.each([asked.split], range(asked.seeds))
 
 
-def plan(asked: argparse.Namespace, results: Results) -> None:
+def plan(asked: argparse.Namespace, results: ResultStore) -> None:
     """Write what another machine can train."""
-    networks = [rung for rung in rungs_of(asked) if rung.method != TREES]
+    networks = [rung for rung in rungs_of(asked) if rung.method != BOOSTED_TREES]
     work = ((arrays, networks) for _, _, cases in cities(asked) for arrays in splits(cases, asked))
     print(f"{save_plan(work, results, asked.plan)} trainings planned in {asked.plan}")
 
 
-def judge(asked: argparse.Namespace, results: Results) -> None:
+def judge(asked: argparse.Namespace, results: ResultStore) -> None:
     """Intervals beside the truth."""
     print("| city | true worth | ladder's worth | 95 % interval | covers |\n|---|---|---|---|---|")
     covered = dict.fromkeys(KINDS, 0)
     for kind, number, cases in cities(asked):
-        ladder = climbed(splits(cases, asked), rungs_of(asked), results, lambda _: None)
+        ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None)
         worth, truth = ladder.partner(asked.split), ladder.about["truth"]
         covered[kind] += worth.low <= truth <= worth.high
         print(row(f"{kind}-{number}", worth, truth), flush=True)
@@ -98,7 +99,7 @@ def row(name: str, worth: Interval, truth: float) -> str:
 def main(words: Sequence[str] | None) -> None:
     """Take over, plan or judge."""
     asked = options(words or ())
-    results = Results(asked.out)
+    results = ResultStore(asked.out)
     if asked.gather:
-        print(f"{gathered(sorted(asked.gather.glob('worker-*')), results)} trainings taken over")
+        print(f"{collect_results(sorted(asked.gather.glob('worker-*')), results)} trainings taken over")
     (plan if asked.plan else judge)(asked, results)

@@ -1,6 +1,6 @@
 """Speed of the linkage engine: ratios to named peers in the same process; the paper's whole jobs and their memory.
 
-Run by ``fedsim bench linkage``. Ratios are CPU seconds of one thread, best of two; whole jobs use all cores.
+Run by ``fedsim lab bench linkage``. Ratios are CPU seconds of one thread, best of two; whole jobs use all cores.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rapidfuzz.process import cdist
 from scipy.spatial import cKDTree
 
 from fedsim.linkage import topk
-from fedsim.linkage.encoding import Field, Key, NumericFilter, Schema, StringFilter
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
 from linkage_data import beijing, catalogue, city, real, steam_titles
 
 K = 50
@@ -63,7 +63,7 @@ def levenshtein() -> dict[str, Any]:
 
 
 def hamming_titles() -> dict[str, Any]:
-    schema = Schema(fields=(Field("title", StringFilter(q=2, hashes=20, bits=1024)),))
+    schema = Schema(fields=(SchemaField("title", StringFilter(q=2, hashes=20, bits=1024)),))
     queries = schema.encode({"title": steam_titles()[::13][:2048]}, KEY).bits
     candidates = schema.encode({"title": catalogue(220_000)}, KEY).bits
     return _against_faiss(queries, candidates, "flat")
@@ -81,7 +81,7 @@ def hamming_places_planned() -> dict[str, Any]:
 
 def _place_filters(places: np.ndarray) -> np.ndarray:
     fields = tuple(
-        Field(name, NumericFilter(low=low, high=high, threshold=0.1, bits=512))
+        SchemaField(name, NumericFilter(low=low, high=high, threshold=0.1, bits=512))
         for name, low, high in (("lat", 39.4, 41.0), ("lon", 115.4, 117.6))
     )
     return Schema(fields=fields).encode({"lat": places[:, 0], "lon": places[:, 1]}, KEY).bits
@@ -115,7 +115,7 @@ def house_ranks() -> dict[str, Any]:
     homes, listings = beijing()
     both = np.vstack([homes, listings])
     fields = tuple(
-        Field(name, NumericFilter.sized(float(low), float(high), 0.01, epsilon=0.03, delta=0.03))
+        SchemaField(name, NumericFilter.sized(float(low), float(high), 0.01, epsilon=0.03, delta=0.03))
         for name, low, high in zip(("lat", "lon"), both.min(axis=0), both.max(axis=0), strict=True)
     )
     schema = Schema(fields=fields)

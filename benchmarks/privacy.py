@@ -1,6 +1,6 @@
 """What attackers get and what the model loses, on the paper's hdb and house: tables for ``docs/privacy-results.md``.
 
-Run by ``fedsim bench privacy``; a case alone by ``fedsim bench privacy tau``. Trainings are short and on a sample, so
+Run by ``fedsim lab bench privacy``; a case alone by ``fedsim lab bench privacy tau``. Trainings are short and on a sample, so
 that two cores need minutes: their errors say what a mechanism costs, not how good the model can be.
 """
 
@@ -10,20 +10,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from fedsim.attack import (
-    Finding,
-    Truth,
-    greedy_attack,
-    grid_attack,
-    likelihood_attack,
-    link_graph_attack,
-)
-from fedsim.attack.finding import share
-from fedsim.attack.greedy import expected_share
-from fedsim.attack.linkgraph import BY_RANK
-from fedsim.audit.report import METRES
+from fedsim.attack import AttackFinding, TrueLocations, greedy_attack, grid_attack, likelihood_attack, link_graph_attack
+from fedsim.attack.finding import binomial_estimate
+from fedsim.attack.location_attacks import RANKED_CENTROID
+from fedsim.attack.similarity_attacks import expected_success_rate
+from fedsim.audit.report import MEDIAN_ERROR_METRES
 from fedsim.errors import SettingError
-from fedsim.privacy.bounds import noise_for
+from fedsim.privacy.bounds import sigma_for_bound
 from privacy_links import NAMES, Linked, linked, read_case, rmse
 from privacy_protected import EPOCHS as PROTECTED_EPOCHS
 from privacy_protected import RECORDS as PROTECTED_RECORDS
@@ -80,10 +73,10 @@ def protected() -> Iterator[str]:
 
 
 def _under(links: Linked, wanted: float) -> str:
-    sigma, rng = noise_for(wanted, links.seen(0.0).known_scale().deviation), np.random.default_rng(5)
+    sigma, rng = sigma_for_bound(wanted, links.seen(0.0).known_scale().deviation), np.random.default_rng(5)
     view, draws = links.seen(sigma), [links.seen(sigma, draw) for draw in range(DRAWS)]
     greedy = [greedy_attack(seen, links.codes, rng=rng) for seen in draws]
-    distance = expected_share(links.distance, view.known_scale(), sigma)
+    distance = expected_success_rate(links.distance, view.known_scale(), sigma)
     together = likelihood_attack(view, links.codes, rng=rng, targets=TARGETS)
     error = rmse(links.case, view, EPOCHS)
     shares = f"{distance:.3e} | {_share(greedy)} | {together.score.value:.3g}"
@@ -91,19 +84,19 @@ def _under(links: Linked, wanted: float) -> str:
 
 
 def _located(links: Linked, sigma: float) -> str:
-    view, own, truth = links.seen(sigma), links.own, Truth(links.case.places[1], NEAR)
+    view, own, truth = links.seen(sigma), links.own, TrueLocations(links.case.places[1], NEAR)
     rng = np.random.default_rng(6)
     found = [
         grid_attack(view, own, truth, links.encoder, rng=rng, targets=TARGETS),
-        link_graph_attack(view, own, truth, rng=rng, way=BY_RANK),
+        link_graph_attack(view, own, truth, rng=rng, way=RANKED_CENTROID),
     ]
-    return " | ".join(f"{one.figures[METRES]:,.0f}" for one in found)
+    return " | ".join(f"{one.figures[MEDIAN_ERROR_METRES]:,.0f}" for one in found)
 
 
-def _share(found: Sequence[Finding]) -> str:
+def _share(found: Sequence[AttackFinding]) -> str:
     """Successes over all draws of the noise: at small taus one draw has hardly any."""
     hits, trials = sum(round(one.score.value * one.targets) for one in found), sum(one.targets for one in found)
-    score = share(hits, trials)
+    score = binomial_estimate(hits, trials)
     return f"{score.value:.2e} ({score.low:.1e} to {score.high:.1e})"
 
 

@@ -15,21 +15,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim.attack import Codebook, PrimaryView, RankedPlaces
-from fedsim.data.datasets import load
-from fedsim.data.datasets.filters import NumberFilters
-from fedsim.data.features import Rules, fit_preparation
+from fedsim.attack import Codebook, PrimaryView, RankPlaceEncoder
+from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
 from fedsim.linkage import fit_scale, topk
 from fedsim.linkage.encoding import NumericFilter
-from fedsim.linkage.metrics.filters import RankHamming
-from fedsim.linkage.search.distinct import distinct
+from fedsim.linkage.metrics import RankHamming
+from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.mechanisms import PlanarLaplace
 from fedsim.splitnn.features import Features
 from fedsim.training import Config, PrimaryData, SecondaryData, train
-from fedsim.training.choices import Deviations, config_for
-from fedsim.training.presets import modern
+from fedsim.training.config import ConfigOverrides, build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
+from fedsim_lab.datasets.dataset import NumberFilterSettings
+from fedsim_lab.datasets.registry import load_dataset
 
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[2] / "shared" / "data"))
 NAMES = ("hdb", "house")
@@ -47,7 +46,7 @@ class Case:
     primary: PrimaryData
     partners: Features
     places: tuple[Floats, Floats]
-    size: NumberFilters
+    size: NumberFilterSettings
     split: Split
 
 
@@ -60,14 +59,14 @@ class Linked:
     partner: Integers
     distance: Floats
     codes: Codebook
-    encoder: RankedPlaces
+    encoder: RankPlaceEncoder
 
     def seen(self, sigma: float, draw: int = 0) -> PrimaryView:
         """What the primary sees under this noise: one draw for every pair of filters, as the coordinator lays it."""
         train = self.case.split.train
         scale = fit_scale(self.distance[train])
         similarity = (-self.distance - scale.mean) / scale.deviation
-        left = distinct(self.codes.own)[1]
+        left = distinct_records(self.codes.own)[1]
         pair, link = np.unique(left[:, None] * len(self.codes) + self.codes.truth[self.partner], return_inverse=True)
         noise = np.random.default_rng(3 + draw).normal(0.0, sigma, len(pair))[link] if sigma else 0.0
         return PrimaryView(self.partner, similarity + noise, scale, sigma)
@@ -75,13 +74,13 @@ class Linked:
 
 def read_case(name: str, records: int) -> Case:
     """A sample of the primary's records, and all of the partner's."""
-    found = load(name, DATA)
+    found = load_dataset(name, DATA)
     flats = found.primary.frame
     rows = np.sort(np.random.default_rng(0).choice(len(flats), min(records, len(flats)), replace=False))
     flats, partner = flats[rows], found.secondaries[0]
     split = random_split(len(flats), np.random.default_rng(1))
     size = partner.link.filters
-    if not isinstance(size, NumberFilters):
+    if not isinstance(size, NumberFilterSettings):
         raise TypeError(f"{name} has no filters of numbers")
     labels = flats[found.label].to_numpy().astype(np.float64)
     primary = PrimaryData(_features(flats.select(found.primary.features), split.train), labels)
@@ -103,12 +102,12 @@ def linked(case: Case, epsilon_per_km: float | None = None) -> Linked:
 
 def rmse(case: Case, view: PrimaryView | None, epochs: int) -> float:
     """The test error of a short training on what the primary sees; without a view it learns alone."""
-    config = modern(epochs=epochs, batch=BATCH) if view is not None else _alone(epochs)
+    config = modern_preset(epochs=epochs, batch=BATCH) if view is not None else _alone(epochs)
     lists = [] if view is None else [SecondaryData(case.partners, view.partner, view.similarity)]
     return train(case.primary, lists, case.split, config).metrics["test"]["rmse"]
 
 
-def _encoder(case: Case) -> RankedPlaces:
+def _encoder(case: Case) -> RankPlaceEncoder:
     both = np.vstack(case.places)
     low, high = both.min(axis=0) - MARGIN, both.max(axis=0) + MARGIN
     size = case.size
@@ -116,7 +115,7 @@ def _encoder(case: Case) -> RankedPlaces:
         NumericFilter.sized(*ends, size.threshold, epsilon=size.epsilon, delta=size.delta)
         for ends in zip(low.tolist(), high.tolist(), strict=True)
     )
-    return RankedPlaces.of((first, second), SUBKEYS)
+    return RankPlaceEncoder.of((first, second), SUBKEYS)
 
 
 def _blurred(places: Floats, epsilon_per_km: float | None, seed: int) -> Floats:
@@ -126,8 +125,8 @@ def _blurred(places: Floats, epsilon_per_km: float | None, seed: int) -> Floats:
 
 
 def _features(frame: pl.DataFrame, rows: Integers | None) -> Features:
-    return Features.of(fit_preparation(frame, party="bench", rows=rows, rules=Rules()).apply(frame))
+    return Features.of(fit_preprocessor(frame, party="bench", rows=rows, rules=FeatureRules()).apply(frame))
 
 
 def _alone(epochs: int) -> Config:
-    return config_for("modern", "solo", Deviations(epochs, BATCH, None, None), seed=0, device="cpu")
+    return build_config("modern", "solo", ConfigOverrides(epochs, BATCH, None, None), seed=0, device="cpu")

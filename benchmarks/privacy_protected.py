@@ -14,17 +14,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
-from fedsim.audit import by_cut
-from fedsim.audit.attempt import tried
-from fedsim.audit.run import Audited, prepare
-from fedsim.audit.settings import Settings
-from fedsim.audit.tables import read_tables
-from fedsim.data.datasets import load
+from fedsim.audit import split_attacks
+from fedsim.audit.attack_runner import run_attacks
+from fedsim.audit.report import AuditSettings
+from fedsim.audit.run import PreparedAudit, prepare_audit, read_audit_tables
+from fedsim.config.job import Job, read_job
+from fedsim.config.party_file import read_party_file
 from fedsim.linkage.encoding import Key
-from fedsim.party.job import Job, read_job
-from fedsim.party.party_file import read_party_file
-from fedsim.party.primary import config_of
+from fedsim.runtime.primary import training_config
 from fedsim.training import train
+from fedsim_lab.datasets.registry import load_dataset
 from privacy_links import DATA, PLACE, K
 
 RECORDS, EPOCHS, SEED = 12_000, 15, 0
@@ -79,7 +78,7 @@ def measured(name: str) -> Iterator[str]:
 
 def write_tables(name: str, folder: Path) -> None:
     """Both tables, a sample of the primary's, with the price as two classes."""
-    found = load(name, DATA)
+    found = load_dataset(name, DATA)
     homes, partner = found.primary.frame, found.secondaries[0].table
     dear = (pl.col(found.label) > pl.col(found.label).median()).cast(pl.Int8).alias("dear")
     rows = np.sort(np.random.default_rng(SEED).choice(len(homes), RECORDS, replace=False))
@@ -100,31 +99,31 @@ def _job(name: str, folder: Path, protection: str) -> Job:
     return read_job(folder / "job.toml")
 
 
-def _prepared(folder: Path, job: Job) -> tuple[Audited, Settings]:
-    settings = Settings(most_records=RECORDS, epochs=EPOCHS, seed=SEED)
+def _prepared(folder: Path, job: Job) -> tuple[PreparedAudit, AuditSettings]:
+    settings = AuditSettings(most_records=RECORDS, epochs=EPOCHS, seed=SEED)
     files = [read_party_file(folder / f"{name}.toml") for name in ("homes", "partner")]
-    tables = read_tables(job, files, RECORDS, np.random.default_rng([SEED, 0]))
-    return prepare(job, tables, "partner", settings)[0], settings
+    tables = read_audit_tables(job, files, RECORDS, np.random.default_rng([SEED, 0]))
+    return prepare_audit(job, tables, "partner", settings)[0], settings
 
 
-def _alone(audited: Audited) -> float:
+def _alone(audited: PreparedAudit) -> float:
     subject = _subject(audited)
-    config = replace(config_of(subject.job, "solo"), patience=None, save_steps=None)
+    config = replace(training_config(subject.job, "solo"), patience=None, save_steps=None)
     result = train(subject.primary, [], subject.split, config)
     return result.metrics["test"]["auc"]
 
 
-def _attacked(audited: Audited, settings: Settings) -> str:
+def _attacked(audited: PreparedAudit, settings: AuditSettings) -> str:
     subject, rng = _subject(audited), np.random.default_rng([SEED, 7])
-    heard = by_cut.listened(subject, audited.linkage, settings.epochs)
-    rows, _ = tried("", by_cut.attempts(heard, subject, audited.linkage, rng), settings.memory)
+    heard = split_attacks.record_training(subject, audited.linkage, settings.epochs)
+    rows, _ = run_attacks("", split_attacks.training_attacks(heard, subject, audited.linkage, rng), settings.memory)
     found = {row.found.attack: row.found.score for row in rows}
     shown = [found[name] for name in ("gradient norm", "gradient direction", "feature inversion")]
     scores = " | ".join(f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f})" for score in shown)
-    return f"{heard.test['auc']:.4f} | {scores} | {heard.most_sent:,} |"
+    return f"{heard.test['auc']:.4f} | {scores} | {heard.max_times_sent:,} |"
 
 
-def _subject(audited: Audited) -> by_cut.Subject:
+def _subject(audited: PreparedAudit) -> split_attacks.TrainingInputs:
     if audited.subject is None:
         raise ValueError("the benchmark's own tables have labels")
     return audited.subject

@@ -1,6 +1,6 @@
 """Speed of one training step and memory of the training data, beside the plain K-fold-repeat way in the same process.
 
-Run by ``fedsim bench training``. One thread, B=128, shapes of the paper's eight data sets with made-up values; CPU time
+Run by ``fedsim lab bench training``. One thread, B=128, shapes of the paper's eight data sets with made-up values; CPU time
 per step is the best of several rounds, ours and the baseline's in turn. Our step includes finding the distinct rows and
 gathering the batch; the baseline cuts its batch out of a table of pairs.
 """
@@ -17,14 +17,12 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import FedSim
-from fedsim.splitnn.gates.convolution import ConvolutionMerge
-from fedsim.splitnn.lamb import Lamb
-from fedsim.training import Goal, PrimaryData, SecondaryData
+from fedsim.splitnn.gates import ConvolutionMerge
+from fedsim.splitnn.optimisers import Lamb
+from fedsim.training import PrimaryData, SecondaryData, TaskType
 from fedsim.training.data import as_features
-from fedsim.training.local import held_here
-from fedsim.training.loop import batches
+from fedsim.training.loop import iterate_batches, prepare_job, start_local_secondaries, training_settings
 from fedsim.training.paper_sizes import PAPER_DATA, PaperData
-from fedsim.training.prepare import prepared, setting_of
 from fedsim.types import Split
 from pair_table import PairNetwork, PairTable, PlainLamb, Sizes
 
@@ -62,7 +60,7 @@ def made_up(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
     theirs = rng.normal(size=(n_secondary, data.columns[1])).astype(np.float32)
     classes = np.arange(n_records) % data.classes
     labels = rng.random(n_records) if data.classes == 1 else classes
-    goal = Goal.NUMBERS if data.classes == 1 else Goal.CLASSES
+    goal = TaskType.NUMBERS if data.classes == 1 else TaskType.CLASSES
     split = Split(np.arange(n_records - 1), np.array([n_records - 1]), np.zeros(0, dtype=np.int64))
     return PrimaryData(own, labels, goal), SecondaryData(theirs, partner, similarity), split
 
@@ -70,11 +68,11 @@ def made_up(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
 def our_epoch(data: PaperData) -> Callable[[], None]:
     primary, secondary, split = made_up(data)
     config = replace(data.config, batch=BATCH, device="cpu")
-    setting = setting_of(config, split, None)
-    job = prepared(primary, held_here([secondary], setting), split, setting)
+    setting = training_settings(config, split, None)
+    job = prepare_job(primary, start_local_secondaries([secondary], setting), split, setting)
 
     def epoch() -> None:
-        for step, asked in enumerate(batches(job, 0)):
+        for step, asked in enumerate(iterate_batches(job, 0)):
             job.primary.descend(job.records, job.scaled, asked, step)
 
     return epoch

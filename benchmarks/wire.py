@@ -1,6 +1,6 @@
 """What the border costs: a tensor there and back, a training apart and together, bytes, and half precision.
 
-Run by ``fedsim bench wire``. Whatever is compared is measured in turn in the same run on the same machine, and ratios
+Run by ``fedsim lab bench wire``. Whatever is compared is measured in turn in the same run on the same machine, and ratios
 are those of one turn; shown is their median, because other work on the machine slows single turns. Seconds of training
 are the best of all turns.
 """
@@ -21,7 +21,7 @@ import grpc
 import numpy as np
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.below import LOCALS
+from fedsim.splitnn.secondary_model import LOCAL_NETWORKS
 from wire_data import DATA, Terms, have_hdb, write_hdb
 from wire_echo import Array, RoundTrip, both_ways
 from wire_runs import Trained, run
@@ -76,7 +76,7 @@ def training() -> Iterator[str]:
         seconds = {way: [sum(turn[way].seconds) for turn in turns] for way in WAYS}
         beside = {way: median_ratio(list(zip(seconds["grpc"], seconds[way], strict=True))) for way in WAYS}
         sent = median(turn["grpc"].training_bytes for turn in turns)
-        whole = rows_per_record(turns[0]["arrays"].pairs, LOCALS[preset].cut)
+        whole = rows_per_record(turns[0]["arrays"].pairs, LOCAL_NETWORKS[preset].cut)
         times = " | ".join(f"{min(seconds[way]):.1f}" for way in WAYS)
         ratios = f"{beside['queues']:.2f} | {beside['arrays']:.2f}"
         yield f"| {preset} | {times} | {ratios} | {sent / 1e6:.1f} | {whole / 1e6:,.0f} | {whole / sent:.0f} |"

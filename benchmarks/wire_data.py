@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedsim.experiment.outline import Outline, read_outline
+from fedsim.config.job import Job, read_job
+from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.linkage.encoding import Key
-from fedsim.party.job import Job, read_job
-from fedsim.party.party_file import PartyFile, read_party_file
-from fedsim.party.run_folder import run_path
-from fedsim.protocol.certificates import certify
+from fedsim.protocol.certificates import issue_certificates
 from fedsim.protocol.parties import Party, Role
+from fedsim.runs.run_folder import run_path
+from fedsim_lab.experiment_config import ExperimentConfig, read_experiment_config
 
 ROOT = Path(__file__).parents[1]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
@@ -106,13 +106,13 @@ def have_hdb() -> bool:
 def write_hdb(folder: Path, terms: Terms) -> Hdb:
     """Write all files of a job into a new folder."""
     folder.mkdir()
-    outline = read_outline(ROOT / "experiments" / "hdb.toml")
+    outline = read_experiment_config(ROOT / "experiments" / "hdb.toml")
     (folder / "job.toml").write_text(_job(outline, terms))
     found = Hdb.read(folder)
     for party in found.job.parties:
         words = PARTY.format(name=party.name, role=party.role, hash=found.job.hash)
         found.path(party).write_text(words + _table(outline, party.role))
-    certify(folder / "certs", found.job.parties, datetime.now(UTC))
+    issue_certificates(folder / "certs", found.job.parties, datetime.now(UTC))
     Key(SECRET).write(folder / "linkage.key")
     for party in found.job.parties:
         secret = found.kept(party.role) / "secret"
@@ -121,13 +121,13 @@ def write_hdb(folder: Path, terms: Terms) -> Hdb:
     return found
 
 
-def _job(outline: Outline, terms: Terms) -> str:
+def _job(outline: ExperimentConfig, terms: Terms) -> str:
     rung = next(rung for rung in outline.rungs if rung.name == RUNGS[terms.preset])
     port, other_port = free_ports(2)
     return JOB.format(**vars(terms), task=outline.task, k=rung.k or outline.link.k, port=port, other_port=other_port)
 
 
-def _table(outline: Outline, role: Role) -> str:
+def _table(outline: ExperimentConfig, role: Role) -> str:
     """The sections of a party that has data."""
     if role is Role.COORDINATOR:
         return ""

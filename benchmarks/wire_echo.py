@@ -22,12 +22,11 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.protocol.certificates import authority_files, certify, party_files, server_name
-from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.certificates import authority_files, issue_certificates, party_files, server_name
+from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Activations, Gradients
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.session import Session
-from fedsim.protocol.station import Station
+from fedsim.protocol.session import ConnectionState, Session
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.protocol.transport.grpc import CLIENT_OPTIONS, SERVER_OPTIONS, GrpcTransport
 
@@ -41,14 +40,14 @@ ANYWHERE = "127.0.0.1:0"
 @contextmanager
 def both_ways(folder: Path) -> Iterator[dict[str, RoundTrip]]:
     """Round trips to one other process by either way, for as long as the block lasts."""
-    certify(folder, [ECHO, CALLER], datetime.now(UTC))
+    issue_certificates(folder, [ECHO, CALLER], datetime.now(UTC))
     command = [sys.executable, __file__, str(folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:  # noqa: S603
         assert peer.stdin
         assert peer.stdout
         addresses = json.loads(peer.stdout.readline())
         credentials = _credentials(folder, CALLER)
-        session = Dialler(_station(CALLER), GrpcTransport(credentials), addresses["session"], ECHO).open()
+        session = SessionConnector(_station(CALLER), GrpcTransport(credentials), addresses["session"], ECHO).open()
         channel = _bare_channel(addresses["bare"], credentials)
         yield {"session": _session_trip(session), "bare": _bare_trip(channel)}
         session.close()
@@ -81,18 +80,18 @@ def _credentials(folder: Path, party: Party) -> Credentials:
     return read_credentials(authority_files(folder)[0], *party_files(folder, party), party)
 
 
-def _station(party: Party) -> Station:
-    return Station(party, {"name": "echo"}, {"fedsim": "any"})
+def _station(party: Party) -> ConnectionState:
+    return ConnectionState(party, {"name": "echo"}, {"fedsim": "any"})
 
 
 def _echo_session(credentials: Credentials) -> str:
-    reception = Reception(_station(ECHO), [CALLER])
+    reception = SessionAcceptor(_station(ECHO), [CALLER])
     listener = GrpcTransport(credentials).listen(ANYWHERE, reception.answer)
     threading.Thread(target=_answer_all, args=(reception,), daemon=True).start()
     return listener.address
 
 
-def _answer_all(reception: Reception) -> None:
+def _answer_all(reception: SessionAcceptor) -> None:
     session = reception.session_with(CALLER)
     while True:
         envelope = session.next()

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from safetensors.numpy import load_file
 
-from fedsim.data.features import fit_preparation
-from fedsim.linkage.blind_file import load_delivery
-from fedsim.party.own_table import read_own_table
-from fedsim.party.post import Post
-from fedsim.party.primary import config_of, features_of, prepare
-from fedsim.party.together import run_together
+from fedsim.data.features import fit_preprocessor
+from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.station import Station
-from fedsim.protocol.transport.inproc import InProcess
+from fedsim.protocol.session import ConnectionState
+from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.runtime.party_context import PartyContext
+from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.primary import prepare_primary, to_features, training_config
+from fedsim.runtime.run_local import run_local
 from fedsim.training import SecondaryData, train
 from wire_data import Hdb
 
@@ -83,7 +83,7 @@ def _wait(running: list[subprocess.Popen[bytes]]) -> None:
 
 def through_queues(hdb: Hdb) -> Trained:
     """The same parties as threads of this process."""
-    together = run_together(hdb.job, [hdb.own(party.role) for party in hdb.job.parties])
+    together = run_local(hdb.job, [hdb.own(party.role) for party in hdb.job.parties])
     return Trained(*_journal(hdb), [asdict(entry) for entry in together.ledger])
 
 
@@ -98,21 +98,21 @@ def on_arrays(hdb: Hdb) -> Trained:
     """The bare training loop, on the links of an earlier run in this folder."""
     torch.set_num_threads(hdb.job.training.threads)
     own = hdb.own(Role.PRIMARY)
-    post = Post(hdb.job, own, hdb.kept(Role.PRIMARY), Station(own.party, {}, {}), InProcess())
-    prepared = prepare(read_own_table(hdb.job, own), post)
+    post = PartyContext(hdb.job, own, hdb.kept(Role.PRIMARY), ConnectionState(own.party, {}, {}), InProcessTransport())
+    prepared = prepare_primary(read_party_data(hdb.job, own), post)
     folder = hdb.folder / "arrays"  # checkpoints, as the parties write them
     secondary = _secondary(hdb)
-    result = train(prepared.data, [secondary], prepared.split, config_of(hdb.job), folder=folder)
+    result = train(prepared.data, [secondary], prepared.split, training_config(hdb.job), folder=folder)
     pairs = len(prepared.split.train) * np.asarray(secondary.partner).shape[1]
     return Trained([epoch.seconds for epoch in result.history], dict(result.metrics["test"]), pairs=pairs)
 
 
 def _secondary(hdb: Hdb) -> SecondaryData:
     own = hdb.own(Role.SECONDARY)
-    frame = read_own_table(hdb.job, own).features()
-    features = features_of(fit_preparation(frame, party=str(own.party)), frame)
+    frame = read_party_data(hdb.job, own).features()
+    features = to_features(fit_preprocessor(frame, party=str(own.party)), frame)
     order = load_file(hdb.kept(Role.SECONDARY) / "order.safetensors")["rows"]
-    links = load_delivery(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")
+    links = load_private_links(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")
     return SecondaryData(features.take(order), links.partner, links.similarity, name=own.name)
 
 

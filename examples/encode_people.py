@@ -6,7 +6,7 @@ from datetime import date
 
 import numpy as np
 
-from fedsim.linkage.encoding import BitFlip, DateFilter, Field, Key, Schema, StringFilter
+from fedsim.linkage.encoding import BitFlip, DateFilter, Key, Schema, SchemaField, StringFilter
 
 REGISTRY = {
     "name": ["Katherine Johnson", "Grace Hopper", "Mary Jackson"],
@@ -19,9 +19,9 @@ CLINIC = {
     "street": ["77 Mill Rd", "12 Oak Lane", "5 Station Road", "Harbour Street 3"],
 }
 FIELDS = [
-    Field("name", StringFilter()),
-    Field("born", DateFilter(date(1900, 1, 1), date(2030, 12, 31), threshold=365)),
-    Field("street", StringFilter()),
+    SchemaField("name", StringFilter()),
+    SchemaField("born", DateFilter(date(1900, 1, 1), date(2030, 12, 31), threshold=365)),
+    SchemaField("street", StringFilter()),
 ]
 
 

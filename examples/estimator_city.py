@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from fedsim import FedSimRegressor
-from fedsim.data.splits import equal_records, group_split
+from fedsim.data.splits import group_equal_records, group_split
 from fedsim.data.synthetic import city
 
 PLACE = ["lat", "lon"]
@@ -18,7 +18,7 @@ def main() -> None:
     rng = np.random.default_rng(7)
     town = city(rng, flats=2_000, rentals=800)
     flats, price = town.flats.drop("price"), town.flats["price"]
-    split = group_split(equal_records(flats.select(PLACE)), rng)  # no building on both sides
+    split = group_split(group_equal_records(flats.select(PLACE)), rng)  # no building on both sides
     known = np.sort(np.concatenate([split.train, split.validation]))
     shuffled = town.rentals.with_columns(town.rentals.drop(PLACE).sample(fraction=1.0, shuffle=True, seed=0))
     ladder = {

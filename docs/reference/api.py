@@ -26,12 +26,14 @@ class Part:
 
 PARTS = {
     "fedsim": Part("Everyday names", ("fedsim",)),
-    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metric")),
+    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics")),
     "encoding": Part("Encodings", ("fedsim.linkage.encoding",)),
     "training": Part("Training on arrays", ("fedsim.training", "fedsim.training.explain")),
-    "privacy": Part("Privacy", ("fedsim.privacy.bounds", "fedsim.privacy.dp", "fedsim.privacy.mechanisms")),
+    "privacy": Part(
+        "Privacy", ("fedsim.privacy.bounds", "fedsim.privacy.differential_privacy", "fedsim.privacy.mechanisms")
+    ),
     "attack": Part("Attacks", ("fedsim.attack",)),
-    "data": Part("Tables and datasets", ("fedsim.data.readers", "fedsim.data.synthetic", "fedsim.data.datasets")),
+    "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),
     "transport": Part("Transports", ("fedsim.protocol.transport.base",)),
 }
 

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from fedsim import errors
-from fedsim.cli.exit_codes import MEANINGS
+from fedsim.cli.exit_codes import EXIT_CODE_MEANINGS
 from prose import markdown
 
 LEAD = """# Errors and exit codes
@@ -47,7 +47,7 @@ def errors_page() -> str:
 
 def _lines() -> Iterator[str]:
     yield LEAD
-    yield from (f"| {code:d} | {meaning} |" for code, meaning in MEANINGS.items())
+    yield from (f"| {code:d} | {meaning} |" for code, meaning in EXIT_CODE_MEANINGS.items())
     yield SCRIPTS
     yield markdown(errors.__doc__)
     for name, kind in vars(errors).items():

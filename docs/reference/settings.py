@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedsim.party.explain import Key, all_keys
+from fedsim.config.explain import SettingDoc, list_settings
 from prose import plain
 
 LEAD = """# Settings of job and party files
@@ -25,12 +25,12 @@ def settings_page() -> str:
 
 def _file(file: str) -> Iterator[str]:
     yield f"## {TITLES[file]}\n"
-    for key in all_keys():
+    for key in list_settings():
         if key.file == file and not key.inside:
             yield from _entry(key)
 
 
-def _entry(key: Key) -> Iterator[str]:
+def _entry(key: SettingDoc) -> Iterator[str]:
     """A term and its definition, which every width can show."""
     kind = f" (kind `{key.of_kind}`)" if key.of_kind else ""
     default = f"`{key.default}`" if key.default else "it must be given" if key.required else "left out"

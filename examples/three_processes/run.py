@@ -19,7 +19,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from fedsim.data.synthetic import city
-from fedsim.report.words import size
+from fedsim.report.formatting import format_bytes
 
 HERE = Path(__file__).parent
 FEDSIM = Path(sys.executable).with_name("fedsim")
@@ -133,7 +133,9 @@ def tell_who_saw_what(folder: Path) -> None:
     print("\nwhat each of them saw of the others:")
     for path in sorted(folder.glob("*-run/flats-*/ledger.json")):
         party = path.parents[1].name.removesuffix("-run")
-        print(f"  {party:8}", ", ".join(f"{kind} {size(total)}" for kind, total in received(path, party).items()))
+        print(
+            f"  {party:8}", ", ".join(f"{kind} {format_bytes(total)}" for kind, total in received(path, party).items())
+        )
     print("the tables never left their owners; the notary saw encoded identifiers, and no feature, label or key")
 
 

@@ -1,16 +1,51 @@
-"""What one cell of a table is, whatever library it came from: missing, a number, a day, or none of these.
-
-One set of rules for all that read identifiers; each reader says in its own sentence what it wanted.
-"""
+"""Classify and parse single table cells: missing values, numbers, ISO dates."""
 
 from __future__ import annotations
 
 import math
-from datetime import date
+import re
+from datetime import date, datetime
 from decimal import Decimal
 from numbers import Real
 
-from fedsim.dates import iso_date
+# Dates as they are written in tables: one way, the same everywhere
+
+
+# [0-9], because \d takes the digits of every script.
+_ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
+
+
+def parse_iso_datetime(text: str) -> datetime | None:
+    """The moment of ``1984-07-31`` or of ``1984-07-31T09:30``, as the clock on the wall shows it; ``None`` for others.
+
+    >>> parse_iso_datetime("1984-07-31 09:30:00+08:00"), parse_iso_datetime("84-07-31"), parse_iso_datetime("1984-02-30")
+    (datetime.datetime(1984, 7, 31, 9, 30), None, None)
+    """
+    if not _ISO_DATE.fullmatch(text):
+        return None
+    # Where more stands behind the minutes than Python knows, the minutes count.
+    for part in (text, text[:16]):
+        try:
+            return datetime.fromisoformat(part).replace(tzinfo=None)
+        except ValueError:
+            continue
+    return None
+
+
+def parse_iso_date(text: str) -> date | None:
+    """The day of :func:`iso_moment`.
+
+    >>> parse_iso_date("1984-07-31"), parse_iso_date("84-07-31"), parse_iso_date("1984-02-30")
+    (datetime.date(1984, 7, 31), None, None)
+    """
+    moment = parse_iso_datetime(text)
+    return moment.date() if moment else None
+
+
+# What one cell of a table is, whatever library it came from: missing, a number, a day, or none of these
+#
+# One set of rules for all that read identifiers; each reader says in its own sentence what it wanted.
+
 
 # The missing values of pandas, known by name because pandas need not be installed.
 _MISSING_TYPES = {"NAType", "NaTType"}
@@ -34,12 +69,12 @@ def is_number(cell: object) -> bool:
     return isinstance(cell, Real | Decimal) and not isinstance(cell, bool) and not is_missing(cell)
 
 
-def day_of(cell: object) -> date | None:
+def to_date(cell: object) -> date | None:
     """The day of a date, of a moment as its own clock shows it, or of ISO text; ``None`` for anything else.
 
-    >>> day_of("1984-07-31T09:30"), day_of(19840731)
+    >>> to_date("1984-07-31T09:30"), to_date(19840731)
     (datetime.date(1984, 7, 31), None)
     """
     if isinstance(cell, str):
-        return iso_date(cell)
+        return parse_iso_date(cell)
     return date(cell.year, cell.month, cell.day) if isinstance(cell, date) and not is_missing(cell) else None

@@ -1,4 +1,4 @@
-"""Every error FedSim raises on purpose.
+"""The errors FedSim raises on purpose.
 
 A message says what was seen, which rule it breaks and the way out; it never shows an identifier, a feature or a key.
 

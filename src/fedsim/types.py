@@ -1,4 +1,4 @@
-"""Frozen values that cross folders."""
+"""Frozen value types shared by several packages."""
 
 from __future__ import annotations
 

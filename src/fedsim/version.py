@@ -1,4 +1,4 @@
-"""The release."""
+"""The release number."""
 
 from __future__ import annotations
 

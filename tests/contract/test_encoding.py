@@ -10,9 +10,9 @@ import pytest
 from fedsim.linkage.encoding import (
     Balance,
     BitFlip,
-    Column,
     Concatenate,
     DateFilter,
+    IdentifierColumn,
     NumericFilter,
     Sample,
     Shuffle,
@@ -20,8 +20,7 @@ from fedsim.linkage.encoding import (
     Union,
     XorFold,
 )
-from fedsim.linkage.encoding.description import build, describe
-from fedsim.linkage.encoding.schema import COMBINATIONS, ENCODINGS, HARDENINGS
+from fedsim.linkage.encoding.schema import COMBINATIONS, ENCODINGS, HARDENINGS, element_from_dict, element_to_dict
 
 SUBKEYS = bytes(32), b"\1" * 32
 ENCODED = [
@@ -43,18 +42,18 @@ def apply(step, filters, subkey=SUBKEYS[0]):
 
 @pytest.mark.parametrize(("encoding", "values"), ENCODED)
 def test_an_encoding_gives_one_whole_filter_per_value(encoding, values):
-    filters = encoding.encode(Column(values), SUBKEYS[0])
+    filters = encoding.encode(IdentifierColumn(values), SUBKEYS[0])
     assert filters.shape == (4, encoding.bits // 8)
     assert filters.dtype == np.uint8
-    assert encoding.encode(Column([]), SUBKEYS[0]).shape == (0, encoding.bits // 8)
+    assert encoding.encode(IdentifierColumn([]), SUBKEYS[0]).shape == (0, encoding.bits // 8)
 
 
 @pytest.mark.parametrize(("encoding", "values"), ENCODED)
 def test_an_encoding_depends_on_value_and_key_alone(encoding, values):
-    filters, other = (encoding.encode(Column(values), subkey) for subkey in SUBKEYS)
+    filters, other = (encoding.encode(IdentifierColumn(values), subkey) for subkey in SUBKEYS)
     assert (filters[1] == filters[2]).all()
     assert (filters[0] != filters[1]).any()
-    assert (filters == encoding.encode(Column(list(values)), SUBKEYS[0])).all()
+    assert (filters == encoding.encode(IdentifierColumn(list(values)), SUBKEYS[0])).all()
     assert (filters != other).any()
 
 
@@ -86,4 +85,4 @@ def test_a_hardening_step_is_repeatable(step):
 )
 def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
     assert {type(part) for part in parts} == set(kinds.values())
-    assert [build(kinds, describe(part), "part") for part in parts] == parts
+    assert [element_from_dict(kinds, element_to_dict(part), "part") for part in parts] == parts

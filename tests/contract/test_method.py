@@ -1,4 +1,4 @@
-"""What every method must keep; add yours to ``METHODS`` in ``small_jobs`` and it is held to all of it."""
+"""What every method must keep; add yours to ``METHODS`` in ``training_fixtures`` and it is held to all of it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from fedsim.splitnn import methods
-from fedsim.splitnn.adamw import AdamW
-from fedsim.splitnn.description import describe
-from fedsim.splitnn.gates.order import Neighbours
-from fedsim.splitnn.method import Partners
+from fedsim.splitnn.checkpoint_store import describe
+from fedsim.splitnn.methods import PartnerRequirement
+from fedsim.splitnn.neighbours import Neighbours
+from fedsim.splitnn.optimisers import AdamW
 from fedsim.training import train
-from small_jobs import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
+from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 
 EVERY = pytest.mark.parametrize("name", METHODS)
 ORDERED = pytest.mark.parametrize("name", [name for name in METHODS if "without sort" not in name])
@@ -102,7 +102,7 @@ def test_every_weight_gets_a_gradient(name):
 def test_it_asks_for_partners_as_it_says(name):
     method = METHODS[name]
     parties = trained(name, epochs=1).parts
-    assert (set(parties) == {"primary"}) == (method.partners is Partners.NONE)
+    assert (set(parties) == {"primary"}) == (method.partners is PartnerRequirement.NONE)
 
 
 @EVERY

@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-import oracles
-from fedsim.linkage import Field, WeightedSum, metric_named, plan, topk
-from fedsim.linkage.metric import GPU, Metric
+import reference_distances
+from fedsim.linkage import WeightedField, WeightedSum, get_metric, plan_search, topk
+from fedsim.linkage.metrics import GPU, Metric
 
 
 @dataclass(frozen=True)
@@ -66,23 +66,23 @@ def people(rng: np.random.Generator, n: int) -> Any:
 
 def person_distance(left: Any, right: Any) -> float:
     days = abs((np.datetime64(left[1]) - np.datetime64(right[1])).astype(int))
-    return 2.0 * oracles.normalised_levenshtein(left[0], right[0]) + 0.25 * float(days)
+    return 2.0 * reference_distances.normalised_levenshtein(left[0], right[0]) + 0.25 * float(days)
 
 
 PERSON = WeightedSum(
-    (Field("name", metric_named("levenshtein-normalised"), 2.0), Field("born", metric_named("days"), 0.25))
+    (WeightedField("name", get_metric("levenshtein-normalised"), 2.0), WeightedField("born", get_metric("days"), 0.25))
 )
 
 CASES = [
-    Case(metric_named("euclidean"), oracles.euclidean, grid),
-    Case(metric_named("euclidean"), oracles.euclidean, continuous),
-    Case(metric_named("euclidean"), oracles.euclidean, wide),
-    Case(metric_named("great-circle"), oracles.great_circle, on_earth),
-    Case(metric_named("levenshtein"), oracles.levenshtein, titles),
-    Case(metric_named("levenshtein-normalised"), oracles.normalised_levenshtein, titles),
-    Case(metric_named("hamming"), oracles.hamming, packed),
-    Case(metric_named("dice"), oracles.dice, packed),
-    Case(metric_named("rank-hamming"), oracles.rank_hamming, runs),
+    Case(get_metric("euclidean"), reference_distances.euclidean, grid),
+    Case(get_metric("euclidean"), reference_distances.euclidean, continuous),
+    Case(get_metric("euclidean"), reference_distances.euclidean, wide),
+    Case(get_metric("great-circle"), reference_distances.great_circle, on_earth),
+    Case(get_metric("levenshtein"), reference_distances.levenshtein, titles),
+    Case(get_metric("levenshtein-normalised"), reference_distances.normalised_levenshtein, titles),
+    Case(get_metric("hamming"), reference_distances.hamming, packed),
+    Case(get_metric("dice"), reference_distances.dice, packed),
+    Case(get_metric("rank-hamming"), reference_distances.rank_hamming, runs),
     Case(PERSON, person_distance, people),
 ]
 
@@ -105,7 +105,7 @@ def test_search_equals_the_oracle(case: Case, backend: str, n_queries: int, n_ca
     queries, candidates = case.draw(rng, n_queries), case.draw(rng, n_candidates)
     partner, distance = topk(queries, candidates, metric=case.metric, k=k, backend=backend)
     rows = (queries.rows(), candidates.rows()) if hasattr(queries, "rows") else (queries, candidates)
-    expected_partner, expected_distance = oracles.nearest(*rows, case.oracle, k)
+    expected_partner, expected_distance = reference_distances.nearest(*rows, case.oracle, k)
     if case.metric.name == "great-circle":  # libraries round sine and cosine differently in the last bit
         np.testing.assert_allclose(distance, expected_distance, rtol=1e-9, atol=1e-6)
         return
@@ -116,7 +116,7 @@ def test_search_equals_the_oracle(case: Case, backend: str, n_queries: int, n_ca
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_plan_says_what_it_chose_and_why(case: Case) -> None:
     rng = np.random.default_rng(1)
-    chosen = plan(case.draw(rng, 5), case.draw(rng, 9), metric=case.metric, k=2)
+    chosen = plan_search(case.draw(rng, 5), case.draw(rng, 9), metric=case.metric, k=2)
     assert chosen.backend in backends_of(case)
     assert len(chosen.reason) > 10
 

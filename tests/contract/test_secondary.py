@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from fedsim.errors import FileError, SettingError
-from fedsim.training.local import start_secondary
-from fedsim.training.prepare import setting_of
-from small_jobs import SPLIT, encoded_config, small_secondaries
+from fedsim.training.loop import start_local_secondary, training_settings
+from training_fixtures import SPLIT, encoded_config, small_secondaries
 
 ROWS, TOTAL_STEPS = torch.tensor([0, 3, 4, 8]), 6
 
 
 def in_process(folder):
-    return start_secondary(small_secondaries()[0], setting_of(encoded_config(), SPLIT, folder))
+    return start_local_secondary(small_secondaries()[0], training_settings(encoded_config(), SPLIT, folder))
 
 
 STARTS = [in_process]

@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fedsim.errors import SettingError
-from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Done, KeepBest, Save
 from fedsim.protocol.transport import grpc
-from fedsim.protocol.transport.base import LineBroken
-from fedsim.protocol.transport.grpc import PIECE, GrpcTransport
-from fedsim.protocol.transport.inproc import InProcess
-from small_doors import PAPERS, echo, large
-from small_lines import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
+from fedsim.protocol.transport.base import ConnectionLost
+from fedsim.protocol.transport.grpc import CHUNK_BYTES, GrpcTransport
+from fedsim.protocol.transport.inproc import InProcessTransport
+from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
+from tls_fixtures import PAPERS, echo, large
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +33,7 @@ class Way:
 
 
 def in_process():
-    everybody = InProcess()
+    everybody = InProcessTransport()
     return Way("in process", "door", lambda party: everybody, proves=False)
 
 
@@ -75,7 +75,9 @@ def echoing(way, caller=RENTALS):
 # --- the contract ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_bytes", [64, 100_000, PIECE - 200, PIECE, PIECE + 8, 2 * PIECE, 9_000_000])
+@pytest.mark.parametrize(
+    "n_bytes", [64, 100_000, CHUNK_BYTES - 200, CHUNK_BYTES, CHUNK_BYTES + 8, 2 * CHUNK_BYTES, 9_000_000]
+)
 def test_a_frame_of_any_size_arrives_whole(way, n_bytes):
     with echoing(way) as line:
         line.send(large(n_bytes))
@@ -104,7 +106,7 @@ def test_a_door_that_closes_breaks_the_lines_of_those_who_came_in(way):
     line.send(frame_of(KeepBest(), 1))
     line.receive()
     door.close()
-    with pytest.raises(LineBroken):
+    with pytest.raises(ConnectionLost):
         line.receive()
     line.close()
 
@@ -113,7 +115,7 @@ def test_a_line_that_one_side_lets_go_breaks_at_the_other(way):
     broke = threading.Event()
 
     def answer(_, line):
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.receive()
         broke.set()
 
@@ -125,7 +127,7 @@ def test_a_line_that_one_side_lets_go_breaks_at_the_other(way):
 def test_a_line_that_the_receiver_lets_go_breaks_at_the_caller(way):
     with listening(way, lambda _, line: line.close()) as address:
         line = way.of(RENTALS).dial(address, CITY)
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.receive()
 
 
@@ -142,7 +144,7 @@ def test_the_last_words_of_either_side_arrive(way, size):
         line = way.of(RENTALS).dial(address, CITY)
         line.send(large(size))
         assert line.receive() == large(size)
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.receive()
     assert heard == [large(size)]
 
@@ -151,7 +153,7 @@ def test_what_a_caller_said_before_it_left_arrives(way):
     heard, done = [], threading.Event()
 
     def answer(_, line):
-        with suppress(LineBroken):
+        with suppress(ConnectionLost):
             while True:
                 heard.append(line.receive())
         done.set()
@@ -169,7 +171,7 @@ def test_nothing_goes_out_on_a_line_that_was_let_go(way):
     with echoing(way) as line:
         line.close()
         line.close()
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.send(frame_of(KeepBest()))
 
 
@@ -188,7 +190,7 @@ def test_lines_do_not_mix(way):
 def test_where_nobody_listens_there_is_no_line_yet(way):
     with listening(way) as address:
         pass
-    with pytest.raises(LineBroken) as fault:
+    with pytest.raises(ConnectionLost) as fault:
         way.of(RENTALS).dial(address, CITY)
     assert not fault.value.lasting
     assert address in str(fault.value)
@@ -204,13 +206,13 @@ def test_the_caller_is_who_its_certificate_proves_or_nobody(way):
     callers = []
     with listening(way, lambda caller, line: (callers.append(caller), line.close())) as address:
         for caller in (RENTALS, NOTARY):
-            with pytest.raises(LineBroken):
+            with pytest.raises(ConnectionLost):
                 way.of(caller).dial(address, CITY).receive()
     assert callers == ([RENTALS, NOTARY] if way.proves else [None, None])
 
 
 def test_a_conversation_goes_on_over_new_lines(way):
-    reception, lines = Reception(station_of(CITY), [RENTALS]), []
+    reception, lines = SessionAcceptor(station_of(CITY), [RENTALS]), []
     transport = way.of(RENTALS)
 
     class Kept:
@@ -219,7 +221,7 @@ def test_a_conversation_goes_on_over_new_lines(way):
             return lines[-1]
 
     with listening(way, reception.answer) as address, ThreadPoolExecutor() as pool:
-        there = Dialler(station_of(RENTALS), Kept(), address, CITY).open()
+        there = SessionConnector(station_of(RENTALS), Kept(), address, CITY).open()
         here = reception.session_with(RENTALS)
         for step in range(4):
             answer = pool.submit(here.call, Save(step), Done)

@@ -14,10 +14,10 @@ import polars as pl
 import pytest
 import typer
 
+from docs_runner import ROOT, Newcomer, blocks
 from fedsim.cli.app import app
 from fedsim.data.synthetic import city, firms
-from pages import ROOT, Newcomer, blocks
-from party_folders import free_ports
+from job_fixtures import free_ports
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]

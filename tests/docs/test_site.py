@@ -12,10 +12,10 @@ import pytest
 import typer
 
 from browser import browser_page, needs_browser
+from docs_runner import ROOT
 from fedsim.cli.app import app
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.party.explain import all_keys
-from pages import ROOT
+from fedsim.config.explain import list_settings
 
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")
 SEARCH = """const field = document.querySelector("[data-md-component=search-query]");
@@ -51,7 +51,7 @@ def test_every_command_setting_and_exit_code_is_in_the_reference(site: Path) -> 
         text_of(site / f"reference/{name}.html") for name in ("commands", "settings", "errors")
     )
     assert all(f"fedsim {name}" in commands for name in typer.main.get_command(app).commands)
-    assert all(f"<code>{key.name}</code>" in settings for key in all_keys() if not key.inside)
+    assert all(f"<code>{key.name}</code>" in settings for key in list_settings() if not key.inside)
     assert all(f"<td>{code:d}</td>" in errors for code in ExitCode)
 
 

@@ -16,10 +16,10 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.cli import main
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.party.run_record import read_record
-from fedsim.report.board import Board
+from fedsim.report.board import BoardServer
+from fedsim.report.formatting import format_number
 from fedsim.report.ladder import read_ladder
-from fedsim.report.words import measure
+from fedsim.runs.record import read_run_record
 
 MOST_LINES = 50
 
@@ -38,8 +38,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     (folder / "old.csv").touch()
     with pytest.MonkeyPatch.context() as smaller, pytest.MonkeyPatch.context() as printed:
         lines: list[str] = []
-        smaller.setattr("fedsim.cli.demo_folder.FLATS", 320)
-        printed.setattr("fedsim.cli.demo_telling.typer.echo", lines.append)
+        smaller.setattr("fedsim.cli.demo.FLATS", 320)
+        printed.setattr("fedsim.cli.demo.typer.echo", lines.append)
         assert run("demo", "--out", str(folder)) == 0
     return folder, lines
 
@@ -66,8 +66,8 @@ def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[st
 def test_its_figures_say_what_they_are_and_agree(shown: tuple[Path, list[str]]) -> None:
     folder, lines = shown
     (run_folder,) = folder.glob("city-run/flats-*")
-    record, ladder = read_record(run_folder), read_ladder(run_folder)
-    score, said = measure(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
+    record, ladder = read_run_record(run_folder), read_ladder(run_folder)
+    score, said = format_number(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
     assert f"rmse {score} thousand S$ on {record.table.test} test flats" in said
     assert f"the model above, trained anew (there {score})" in said
     assert ladder is not None
@@ -94,7 +94,7 @@ def test_its_report_opens_without_a_complaint(shown: tuple[Path, list[str]]) -> 
 
 @needs_browser
 def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -> None:
-    with Board(shown[0], 0) as board:
+    with BoardServer(shown[0], 0) as board:
         threading.Thread(target=board.serve_forever, args=(0.01,), daemon=True).start()
         page = browser_page(board.address, 400, ready='document.querySelectorAll(".state.done").length === 3')
         board.shutdown()
@@ -105,7 +105,7 @@ def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -
 def test_programs_get_the_figures_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 320)
+    monkeypatch.setattr("fedsim.cli.demo.FLATS", 320)
     assert run("demo", "--out", str(tmp_path), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert Path(found["report"]).is_file()
@@ -117,7 +117,7 @@ def test_programs_get_the_figures_and_nothing_else(
 def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 120)  # fewer rentals than their owner's policy asks for
+    monkeypatch.setattr("fedsim.cli.demo.FLATS", 120)  # fewer rentals than their owner's policy asks for
     assert run("demo", "--out", str(tmp_path / "new" / "folder"), "--quiet") != 0
     told = capsys.readouterr()
     assert told.out == ""
@@ -146,8 +146,8 @@ def test_a_signal_that_arrives_while_a_party_is_being_started_loses_none(
             started.append(self)
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("fedsim.cli.demo_folder.FLATS", 320)
-    monkeypatch.setattr("fedsim.cli.demo_parties.subprocess.Popen", Interrupted)
+    monkeypatch.setattr("fedsim.cli.demo.FLATS", 320)
+    monkeypatch.setattr("fedsim.cli.demo.subprocess.Popen", Interrupted)
     assert run("demo", "--quiet", "--out", str(tmp_path / "demo")) == ExitCode.STOPPED
     assert len(started) == 3
     assert all(process.returncode is not None for process in started)

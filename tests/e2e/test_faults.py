@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from e2e.jobs import CITY, NOTARY, RENTALS, free_ports, lay_out
-from e2e.processes import crew, heartbeat, slow_steps
-from e2e.proxy import Proxy
+from e2e.faulty_proxy import Proxy
+from e2e.job_folders import CITY, NOTARY, RENTALS, free_ports, lay_out
+from e2e.party_processes import crew, heartbeat, slow_steps
 
 TRAINING = {"epochs": 8}
 LAST_STEP = 48

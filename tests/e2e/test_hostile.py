@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from e2e.jobs import CITY, NOTARY, PARTIES, RENTALS, lay_out
-from e2e.processes import crew
+from e2e.job_folders import CITY, NOTARY, PARTIES, RENTALS, lay_out
+from e2e.party_processes import crew
 from fedsim.errors import FedSimError
-from fedsim.protocol.certificates import certify, party_files
+from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.codec import PREFIX, Envelope, encode
 from fedsim.protocol.messages import Done, Hello, Trouble
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.tls import read_credentials, split_address
-from fedsim.protocol.transport.base import LineBroken
+from fedsim.protocol.transport.base import ConnectionLost
 from fedsim.protocol.transport.grpc import GrpcTransport
 
 STRANGER = Party(Role.SECONDARY, "stranger")
@@ -62,7 +62,7 @@ class Attack(threading.Thread):
                 self.speak(frame)
 
     def speak(self, frame):
-        with suppress(LineBroken, FedSimError):
+        with suppress(ConnectionLost, FedSimError):
             line = self.transport.dial(self.address, self.target)
             line.send(frame)
             self.lines += 1
@@ -107,7 +107,7 @@ def under(attacks):
 
 def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path):
     place = lay_out(tmp_path / "job", training=TRAINING)
-    certify(place.folder / "certs", [STRANGER], datetime.now(UTC))
+    issue_certificates(place.folder / "certs", [STRANGER], datetime.now(UTC))
     notary, city, rentals = (PARTIES[name] for name in (NOTARY, CITY, RENTALS))
     attacks = [
         Attack(place, STRANGER, STRANGER, city),  # a valid certificate that has no part in the job

@@ -11,17 +11,17 @@ import time
 import numpy as np
 import pytest
 
-from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
-from e2e.processes import crew, fatal, setting
+from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
+from e2e.party_processes import crew, fatal, setting
 
 KILLS = int(os.environ.get("FEDSIM_KILLS", "20"))
 EPOCHS, STEPS_PER_EPOCH = 20, 6
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
 # A party that is started after all the others have finished looks for them so long, instead of 10 or 15 seconds.
 SHORT = {
-    CITY: setting("fedsim.party.primary", "LAST_WORD_SECONDS", 3.0),
-    RENTALS: setting("fedsim.party.secondary", "GRACE_SECONDS", 4.0),
-    SCHOOLS: setting("fedsim.party.secondary", "GRACE_SECONDS", 4.0),
+    CITY: setting("fedsim.runtime.primary", "LAST_WORD_SECONDS", 3.0),
+    RENTALS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
+    SCHOOLS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
 }
 
 
@@ -58,14 +58,14 @@ def expected(tmp_path_factory):
         (NOTARY, "fedsim.protocol.roles.coordinator:save_linked"),  # half a list is on the disk
         (NOTARY, "fedsim.protocol.roles.coordinator:PartnerList.store"),  # linked, and nobody told
         (NOTARY, "fedsim.protocol.roles.coordinator:Done"),  # all is done, and the primary does not know that we know
-        (CITY, "fedsim.party.primary:save_delivery"),
-        (CITY, "fedsim.party.primary:_trained"),  # the secondaries have saved their parts, we have not
-        (CITY, "fedsim.party.primary:_save"),
-        (CITY, "fedsim.party.primary:_tell_coordinator"),  # the secondaries wait for a farewell
-        (RENTALS, "fedsim.party.secondary:_order"),
-        (RENTALS, "fedsim.splitnn.secondary:LocalSecondary.save"),  # one checkpoint further than the primary
-        (RENTALS, "fedsim.splitnn.secondary:LocalSecondary.use_best"),
-        (RENTALS, "fedsim.party.keeping:Keep.save_part"),  # our part is saved, and the primary was not told
+        (CITY, "fedsim.runtime.primary:save_delivery"),
+        (CITY, "fedsim.runtime.primary:_trained"),  # the secondaries have saved their parts, we have not
+        (CITY, "fedsim.runtime.primary:_save"),
+        (CITY, "fedsim.runtime.primary:_tell_coordinator"),  # the secondaries wait for a farewell
+        (RENTALS, "fedsim.runtime.secondary:_order"),
+        (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.save"),  # one checkpoint further than the primary
+        (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.use_best"),
+        (RENTALS, "fedsim.runtime.run_store:Keep.save_part"),  # our part is saved, and the primary was not told
     ],
 )
 def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):

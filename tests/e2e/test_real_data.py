@@ -10,10 +10,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-import oracles
-from fedsim.attack.greedy import expected_share
+import reference_distances
+from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.linkage import fit_scale, topk
-from fedsim.privacy.bounds import noise_for
+from fedsim.privacy.bounds import sigma_for_bound
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[3] / "shared" / "data"))
@@ -25,11 +25,11 @@ def test_real_titles_link_as_the_oracle_says() -> None:
     queries = pl.read_csv(DATA / "game/steam.csv.gz", columns=["name"])["name"].gather_every(2700).to_list()
     candidates = pl.read_csv(DATA / "game/vgsales.csv.gz", columns=["Name"])["Name"].gather_every(9).to_list()
     for metric, oracle in (
-        ("levenshtein", oracles.levenshtein),
-        ("levenshtein-normalised", oracles.normalised_levenshtein),
+        ("levenshtein", reference_distances.levenshtein),
+        ("levenshtein-normalised", reference_distances.normalised_levenshtein),
     ):
         partner, distance = topk(queries, candidates, metric=metric, k=20)
-        expected = oracles.nearest(queries, candidates, oracle, 20)
+        expected = reference_distances.nearest(queries, candidates, oracle, 20)
         np.testing.assert_array_equal(partner, expected[0])
         np.testing.assert_array_equal(distance, expected[1])
 
@@ -39,7 +39,7 @@ def test_real_flats_link_to_schools_as_the_oracle_says(k: int) -> None:
     flats = pl.read_csv(DATA / "hdb/flats.csv.gz").select("lat", "lon").gather_every(900)
     schools = pl.read_csv(DATA / "hdb/schools.csv").select("lat", "lon")
     partner, distance = topk(flats, schools, metric="euclidean", k=k)
-    expected = oracles.nearest(flats.rows(), schools.rows(), oracles.euclidean, k)
+    expected = reference_distances.nearest(flats.rows(), schools.rows(), reference_distances.euclidean, k)
     np.testing.assert_array_equal(partner, expected[0])
     np.testing.assert_array_equal(distance, expected[1])
 
@@ -62,4 +62,4 @@ def test_the_greedy_attack_stays_under_tau_on_real_places(
     benchmark = importlib.import_module("privacy_links")
     links = benchmark.linked(benchmark.read_case(name, 1_000))
     scale = fit_scale(links.distance)
-    assert expected_share(links.distance, scale, noise_for(tau, scale.deviation)) <= tau * (1.0 + 1e-6)
+    assert expected_success_rate(links.distance, scale, sigma_for_bound(tau, scale.deviation)) <= tau * (1.0 + 1e-6)

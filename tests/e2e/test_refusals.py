@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from e2e.jobs import CITY, NOTARY, PARTIES, RENTALS, SCHOOLS, lay_out, moved
-from e2e.processes import crew, setting, skewed_clock, slow_steps
-from fedsim.protocol.certificates import certify
+from e2e.job_folders import CITY, NOTARY, PARTIES, RENTALS, SCHOOLS, lay_out, moved
+from e2e.party_processes import crew, setting, skewed_clock, slow_steps
+from fedsim.protocol.certificates import issue_certificates
 
 AT_ONCE = 15.0  # seconds, on a busy machine
 AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there when a second process comes
@@ -80,7 +80,7 @@ def test_a_job_changed_on_one_side_is_shown_with_the_difference(place, name):
 
 @pytest.mark.parametrize("name", [NOTARY, CITY, RENTALS])
 def test_another_release_is_refused(place, name):
-    other = {name: setting("fedsim.party.versions", "VERSION", "0.0.9")}
+    other = {name: setting("fedsim.runtime.party_context", "VERSION", "0.0.9")}
     assert_all_told(place, "another release; use the same", other)
     assert_nothing_sent(place, name)
 
@@ -93,7 +93,7 @@ def test_another_linkage_key_is_found_by_the_coordinator(place):
 
 
 def test_a_defect_of_a_party_is_told_to_everybody(place):
-    broken = {CITY: setting("fedsim.party.primary", "read_own_table", None)}
+    broken = {CITY: setting("fedsim.runtime.primary", "read_own_table", None)}
     codes, said, _ = run_to_the_end(place, broken)
     assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
     assert "a defect of FedSim" in said.pop(CITY)
@@ -151,7 +151,7 @@ def with_certificate(place, files, days_ago=0):
     """Gives 'rentals' another certificate, made where ``files`` says and so many days ago."""
     folder, party = files
     then = datetime.now(UTC) - timedelta(days=days_ago)
-    certify(place.folder / folder, [PARTIES[party]], then, 1)
+    issue_certificates(place.folder / folder, [PARTIES[party]], then, 1)
     stem = f"{folder}/{PARTIES[party].role}-{party}"
     place.change_party(
         RENTALS, tls={"authority": f"{folder}/ca.pem", "certificate": f"{stem}.pem", "key": f"{stem}.key"}

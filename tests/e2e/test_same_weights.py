@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
-from e2e.processes import cold, crew
-from e2e.threads import run_in_threads
-from fedsim.party.together import run_together
+from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
+from e2e.party_processes import cold, crew
+from e2e.party_threads import run_in_threads
+from fedsim.runtime.run_local import run_local
 
 
 def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
@@ -59,6 +59,6 @@ def test_programs_get_one_object_from_every_party(tmp_path):
 def test_every_method_learns_over_grpc_what_it_learns_in_process(method, preset, seed, tmp_path):
     training = {"method": method, "preset": preset, "epochs": 2}
     here, there = (lay_out(tmp_path / name, n_secondaries=2, seed=seed, training=training) for name in "ab")
-    run_together(here.job, [here.own(name) for name in here.names])
+    run_local(here.job, [here.own(name) for name in here.names])
     run_in_threads(there)
     assert there.hashes() == here.hashes()

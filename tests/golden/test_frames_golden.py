@@ -13,7 +13,7 @@ import pytest
 
 from fedsim.protocol.codec import decode, encode
 from fedsim.protocol.messages import PROTOCOL
-from small_messages import SMALL, enveloped, same
+from message_fixtures import SMALL, enveloped, same
 
 GOLDEN = json.loads(Path(__file__).with_name("frames.json").read_text(encoding="utf-8"))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from fedsim.party.job import Job, read_job
+from fedsim.config.job import Job, read_job
 
 GOLDEN = json.loads(Path(__file__).with_name("job.json").read_text(encoding="utf-8"))
 

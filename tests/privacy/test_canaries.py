@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from e2e.jobs import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
-from e2e.threads import mutual_tls, run_in_threads
+from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
+from e2e.party_threads import mutual_tls, run_in_threads
 from fedsim.errors import FedSimError
-from fedsim.party.together import run_together
 from fedsim.protocol.codec import decode
 from fedsim.protocol.parties import Role
+from fedsim.runtime.run_local import run_local
 from privacy.canaries import Canaries
 
 FLATS, LODGINGS, CLASSES = 150, 120, 60
@@ -200,7 +200,7 @@ def test_no_canary_is_in_any_log_line_at_any_level(run):
 
 
 def test_no_canary_is_in_the_repr_of_anything_of_ours(run):
-    assert all(word in "".join(run.reprs) for word in ("OwnTable(", "EncodedTable(", "PrimaryData(", "Features("))
+    assert all(word in "".join(run.reprs) for word in ("PartyData(", "EncodedTable(", "PrimaryData(", "Features("))
     shown = "\n".join([*run.reprs, *(repr(decode(frame)) for _, _, frame in run.frames)]).encode()
     for canaries in everybodys(run):
         assert not canaries.in_bytes(shown)
@@ -245,6 +245,6 @@ def test_an_error_in_a_table_shows_no_canary_not_even_to_its_owner(name, column,
     tables[name] = tables[name].with_columns(pl.Series(column, cells))
     place = lay_out_planted(tmp_path / "job", tables)
     with pytest.raises(FedSimError, match=column) as fault, caplog.at_level(logging.DEBUG):
-        run_together(place.job, [place.own(each) for each in place.names])
+        run_local(place.job, [place.own(each) for each in place.names])
     shown = "".join(traceback.format_exception(fault.value)) + caplog.text
     assert not any(canaries.in_bytes(shown.encode()) for canaries in owners.values())

@@ -11,19 +11,19 @@ import pytest
 import torch
 
 import fedsim
-from fedsim.linkage.blind import Linking, link_blind
-from fedsim.protocol.digests import table_digest
-from fedsim.protocol.handshake import Dialler
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Farewell
 from fedsim.protocol.parties import Party
 from fedsim.protocol.roles.coordinator import Coordinator
-from fedsim.protocol.roles.primary import RemoteSecondary, Table, fetch_partners
-from fedsim.protocol.roles.secondary import BelowTheCut, fetch_order
-from fedsim.protocol.tensors import form_named
-from fedsim.splitnn.below import start_secondary
+from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners
+from fedsim.protocol.roles.secondary import SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.sealed_rows import offer_digest
+from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable
-from small_jobs import encoded_config, small_secondaries
-from small_lines import CITY, NOTARY, RENTALS, joined, receiving, started, station_of
+from session_fixtures import CITY, NOTARY, RENTALS, joined, receiving, started, station_of
+from training_fixtures import encoded_config, small_secondaries
 
 SOURCES = sorted(Path(fedsim.__file__).parent.rglob("*.py"))
 MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib", "jsonpickle", "yaml"}
@@ -84,13 +84,13 @@ def encoded(n, seed):
 
 
 QUERIES, CANDIDATES, COUNTED = encoded(12, 0), encoded(9, 1), np.arange(12) < 8
-LINKING = Linking("hamming", 3, sigma=0.5)
+LINKING = LinkageConfig("hamming", 3, sigma=0.5)
 
 
 @pytest.fixture
 def no_unpickling(monkeypatch):
     """Whoever unpickles from now on fails the test."""
-    link_blind(QUERIES, CANDIDATES, COUNTED, LINKING, bytes(32), "rentals")  # numba's own cache is read before
+    link_encoded_tables(QUERIES, CANDIDATES, COUNTED, LINKING, bytes(32), "rentals")  # numba's own cache is read before
 
     def refuse(*_, **__):
         pytest.fail("something was unpickled")
@@ -106,10 +106,10 @@ def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
     with receiving(station_of(NOTARY), CITY, RENTALS) as notary, receiving(station_of(CITY), RENTALS) as city:
         second = started(secondary, tmp_path, notary[1], city[1])
         coordinator_side = [started(attend, coordinator, notary[0], party) for party in (CITY, RENTALS)]
-        session = Dialler(station_of(CITY), notary[1], "door", NOTARY).open()
-        table = Table("rentals", QUERIES, COUNTED, table_digest(QUERIES, COUNTED.astype(np.uint8)))
+        session = SessionConnector(station_of(CITY), notary[1], "door", NOTARY).open()
+        table = EncodedQueries("rentals", QUERIES, COUNTED, offer_digest(QUERIES, COUNTED.astype(np.uint8)))
         assert fetch_partners(session, table, "").partner.shape == (12, 3)
-        learnt = trained(RemoteSecondary(city[0].session_with(RENTALS), form_named("float32")))
+        learnt = trained(RemoteSecondary(city[0].session_with(RENTALS), wire_format("float32")))
         session.post(Farewell())
         joined(second, *coordinator_side)
     assert torch.isfinite(learnt).all()
@@ -121,23 +121,23 @@ def attend(coordinator: Coordinator, reception, party: Party):
 
 def secondary(folder, to_notary, to_city):
     """All that a secondary does."""
-    session = Dialler(station_of(RENTALS), to_notary, "door", NOTARY).open()
-    order = fetch_order(session, CANDIDATES, table_digest(CANDIDATES), "")
+    session = SessionConnector(station_of(RENTALS), to_notary, "door", NOTARY).open()
+    order = fetch_row_mapping(session, CANDIDATES, offer_digest(CANDIDATES), "")
     session.post(Farewell())
 
     def start(total_steps):
         return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder / "checkpoints")
 
-    role = BelowTheCut(
+    role = SecondaryResponder(
         width=4,
         order=order,
         start=lambda asked: start(asked.total_steps),
         trained=lambda: start(1),
         finish=lambda party: party.keep_best(),
         farewell=lambda: None,
-        form=form_named("float32"),
+        form=wire_format("float32"),
     )
-    role.talk(Dialler(station_of(RENTALS), to_city, "door", CITY).open())
+    role.talk(SessionConnector(station_of(RENTALS), to_city, "door", CITY).open())
 
 
 def trained(party):

@@ -15,9 +15,9 @@ import pytest
 from fedsim.protocol.codec import LAYOUTS
 from fedsim.protocol.messages import KINDS
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.session import HANDSHAKE
-from small_lines import Notes, frame_of, read_all, session_of
-from small_messages import SMALL
+from fedsim.protocol.session import HANDSHAKE_MESSAGES
+from message_fixtures import SMALL
+from session_fixtures import Notes, frame_of, read_all, session_of
 
 ALL = "pc cp sc cs sp ps"  # p primary, s secondary, c coordinator; the sender first
 MAY_LEAVE = {
@@ -108,10 +108,10 @@ def test_a_session_takes_what_this_sender_may_send_to_this_receiver_and_nothing_
     for kind, message in SMALL.items():
         session = session_of(Party(receiver, "here"), Party(sender, "there"))
         read_all(session, frame_of(message))
-        may = (sender, receiver) in routes_of(kind) and type(message) not in HANDSHAKE
+        may = (sender, receiver) in routes_of(kind) and type(message) not in HANDSHAKE_MESSAGES
         assert (session.received == 1) is may
-        assert (session.station.note == []) is may
-        refused += [] if may else session.station.note
+        assert (session.connection.note == []) is may
+        refused += [] if may else session.connection.note
     assert {what for what, _ in refused} == {"line dropped"}
     assert all(facts["peer"] == f"{sender} 'there'" for _, facts in refused)
 
@@ -120,5 +120,5 @@ def test_who_sends_what_it_may_not_is_named_in_the_log():
     session = session_of(Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary"))
     read_all(session, frame_of(SMALL["row-order"]))
     reason = "a coordinator may not send 'row-order' to a primary"
-    assert session.station.note == Notes([("line dropped", {"peer": "coordinator 'notary'", "reason": reason})])
+    assert session.connection.note == Notes([("line dropped", {"peer": "coordinator 'notary'", "reason": reason})])
     assert not session.connected

@@ -6,7 +6,16 @@ import numpy as np
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fedsim.linkage.encoding import Column, Field, Key, NumericFilter, Schema, StringFilter, normalise, rank_hamming
+from fedsim.linkage.encoding import (
+    IdentifierColumn,
+    Key,
+    NumericFilter,
+    Schema,
+    SchemaField,
+    StringFilter,
+    normalise_text,
+    rank_hamming,
+)
 
 subkeys = st.binary(min_size=32, max_size=32)
 numbers = st.floats(0, 100)
@@ -14,7 +23,7 @@ shares = st.floats(0, 1)
 sizes = st.sampled_from([8, 64, 520])
 codes = st.builds(NumericFilter, st.just(0.0), st.just(100.0), st.floats(0.5, 120), sizes)
 narrow_codes = st.builds(NumericFilter, st.just(0.0), st.just(100.0), st.floats(0.5, 49), sizes)
-texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(normalise)
+texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20).filter(normalise_text)
 
 
 def ones(filters):
@@ -22,12 +31,12 @@ def ones(filters):
 
 
 def rank_distance(code, subkey, left, right):
-    return int(rank_hamming(*code.ranks(Column([left, right]), subkey)))
+    return int(rank_hamming(*code.ranks(IdentifierColumn([left, right]), subkey)))
 
 
 @given(codes, subkeys, st.lists(numbers, min_size=1, max_size=12))
 def test_rank_hamming_is_the_hamming_distance_of_the_filters_on_every_pair(code, subkey, values):
-    ranks, bits = code.ranks(Column(values), subkey), ones(code.encode(Column(values), subkey))
+    ranks, bits = code.ranks(IdentifierColumn(values), subkey), ones(code.encode(IdentifierColumn(values), subkey))
     assert (rank_hamming(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
 
 
@@ -44,7 +53,7 @@ def test_beyond_twice_the_threshold_filters_share_nothing(code, subkey, start, b
     room = 100 - 2.001 * code.threshold
     left = start * room
     right = left + 2.001 * code.threshold + beyond * (room - left)
-    first, second = ones(code.encode(Column([left, right]), subkey))
+    first, second = ones(code.encode(IdentifierColumn([left, right]), subkey))
     assert not (first & second).any()
     assert rank_distance(code, subkey, left, right) == first.sum() + second.sum()
 
@@ -52,21 +61,23 @@ def test_beyond_twice_the_threshold_filters_share_nothing(code, subkey, start, b
 @given(subkeys, st.lists(numbers, min_size=1, max_size=6))
 def test_equal_numbers_have_equal_filters(subkey, values):
     code = NumericFilter(0, 100, 5)
-    assert (code.encode(Column(values), subkey) == code.encode(Column(np.array(values)), subkey)).all()
+    assert (
+        code.encode(IdentifierColumn(values), subkey) == code.encode(IdentifierColumn(np.array(values)), subkey)
+    ).all()
 
 
 @given(subkeys, subkeys, numbers)
 def test_another_key_gives_an_unrelated_numeric_filter(subkey, other, value):
     assume(subkey != other)
     code = NumericFilter(0, 100, 30, bits=2048)
-    first, second = (ones(code.encode(Column([value]), key))[0] for key in (subkey, other))
+    first, second = (ones(code.encode(IdentifierColumn([value]), key))[0] for key in (subkey, other))
     assert abs((first & second).mean() - first.mean() * second.mean()) < 0.05
 
 
 @given(subkeys, subkeys, texts)
 def test_another_key_gives_an_unrelated_text_filter(subkey, other, text):
     assume(subkey != other)
-    first, second = (ones(StringFilter(bits=2048).encode(Column([text]), key))[0] for key in (subkey, other))
+    first, second = (ones(StringFilter(bits=2048).encode(IdentifierColumn([text]), key))[0] for key in (subkey, other))
     assert abs((first & second).mean() - first.mean() * second.mean()) < 0.05
 
 
@@ -82,25 +93,28 @@ def typos(draw):
 def test_one_typo_changes_few_bits(subkey, pair, q, hashes):
     assume(pair[1])
     code = StringFilter(q=q, hashes=hashes, normalised=False)
-    first, second = ones(code.encode(Column(pair), subkey))
+    first, second = ones(code.encode(IdentifierColumn(pair), subkey))
     assert (first != second).sum() <= 2 * q * hashes
 
 
 @given(subkeys, texts, st.integers(1, 5), st.integers(1, 30))
 def test_a_text_filter_is_neither_empty_nor_fuller_than_its_grams(subkey, text, q, hashes):
     code = StringFilter(q=q, hashes=hashes)
-    filled = ones(code.encode(Column([text]), subkey)).sum()
-    assert 1 <= filled <= hashes * len(code.grams(normalise(text)))
+    filled = ones(code.encode(IdentifierColumn([text]), subkey)).sum()
+    assert 1 <= filled <= hashes * len(code.grams(normalise_text(text)))
 
 
 @given(texts)
 def test_normalising_twice_changes_nothing(text):
-    assert normalise(normalise(text)) == normalise(text)
+    assert normalise_text(normalise_text(text)) == normalise_text(text)
 
 
 @given(st.lists(st.tuples(texts, numbers), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_permuting_rows_permutes_filters(rows, random):
-    schema, key = Schema([Field("name", StringFilter()), Field("age", NumericFilter(0, 100, 5))]), Key(bytes(32))
+    schema, key = (
+        Schema([SchemaField("name", StringFilter()), SchemaField("age", NumericFilter(0, 100, 5))]),
+        Key(bytes(32)),
+    )
     order = random.sample(range(len(rows)), len(rows))
     columns = {"name": [name for name, _ in rows], "age": [age for _, age in rows]}
     shuffled = {name: [values[row] for row in order] for name, values in columns.items()}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import oracles
+import reference_distances
 from fedsim.linkage import topk
 
 texts = st.lists(st.text(alphabet=st.characters(exclude_categories=[]), max_size=70), min_size=1, max_size=12)
@@ -18,9 +18,9 @@ small_texts = st.lists(st.text(alphabet="ab", max_size=5), min_size=1, max_size=
 @given(texts, texts, st.booleans())
 def test_edit_distance_holds_for_any_unicode(queries: list[str], candidates: list[str], normalised: bool) -> None:
     metric = "levenshtein-normalised" if normalised else "levenshtein"
-    oracle = oracles.normalised_levenshtein if normalised else oracles.levenshtein
+    oracle = reference_distances.normalised_levenshtein if normalised else reference_distances.levenshtein
     partner, distance = topk(queries, candidates, metric=metric, k=len(candidates))
-    expected_partner, expected_distance = oracles.nearest(queries, candidates, oracle, len(candidates))
+    expected_partner, expected_distance = reference_distances.nearest(queries, candidates, oracle, len(candidates))
     np.testing.assert_array_equal(partner, expected_partner)
     np.testing.assert_array_equal(distance, expected_distance)
 
@@ -30,7 +30,9 @@ def test_edit_distance_holds_for_any_unicode(queries: list[str], candidates: lis
 def test_edit_distance_ties_go_to_the_lower_row(queries: list[str], candidates: list[str], data: st.DataObject) -> None:
     k = data.draw(st.integers(1, len(candidates)))
     partner, _ = topk(queries, candidates, metric="levenshtein", k=k)
-    np.testing.assert_array_equal(partner, oracles.nearest(queries, candidates, oracles.levenshtein, k)[0])
+    np.testing.assert_array_equal(
+        partner, reference_distances.nearest(queries, candidates, reference_distances.levenshtein, k)[0]
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -42,7 +44,9 @@ def test_points_on_a_lattice_rank_as_the_oracle(seed: int, dimensions: int, n: i
     k = int(rng.integers(1, n + 1))
     for backend in ("tree", "flat"):
         partner, distance = topk(queries, candidates, metric="euclidean", k=k, backend=backend)
-        expected_partner, expected_distance = oracles.nearest(queries, candidates, oracles.euclidean, k)
+        expected_partner, expected_distance = reference_distances.nearest(
+            queries, candidates, reference_distances.euclidean, k
+        )
         np.testing.assert_array_equal(partner, expected_partner)
         np.testing.assert_array_equal(distance, expected_distance)
 
@@ -53,7 +57,9 @@ def test_far_from_zero_and_any_scale_stay_exact(backend: str, shift: float, scal
     rng = np.random.default_rng(5)
     queries, candidates = (rng.normal(size=(n, 3)) * scale + shift for n in (40, 500))
     partner, distance = topk(queries, candidates, metric="euclidean", k=9, backend=backend)
-    expected_partner, expected_distance = oracles.nearest(queries, candidates, oracles.euclidean, 9)
+    expected_partner, expected_distance = reference_distances.nearest(
+        queries, candidates, reference_distances.euclidean, 9
+    )
     np.testing.assert_array_equal(distance, expected_distance)
     np.testing.assert_array_equal(partner, expected_partner)
 
@@ -84,7 +90,9 @@ def test_candidates_deeper_than_the_kept_columns_are_exact() -> None:
     candidates = [stem + tail for tail in ("", "x", "xy", "xyz")] + [stem[:-1] + "q", "short"]
     queries = [stem + "xy", "ab", "z" * 200]
     partner, distance = topk(queries, candidates, metric="levenshtein", k=6)
-    expected_partner, expected_distance = oracles.nearest(queries, candidates, oracles.levenshtein, 6)
+    expected_partner, expected_distance = reference_distances.nearest(
+        queries, candidates, reference_distances.levenshtein, 6
+    )
     np.testing.assert_array_equal(partner, expected_partner)
     np.testing.assert_array_equal(distance, expected_distance)
 
@@ -155,7 +163,7 @@ def test_rings_of_many_cells_give_the_bytes_of_every_pair() -> None:
 
 
 def test_records_that_share_a_hash_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsim.linkage.search.distinct._row_hashes", lambda rows: np.zeros(len(rows), np.uint64))
+    monkeypatch.setattr("fedsim.linkage.search.runner._row_hashes", lambda rows: np.zeros(len(rows), np.uint64))
     partner, _ = topk(np.eye(3), np.eye(3), metric="euclidean", k=1)
     assert partner.tolist() == [[0], [1], [2]]
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsim.data.splits import PAPER, alike_records, equal_records, group_split, random_split
+from fedsim.data.splits import PAPER_PROPORTIONS, group_equal_records, group_matching_records, group_split, random_split
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Split
 
 seeds = st.integers(0, 2**32 - 1)
-shares = np.array(PAPER) / sum(PAPER)
+shares = np.array(PAPER_PROPORTIONS) / sum(PAPER_PROPORTIONS)
 
 
 def sizes(split: Split) -> np.ndarray:
@@ -50,7 +50,7 @@ def test_one_seed_gives_one_split(seed):
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab")), min_size=1, max_size=30))
 def test_records_are_equal_exactly_where_all_their_identifiers_are(records):
     frame = pl.DataFrame(records, schema=["place", "name"], orient="row")
-    number = equal_records(frame)
+    number = group_equal_records(frame)
     alike = [[number[left] == number[right] for right in range(len(records))] for left in range(len(records))]
     assert alike == [[left == right for right in records] for left in records]
 
@@ -58,11 +58,11 @@ def test_records_are_equal_exactly_where_all_their_identifiers_are(records):
 @given(st.lists(st.sampled_from(["a", "A", "b", "B", "c"]), min_size=1, max_size=30))
 def test_records_compared_as_equal_are_numbered_in_the_order_they_are_written_in(names):
     written = pl.DataFrame({"name": names})
-    number = alike_records([written], [written.select(pl.col("name").str.to_lowercase())])
+    number = group_matching_records([written], [written.select(pl.col("name").str.to_lowercase())])
     first = {name.lower(): min(other for other in names if other.lower() == name.lower()) for name in names}
     order = sorted(first.values())
     assert number.tolist() == [order.index(first[name.lower()]) for name in names]
-    np.testing.assert_array_equal(alike_records([written], [written]), equal_records(written))
+    np.testing.assert_array_equal(group_matching_records([written], [written]), group_equal_records(written))
 
 
 def test_a_part_of_zero_stays_empty():

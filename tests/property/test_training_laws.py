@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsim.splitnn.gates.order import BySimilarity, Neighbours, Shuffled, most_similar
-from fedsim.training.exchange import BATCHES_AHEAD, PartnerList
+from fedsim.splitnn.neighbours import BySimilarity, Neighbours, Shuffled, keep_most_similar
 from fedsim.training.labels import MinMaxLabel, StandardLabel
-from killed_runs import KillAt, last_tensors, run, same_bits, survive, without_time
-from small_jobs import encoded_config
+from fedsim.training.primary import PREFETCHED_BATCHES, PartnerList
+from resume_fixtures import KillAt, last_tensors, run, same_bits, survive, without_time
+from training_fixtures import encoded_config
 
 N_ROWS = 12
 EPOCHS, STEPS = 3, 3
@@ -44,7 +44,7 @@ def test_every_pair_finds_its_own_row_among_the_distinct_ones(partner, size):
 
 
 def test_questions_go_on_beyond_the_first_group():
-    partner = np.arange(BATCHES_AHEAD + 3)[:, None] % N_ROWS
+    partner = np.arange(PREFETCHED_BATCHES + 3)[:, None] % N_ROWS
     batches = [np.array([row]) for row in range(len(partner))]
     asked = [question.rows.item() for question in listed(partner).questions(batches)]
     assert asked == partner[:, 0].tolist()
@@ -59,7 +59,7 @@ def test_the_sort_gate_sorts_and_keeps_pairs_together(similarity):
         assert (similarity.ravel()[arranged.partner] == arranged.similarity).all()
         assert (np.sort(arranged.partner, axis=1) == neighbours.partner).all()
     assert (np.diff(BySimilarity().arrange(neighbours, np.random.default_rng(0)).similarity, axis=1) >= 0).all()
-    assert (most_similar(neighbours).similarity[:, 0] == similarity.max(axis=1)).all()
+    assert (keep_most_similar(neighbours).similarity[:, 0] == similarity.max(axis=1)).all()
 
 
 @given(labels)
@@ -67,7 +67,7 @@ def test_labels_come_back_from_their_scale(values):
     spread = np.abs(values).max()
     for scale in (MinMaxLabel(), StandardLabel()):
         target = scale.fit(values)
-        back = target.outwards(target.inwards(values).astype(np.float64)[:, None])
+        back = target.decode_predictions(target.encode_labels(values).astype(np.float64)[:, None])
         np.testing.assert_allclose(back, values, atol=1e-6 * spread + 1e-9, rtol=0)
 
 

@@ -11,11 +11,11 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedsim.data import columns, kinds
-from fedsim.dates import iso_moment
+from fedsim.cells import parse_iso_datetime
+from fedsim.data import columns
 from fedsim.errors import InputError
 from fedsim.linkage import identifiers
-from fedsim.linkage.encoding import Column
+from fedsim.linkage.encoding import IdentifierColumn
 
 DAY = date(1984, 7, 31)
 MOMENTS = [
@@ -35,9 +35,9 @@ def objects(cell: object) -> np.ndarray:
 def test_every_reader_reads_the_same_day(cell):
     cells = pl.Series("born", [cell])
     assert identifiers.days(objects(cell), "primary").item() == DAY.toordinal()
-    assert Column([cell]).days().item() == (DAY - date(1970, 1, 1)).days
-    assert columns.date(cells, table="t").item() == DAY
-    assert kinds.dates(cells, party="primary").item().date() == DAY == iso_moment(cell).date()
+    assert IdentifierColumn([cell]).days().item() == (DAY - date(1970, 1, 1)).days
+    assert columns.parse_required_dates(cells, table="t").item() == DAY
+    assert columns.parse_dates(cells, party="primary").item().date() == DAY == parse_iso_datetime(cell).date()
 
 
 @pytest.mark.parametrize("cell", ["31.07.1984", "1984-7-31", "1984-02-30", "1984-07-31 x", "1984-07-31 25:61"])
@@ -45,9 +45,9 @@ def test_what_is_no_date_is_none_to_every_reader(cell):
     cells = pl.Series("born", [cell])
     for read in (
         lambda: identifiers.days(objects(cell), "primary"),
-        lambda: Column([cell]).days(),
-        lambda: columns.date(cells, table="t"),
-        lambda: kinds.dates(cells, party="primary"),
+        lambda: IdentifierColumn([cell]).days(),
+        lambda: columns.parse_required_dates(cells, table="t"),
+        lambda: columns.parse_dates(cells, party="primary"),
     ):
         with pytest.raises(InputError, match="date"):
             read()
@@ -58,9 +58,9 @@ def test_what_is_missing_is_missing_to_every_reader(cell):
     for read in (
         lambda: identifiers.numbers(objects(cell), "primary"),
         lambda: identifiers.strings(objects(cell), "primary"),
-        lambda: Column([cell]).numbers(),
-        lambda: Column([cell]).texts(),
-        lambda: Column([cell]).days(),
+        lambda: IdentifierColumn([cell]).numbers(),
+        lambda: IdentifierColumn([cell]).texts(),
+        lambda: IdentifierColumn([cell]).days(),
     ):
         with pytest.raises(InputError, match="missing"):
             read()
@@ -68,11 +68,11 @@ def test_what_is_missing_is_missing_to_every_reader(cell):
 
 @pytest.mark.parametrize("cell", [2, 2.0, Decimal(2), Fraction(4, 2), np.int16(2), np.float32(2)])
 def test_numbers_of_every_kind_are_numbers(cell):
-    assert identifiers.numbers(objects(cell), "primary").item() == Column([cell]).numbers().item() == 2.0
+    assert identifiers.numbers(objects(cell), "primary").item() == IdentifierColumn([cell]).numbers().item() == 2.0
 
 
 @pytest.mark.parametrize("cell", [True, np.bool_(True), "2", date(1984, 7, 31)])
 def test_nothing_else_is_a_number(cell):
-    for read in (lambda: identifiers.numbers(objects(cell), "primary"), lambda: Column([cell]).numbers()):
+    for read in (lambda: identifiers.numbers(objects(cell), "primary"), lambda: IdentifierColumn([cell]).numbers()):
         with pytest.raises(InputError, match="number"):
             read()

@@ -6,61 +6,62 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsim.attack.codebook import Codebook
-    from fedsim.attack.completion import completion_attack
-    from fedsim.attack.eavesdrop import Eavesdropper
-    from fedsim.attack.encoded import RankedPlaces
-    from fedsim.attack.finding import Adversary, Estimate, Finding
-    from fedsim.attack.frequency import NameList, frequency_attack
-    from fedsim.attack.gradients import direction_attack, norm_attack
-    from fedsim.attack.graphs import graph_attack
-    from fedsim.attack.greedy import distance_attack, greedy_attack
-    from fedsim.attack.inversion import inversion_attack
-    from fedsim.attack.likelihood import grid_attack, likelihood_attack
-    from fedsim.attack.linkgraph import link_graph_attack
-    from fedsim.attack.membership import membership_attack
-    from fedsim.attack.multilateration import multilateration_attack
-    from fedsim.attack.order import order_attack
-    from fedsim.attack.places import Truth
-    from fedsim.attack.view import PrimaryView
+    from fedsim.attack.cut_layer_attacks import (
+        Eavesdropper,
+        completion_attack,
+        direction_attack,
+        inversion_attack,
+        norm_attack,
+    )
+    from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, order_attack
+    from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate
+    from fedsim.attack.location_attacks import (
+        TrueLocations,
+        consistency_attack,
+        link_graph_attack,
+        multilateration_attack,
+    )
+    from fedsim.attack.primary_view import Codebook, PrimaryView, RankPlaceEncoder
+    from fedsim.attack.similarity_attacks import distance_attack, greedy_attack, grid_attack, likelihood_attack
 
 _HOMES = {
     "Adversary": "finding",
-    "Codebook": "codebook",
-    "Eavesdropper": "eavesdrop",
-    "Estimate": "finding",
-    "Finding": "finding",
-    "NameList": "frequency",
-    "PrimaryView": "view",
-    "RankedPlaces": "encoded",
-    "Truth": "places",
-    "completion_attack": "completion",
-    "direction_attack": "gradients",
-    "distance_attack": "greedy",
-    "frequency_attack": "frequency",
-    "graph_attack": "graphs",
-    "greedy_attack": "greedy",
-    "grid_attack": "likelihood",
-    "inversion_attack": "inversion",
-    "likelihood_attack": "likelihood",
-    "link_graph_attack": "linkgraph",
-    "membership_attack": "membership",
-    "multilateration_attack": "multilateration",
-    "norm_attack": "gradients",
-    "order_attack": "order",
+    "AttackFinding": "finding",
+    "Codebook": "primary_view",
+    "Eavesdropper": "cut_layer_attacks",
+    "IntervalEstimate": "finding",
+    "NameList": "filter_attacks",
+    "PrimaryView": "primary_view",
+    "RankPlaceEncoder": "primary_view",
+    "TrueLocations": "location_attacks",
+    "completion_attack": "cut_layer_attacks",
+    "consistency_attack": "location_attacks",
+    "direction_attack": "cut_layer_attacks",
+    "distance_attack": "similarity_attacks",
+    "frequency_attack": "filter_attacks",
+    "graph_attack": "filter_attacks",
+    "greedy_attack": "similarity_attacks",
+    "grid_attack": "similarity_attacks",
+    "inversion_attack": "cut_layer_attacks",
+    "likelihood_attack": "similarity_attacks",
+    "link_graph_attack": "location_attacks",
+    "multilateration_attack": "location_attacks",
+    "norm_attack": "cut_layer_attacks",
+    "order_attack": "filter_attacks",
 }
 
 __all__ = [
     "Adversary",
+    "AttackFinding",
     "Codebook",
     "Eavesdropper",
-    "Estimate",
-    "Finding",
+    "IntervalEstimate",
     "NameList",
     "PrimaryView",
-    "RankedPlaces",
-    "Truth",
+    "RankPlaceEncoder",
+    "TrueLocations",
     "completion_attack",
+    "consistency_attack",
     "direction_attack",
     "distance_attack",
     "frequency_attack",
@@ -70,7 +71,6 @@ __all__ = [
     "inversion_attack",
     "likelihood_attack",
     "link_graph_attack",
-    "membership_attack",
     "multilateration_attack",
     "norm_attack",
     "order_attack",

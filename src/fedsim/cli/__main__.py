@@ -1,4 +1,4 @@
-"""``python -m fedsim.cli``: the command, where its name is not on the path."""
+"""Run the command line with ``python -m fedsim.cli``."""
 
 from __future__ import annotations
 

@@ -1,34 +1,18 @@
-"""The commands and the options they share."""
+"""The Typer application: every command and the panel of the help it is listed in."""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from fedsim import __version__
-from fedsim.cli.approve import approve
-from fedsim.cli.audit import audit
-from fedsim.cli.bench import bench
-from fedsim.cli.board import board
-from fedsim.cli.certs import certs
-from fedsim.cli.check import check
-from fedsim.cli.compare import compare
-from fedsim.cli.datasets import datasets
-from fedsim.cli.demo import demo
-from fedsim.cli.encode import encode
-from fedsim.cli.experiment import experiment
-from fedsim.cli.explain import explain
-from fedsim.cli.init import init
-from fedsim.cli.key import key
-from fedsim.cli.link import link
-from fedsim.cli.log import log
-from fedsim.cli.parties import coordinator, primary, secondary, train
-from fedsim.cli.predict import predict, serve
-from fedsim.cli.privacy import app as privacy
-from fedsim.cli.reproduce import reproduce
-from fedsim.cli.runs import report, runs
-from fedsim.cli.sweep import sweep
+from fedsim.cli.commands.link import encode, link
+from fedsim.cli.commands.review import approve, audit, check, compare
+from fedsim.cli.commands.review import privacy_app as privacy
+from fedsim.cli.commands.run import board, coordinator, log, predict, primary, report, runs, secondary, serve, train
+from fedsim.cli.commands.setup import certs, demo, explain, init, key
 
 # Tracebacks with local variables would show records.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -38,12 +22,13 @@ COMMANDS = {
     "Run it": (train, coordinator, primary, secondary, board),
     "Use what was learnt": (runs, report, predict, serve, log),
     "Link tables, without learning": (link, encode),
-    "Measure": (experiment, reproduce, sweep, datasets, bench),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(privacy, name="privacy", rich_help_panel="Agree on a job")
+for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab
+    app.add_typer(extension.load(), name=extension.name, rich_help_panel="Research")
 
 
 def _show_version(asked: bool) -> None:

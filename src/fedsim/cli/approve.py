@@ -1,47 +1,99 @@
-"""``fedsim approve``: the owner reads what a job takes out of the party, and says yes or no."""
+"""Show what a job discloses, check it against the party's policy and record the owner's decision (``fedsim approve``)."""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from fedsim.cli.asking import answered
-from fedsim.cli.options import Json, Quiet, keep_quiet
+from fedsim.config.disclosure import Paragraph, describe_disclosure, summarise_settings
+from fedsim.config.job import Job, read_job
+from fedsim.config.party_columns import columns_outside_policy, resolve_columns
+from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.config.policy import audit_command, audit_shortfall, policy_violations
+from fedsim.config.privacy_guarantees import privacy_guarantees
+from fedsim.config.toml_file import shorten
+from fedsim.data.table_reader import read_table
 from fedsim.errors import SettingError
+from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
+from fedsim.runs.audit_log import open_audit_log
+
+PrintLine = Callable[[str], None]
 
 
-def approve(
-    job: Annotated[Path, typer.Argument(help="The job file, shared by all parties.")],
-    party: Annotated[Path, typer.Argument(help="The party file, your own.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without being asked.")] = False,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Show what leaves this party in a job, and to whom; then approve it.
+@dataclass(frozen=True)
+class ApprovalDecision:
+    """What leaves the party, and its owner's answer; ``how`` says who approved and when."""
 
-    Nothing is sent. A party takes part only in jobs its owner has approved; a job or columns that change need it anew.
-    """
-    from fedsim.cli.approving import approve_job
-
-    if quiet and not yes:
-        raise SettingError("--quiet shows nothing to say yes to; add --yes, or leave --quiet away")
-    aloud = partial(typer.echo, err=as_json)
-    say = keep_quiet if quiet or (as_json and yes) else aloud
-    found = approve_job(job, party, ask=(lambda: True) if yes else partial(_ask, as_json), say=say)
-    if as_json:
-        typer.echo(json.dumps(asdict(found), ensure_ascii=False))
-    if not found.approved:
-        aloud("not approved; nothing was written but a line in the audit log")
-        raise typer.Exit(2)
+    party: str
+    job: str
+    hash: str
+    leaves: tuple[Paragraph, ...]
+    approved: bool = False
+    how: str = ""
 
 
-def _ask(aside: bool) -> bool:
-    answer = answered(lambda: typer.confirm("Approve?", default=False, err=aside))
-    if answer is None:
-        typer.echo("no answer; say --yes to approve without being asked", err=aside)
-    return bool(answer)
+def approve_job(
+    job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = typer.echo
+) -> ApprovalDecision:
+    """Show the job, check it against the party's policy, ask, and write the answer down."""
+    job, party_file = read_job(job_path), read_party_file(party_path)
+    header, n_records = _header_and_size(party_file)
+    leaves = (
+        *describe_disclosure(job, party_file, resolve_columns(job, party_file, header)),
+        Paragraph("what the job promises", tuple(privacy_guarantees(job))),
+    )
+    _print_disclosure(job, party_file, leaves, say)
+    broken = policy_violations(job, party_file, n_records)
+    if broken:
+        _raise_refusal(job, party_file, broken)
+    say("policy      the job keeps every rule of this party's policy")
+    asked = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
+    earlier = _earlier_approval(job, party_file, header)
+    if earlier:
+        say(f"already approved {earlier}; nothing has changed since")
+        return replace(asked, approved=True, how=earlier)
+    facts = {"job": job.name, "hash": job.hash, "by": current_user()}
+    if not ask():
+        open_audit_log(party_file).append("approval declined", facts)
+        return asked
+    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
+    open_audit_log(party_file).append("job approved", facts)
+    say(f"approved: {path}")
+    return replace(asked, approved=True, how=require_approval(job, party_file, header))
+
+
+def _header_and_size(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
+    """Header and number of records of the party's table; a coordinator has none."""
+    if party_file.data is None:
+        return None, None
+    table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
+    return table.columns, len(table)
+
+
+def _print_disclosure(job: Job, party_file: PartyFile, leaves: Sequence[Paragraph], say: PrintLine) -> None:
+    for name, value in (("party", str(party_file.party)), *summarise_settings(job)):
+        say(f"{name:<11} {value}")
+    for paragraph in leaves:
+        say(f"\n{shorten(paragraph.heading, 10_000)}")
+        for sentence in paragraph.sentences:
+            say(f"  - {shorten(sentence, 100_000)}")
+    say("")
+
+
+def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[str]) -> None:
+    open_audit_log(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": broken})
+    columns = columns_outside_policy(job, party_file)
+    named = f" (columns {', '.join(columns)})" if columns else ""
+    command = f": {audit_command(job, party_file)}" if audit_shortfall(job, party_file) else ""
+    raise SettingError(f"this party's policy refuses job '{job.name}': {'; '.join(broken)}{command}{named}")
+
+
+def _earlier_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None) -> str:
+    try:
+        return require_approval(job, party_file, header)
+    except ApprovalError:
+        return ""

@@ -1,56 +1,67 @@
-"""``fedsim runs`` and ``fedsim report``: what was trained here, side by side and one by one."""
+"""Print the runs under a folder and where a report was written (``fedsim runs`` and ``fedsim report``)."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
 import typer
 
-from fedsim.cli.options import Json, Quiet
+from fedsim.report.formatting import format_bytes, format_duration, format_number
+from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, list_runs
+from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE
 
-Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to look for runs, a few folders deep.")]
-RunPath = Annotated[
-    Path, typer.Argument(metavar="RUN", help="The run folder of a primary, or a folder with one such run in it.")
-]
-
-Map = Annotated[
-    Path | None,
-    typer.Option(
-        "--map", metavar="PARTY", help="The primary's own file: draw its places into the page, in cells of several."
-    ),
-]
-Named = Annotated[
-    Path | None,
-    typer.Option(
-        "--show-identifiers",
-        metavar="PARTY",
-        help="The primary's own file: write row and identifiers of the examples into the page; keep it to yourself.",
-    ),
-]
+MAX_VALUE_LENGTH = 60
+COLUMN_TITLES = ("folder", "method", "test", "epochs", "time", "bytes", "state")
 
 
-def runs(folder: Folder = Path(), quiet: Quiet = False, as_json: Json = False) -> None:
-    """List the runs under a folder, newest last, and say where their settings differ.
+def print_runs(folder: Path, *, quiet: bool, as_json: bool) -> None:
+    """Print what was trained under a folder."""
+    lines = list_runs(folder)
+    if as_json:
+        typer.echo(json.dumps({"runs": [asdict(line) for line in lines], "differing": differing_settings(lines)}))
+    elif quiet:
+        return
+    elif not lines:
+        typer.echo(f"no run lies under {folder}; `fedsim train` and `fedsim primary` keep theirs in the party's folder")
+    else:
+        _print_run_lines(lines)
 
-    fedsim runs city-run
-    """
-    from fedsim.cli.run_telling import tell_runs
 
-    tell_runs(folder, quiet=quiet, as_json=as_json)
+def print_report_path(page: Path, *, quiet: bool, as_json: bool) -> None:
+    """Where a report and its card are, and for programs what the card says."""
+    if as_json:
+        card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
+        typer.echo(json.dumps({"report": str(page), "card": card}))
+    elif not quiet:
+        typer.echo(f"written: {page}, {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it")
 
 
-def report(run: RunPath, map_: Map = None, named: Named = None, quiet: Quiet = False, as_json: Json = False) -> None:
-    """Write report.html and the model card of a run anew, with whatever its folder holds by now.
+def _print_run_lines(lines: Sequence[RunSummary]) -> None:
+    rows = [COLUMN_TITLES, *(_run_cells(line) for line in lines)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMN_TITLES))]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in lines:
+        if line.worth:
+            typer.echo(f"{line.folder}: {line.worth}")
+        if line.note:
+            typer.echo(f"{line.folder}: {line.note}")
+    for key, values in differing_settings(lines).items():
+        typer.echo(f"differs: {key} = {', '.join(_shorten_value(value) for value in values)}")
 
-    That is what `fedsim compare --out RUN/compare` and `fedsim audit --out RUN/audit` left there. The page needs no
-    network. It holds a few example records without row or identifier, unless --show-identifiers asks for them;
-    with --map the primary's places, in coarse cells.
-    """
-    from fedsim.cli.run_telling import tell_written
-    from fedsim.party.party_file import read_party_file
-    from fedsim.report.run_page import write_report
-    from fedsim.report.runs import the_run
 
-    own = [None if path is None else read_party_file(path) for path in (map_, named)]
-    tell_written(write_report(the_run(run), *own), quiet=quiet, as_json=as_json)
+def _shorten_value(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
+
+
+def _run_cells(line: RunSummary) -> tuple[str, ...]:
+    score = "" if line.metric is None or line.value is None else f"{line.metric} {format_number(line.value)}"
+    if line.state == DAMAGED:
+        return line.folder, "", "", "", "", "", line.state
+    cost = format_duration(line.seconds), format_bytes(line.bytes)
+    return line.folder, line.method or "", score, str(line.epochs), *cost, line.state

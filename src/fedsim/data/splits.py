@@ -1,4 +1,4 @@
-"""Which primary records train, validate and test.
+"""Split the primary's records into training, validation and test sets, at random or by group.
 
 ``random_split`` draws records, as in the paper. ``group_split`` keeps records with equal identifiers on one side:
 in the paper's data 94 to 97 % of randomly drawn test records stand at the exact place of a training record.
@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.data.frames import frame_of
+from fedsim.data.table_reader import to_polars
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Floats, Integers, Split
 
-PAPER = (7, 1, 2)
-NAMES = ("training", "validation", "test")
+PAPER_PROPORTIONS = (7, 1, 2)
+PART_NAMES = ("training", "validation", "test")
 
 
-def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER) -> Split:
+def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
     """Records drawn into parts of these proportions; a part of zero stays empty.
 
     >>> random_split(20, np.random.default_rng(7))
@@ -28,10 +28,10 @@ def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[fl
     """
     ends = np.rint(np.cumsum(_shares(parts)) * n_records).astype(np.int64)
     pieces = np.split(rng.permutation(n_records), ends[:2])
-    return _filled(pieces, parts, f"{n_records} records")
+    return _to_split(pieces, parts, f"{n_records} records")
 
 
-def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[float] = PAPER) -> Split:
+def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
     """Whole groups drawn into parts; sizes miss their proportions by no more than the largest group twice.
 
     >>> group_split(np.repeat(np.arange(10), 3), np.random.default_rng(7))
@@ -45,33 +45,33 @@ def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[f
         part[number] = neediest
         wanted[neediest] -= sizes[number]
     pieces = [np.flatnonzero(part[group] == place) for place in range(3)]
-    return _filled(pieces, parts, f"{len(group)} records in {len(sizes)} groups")
+    return _to_split(pieces, parts, f"{len(group)} records in {len(sizes)} groups")
 
 
-def equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
+def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
     """A number per record, the same for records whose identifiers are equal in every column.
 
-    >>> equal_records(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])).tolist()
+    >>> group_equal_records(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])).tolist()
     [0, 1, 0]
     """
-    frame = frame_of(identifiers, party=party)
+    frame = to_polars(identifiers, party=party)
     if not frame.width:
         raise InputError(f"the {party} table has no identifier columns to group by; name at least one")
     number = frame.select(pl.struct(pl.all()).rank("dense")).to_series() if frame.height else pl.Series([])
     return np.asarray(number.to_numpy(), dtype=np.int64) - 1
 
 
-def alike_records(
+def group_matching_records(
     written: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame], *, party: str = "primary"
 ) -> Integers:
     """A number per record, the same where identifiers are ``compared`` as equal, in the order they are ``written`` in.
 
     So a split is the same as by :func:`equal_records` wherever nothing is written in two ways.
 
-    >>> alike_records([pl.DataFrame({"name": ["b", "a", "B"]})], [pl.DataFrame({"name": ["b", "a", "b"]})]).tolist()
+    >>> group_matching_records([pl.DataFrame({"name": ["b", "a", "B"]})], [pl.DataFrame({"name": ["b", "a", "b"]})]).tolist()
     [0, 1, 0]
     """
-    order, alike = (equal_records(_side_by_side(frames), party=party) for frames in (written, compared))
+    order, alike = (group_equal_records(_side_by_side(frames), party=party) for frames in (written, compared))
     first = np.full(len(order), len(order), dtype=np.int64)
     np.minimum.at(first, alike, order)
     return np.asarray(np.unique(first[alike], return_inverse=True)[1], dtype=np.int64)
@@ -90,8 +90,8 @@ def _shares(parts: Sequence[float]) -> Floats:
     return np.asarray(shares / shares.sum(), dtype=np.float64)
 
 
-def _filled(pieces: Sequence[Integers], parts: Sequence[float], seen: str) -> Split:
-    for name, piece, share in zip(NAMES, pieces, parts, strict=True):
+def _to_split(pieces: Sequence[Integers], parts: Sequence[float], seen: str) -> Split:
+    for name, piece, share in zip(PART_NAMES, pieces, parts, strict=True):
         if share > 0 and not len(piece):
             ratio = ":".join(f"{part:g}" for part in parts)
             raise InputError(f"{seen} cannot be split {ratio}: no {name} record is left; give more records")

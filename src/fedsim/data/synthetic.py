@@ -1,8 +1,4 @@
-"""Generated tables with known truth, for the demo, examples and tests.
-
-``city``: flats and rentals share no key, only places; what a place is worth shows in both.
-``firms``: two registers spell the same companies differently.
-"""
+"""Generated tables with known truth, for the demo, examples and tests."""
 
 from __future__ import annotations
 
@@ -11,11 +7,80 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from fedsim.data.firm_names import Spelling, new_name
 from fedsim.types import Floats, Integers
 
-CENTRE = np.array([1.34, 103.83])
-DEGREE_KM = 111.2
+# Company names, and how a second register would have spelled them
+
+
+SYLLABLES = (
+    "al an ar bel bor cal cor dan del dor el en fal gan gor hal har il ka kel lan lin lor mar mel mir nor or pal "
+    "per ran ros sal sen sol tan tor ul val ver vin wes zan"
+)
+TRADES = (
+    "Logistics Foods Textiles Engineering Marine Motors Pharma Timber Software Energy Packaging Optics Travel "
+    "Printing Chemicals Robotics Catering Security Paper Glass"
+)
+PLACES = "North South East West Pacific Central United General National Royal"
+LEGAL_FORMS = {
+    "Ltd": ("Limited", "Ltd.", ""),
+    "GmbH": ("Gesellschaft mbH", "G.m.b.H.", ""),
+    "Inc": ("Incorporated", "Inc.", ""),
+    "SA": ("S.A.", "Societe Anonyme", ""),
+    "Pte Ltd": ("Private Limited", "Pte. Ltd.", ""),
+}
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def random_firm_name(rng: np.random.Generator) -> str:
+    """A name nobody owns, such as ``Belgor Marine Ltd``."""
+    root = "".join(rng.choice(SYLLABLES.split(), size=int(rng.integers(2, 4)))).capitalize()
+    place = [_random_word(rng, PLACES)] if rng.random() < 0.25 else []
+    return " ".join([*place, root, _random_word(rng, TRADES), str(rng.choice(list(LEGAL_FORMS)))])
+
+
+def _random_word(rng: np.random.Generator, words: str) -> str:
+    return str(rng.choice(words.split()))
+
+
+@dataclass(frozen=True, eq=False)
+class SpellingVariation:
+    """Another clerk's hand: legal form, word order, case and typing errors, each now and then."""
+
+    rng: np.random.Generator
+
+    def of(self, name: str) -> str:
+        """The name as the other register has it."""
+        name = self._form(name) if self.rng.random() < 0.5 else name
+        name = self._turned(name) if self.rng.random() < 0.08 else name
+        for _ in range(int(self.rng.choice(4, p=[0.45, 0.3, 0.15, 0.1]))):
+            name = self._typo(name)
+        return name.upper() if self.rng.random() < 0.05 else name
+
+    def _form(self, name: str) -> str:
+        form = next(form for form in sorted(LEGAL_FORMS, key=len, reverse=True) if name.endswith(f" {form}"))
+        return f"{name.removesuffix(form)}{self.rng.choice(LEGAL_FORMS[form])}".rstrip()
+
+    def _turned(self, name: str) -> str:
+        first, *rest = name.split()
+        return f"{' '.join(rest)}, {first}"
+
+    def _typo(self, name: str) -> str:
+        """One letter lost, doubled, mistaken, or swapped with the next one."""
+        place = int(self.rng.integers(1, max(2, len(name) - 1)))
+        head, letter, tail = name[:place], name[place], name[place + 1 :]
+        wrong = str(self.rng.choice(list(LETTERS)))
+        swapped = f"{head}{tail[:1]}{letter}{tail[1:]}"
+        return str(self.rng.choice([head + tail, head + letter + letter + tail, head + wrong + tail, swapped]))
+
+
+# Generated tables with known truth, for the demo, examples and tests
+#
+# ``city``: flats and rentals share no key, only places; what a place is worth shows in both.
+# ``firms``: two registers spell the same companies differently.
+
+
+CITY_CENTRE = np.array([1.34, 103.83])
+KILOMETRES_PER_DEGREE = 111.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +150,7 @@ def _flats(rng: np.random.Generator, districts: Neighbourhoods, places: Floats) 
     value = 4_500.0 + 900.0 * districts.value(places) + 35.0 * storey - 22.0 * age
     price = area * value * np.exp(rng.normal(0.0, 0.06, len(places)))
     features = {"area": area.round(1), "storey": storey, "age": age, "price": price.round(-2)}
-    return pl.DataFrame(coordinates(places) | features)
+    return pl.DataFrame(kilometres_to_degrees(places) | features)
 
 
 def _rentals(rng: np.random.Generator, districts: Neighbourhoods, places: Floats) -> pl.DataFrame:
@@ -94,12 +159,12 @@ def _rentals(rng: np.random.Generator, districts: Neighbourhoods, places: Floats
     rating = np.clip(3.9 + 0.3 * value + rng.normal(0.0, 0.4, len(places)), 1.0, 5.0)
     rent = (600.0 + 420.0 * rooms) * np.exp(0.18 * value + rng.normal(0.0, 0.08, len(places)))
     features = {"rooms": rooms, "rating": rating.round(2), "rent": rent.round(0)}
-    return pl.DataFrame(coordinates(places) | features)
+    return pl.DataFrame(kilometres_to_degrees(places) | features)
 
 
-def coordinates(places: Floats) -> dict[str, Floats]:
+def kilometres_to_degrees(places: Floats) -> dict[str, Floats]:
     """Kilometres to degrees; near the equator one degree is as long both ways."""
-    degrees = CENTRE + places / DEGREE_KM
+    degrees = CITY_CENTRE + places / KILOMETRES_PER_DEGREE
     return {"lat": degrees[:, 0].round(6), "lon": degrees[:, 1].round(6)}
 
 
@@ -110,11 +175,11 @@ def firms(rng: np.random.Generator, *, ours: int = 1_500, theirs: int = 4_000, s
     >>> len(register.theirs), int((register.truth >= 0).sum())
     (100, 28)
     """
-    names = [new_name(rng) for _ in range(ours)]
+    names = [random_firm_name(rng) for _ in range(ours)]
     count = min(round(shared * ours), theirs)
     known = rng.permutation(ours)[:count]
-    spelling = Spelling(rng)
-    spelled = [spelling.of(names[row]) for row in known] + [new_name(rng) for _ in range(theirs - count)]
+    spelling = SpellingVariation(rng)
+    spelled = [spelling.of(names[row]) for row in known] + [random_firm_name(rng) for _ in range(theirs - count)]
     order = rng.permutation(theirs)
     truth = np.full(ours, -1, dtype=np.int64)
     truth[known] = np.argsort(order)[:count]

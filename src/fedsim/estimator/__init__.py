@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fedsim.estimator.classifier import FedSimClassifier
-from fedsim.estimator.regressor import FedSimRegressor
+from fedsim.estimator.estimators import FedSimClassifier, FedSimRegressor
 
 __all__ = ["FedSimClassifier", "FedSimRegressor"]

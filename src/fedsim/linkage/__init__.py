@@ -6,56 +6,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsim.linkage.choices import metric_named
-    from fedsim.linkage.delta import Improvement, improvement, improvement_of
-    from fedsim.linkage.diagnostics import Diagnostics, diagnose
-    from fedsim.linkage.encoded_file import load_encoded, save_encoded
-    from fedsim.linkage.links_file import load_links, save_links
-    from fedsim.linkage.metric import Metric, distances
-    from fedsim.linkage.metrics.weighted import Field, WeightedSum
-    from fedsim.linkage.nearest import Plan, plan, topk
-    from fedsim.linkage.soft import fit_scale, link, similarities
+    from fedsim.linkage.files import load_encoded, load_links, save_encoded, save_links
+    from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, distance_matrix, get_metric
+    from fedsim.linkage.nearest import SearchPlan, plan_search, topk
+    from fedsim.linkage.soft_linkage import (
+        Diagnostics,
+        Improvement,
+        diagnose,
+        fit_scale,
+        improvement,
+        improvement_from_links,
+        link,
+        similarities,
+    )
 
 _HOMES = {
-    "Diagnostics": "diagnostics",
-    "Field": "metrics.weighted",
-    "Improvement": "delta",
-    "Metric": "metric",
-    "Plan": "nearest",
-    "WeightedSum": "metrics.weighted",
-    "diagnose": "diagnostics",
-    "distances": "metric",
-    "fit_scale": "soft",
-    "improvement": "delta",
-    "improvement_of": "delta",
-    "link": "soft",
-    "load_encoded": "encoded_file",
-    "load_links": "links_file",
-    "metric_named": "choices",
-    "plan": "nearest",
-    "save_encoded": "encoded_file",
-    "save_links": "links_file",
-    "similarities": "soft",
+    "Diagnostics": "soft_linkage",
+    "Improvement": "soft_linkage",
+    "Metric": "metrics",
+    "SearchPlan": "nearest",
+    "WeightedField": "metrics",
+    "WeightedSum": "metrics",
+    "diagnose": "soft_linkage",
+    "distance_matrix": "metrics",
+    "fit_scale": "soft_linkage",
+    "get_metric": "metrics",
+    "improvement": "soft_linkage",
+    "improvement_from_links": "soft_linkage",
+    "link": "soft_linkage",
+    "load_encoded": "files",
+    "load_links": "files",
+    "plan_search": "nearest",
+    "save_encoded": "files",
+    "save_links": "files",
+    "similarities": "soft_linkage",
     "topk": "nearest",
 }
 
 __all__ = [
     "Diagnostics",
-    "Field",
     "Improvement",
     "Metric",
-    "Plan",
+    "SearchPlan",
+    "WeightedField",
     "WeightedSum",
     "diagnose",
-    "distances",
+    "distance_matrix",
     "fit_scale",
+    "get_metric",
     "improvement",
-    "improvement_of",
+    "improvement_from_links",
     "link",
     "load_encoded",
     "load_links",
-    "metric_named",
-    "plan",
+    "plan_search",
     "save_encoded",
     "save_links",
     "similarities",

@@ -1,7 +1,4 @@
-"""Identifiers as users hold them - arrays, lists, pandas, polars, Arrow - in the one form the search works on.
-
-Every fault is one sentence with table, column and row number (data rows count from 1), never the value.
-"""
+"""Convert identifiers of any table type to the form the search needs, and check that two tables can be compared."""
 
 from __future__ import annotations
 
@@ -14,15 +11,20 @@ import polars as pl
 from narwhals.exceptions import DuplicateError
 from numpy.typing import NDArray
 
-from fedsim.cells import day_of, is_missing, is_number
-from fedsim.errors import InputError
+from fedsim.cells import is_missing, is_number, to_date
+from fedsim.errors import FingerprintError, InputError
 from fedsim.types import Bits, EncodedTable, Floats
 
-IDENTIFIER = "identifier"  # what a column is called when it came without a name
-TOO_LARGE = 2**53  # from here on float64 loses whole numbers
+# Identifiers as users hold them - arrays, lists, pandas, polars, Arrow - in the one form the search works on
+#
+# Every fault is one sentence with table, column and row number (data rows count from 1), never the value.
 
 
-def columns_of(records: Any, table: str) -> dict[str, Any]:
+UNNAMED_COLUMN = "identifier"  # what a column is called when it came without a name
+MAX_EXACT_INTEGER = 2**53  # from here on float64 loses whole numbers
+
+
+def identifier_columns(records: Any, table: str) -> dict[str, Any]:
     """The columns by name; arrays and lists, which have no names, get numbered ones."""
     columns = _columns(records, table)
     if not columns or not len(next(iter(columns.values()))):
@@ -36,14 +38,14 @@ def _columns(records: Any, table: str) -> dict[str, Any]:
     if isinstance(records, np.ndarray):
         return _array_columns(records, table)
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        return _array_columns(_array_of(records, table), table)
-    frame = _frame_of(records, table)
+        return _array_columns(_to_array(records, table), table)
+    frame = _to_narwhals(records, table)
     if isinstance(frame, nw.Series):
-        return {str(frame.name or IDENTIFIER): frame}
+        return {str(frame.name or UNNAMED_COLUMN): frame}
     return {str(name): frame.get_column(name) for name in frame.columns}
 
 
-def _frame_of(records: Any, table: str) -> Any:
+def _to_narwhals(records: Any, table: str) -> Any:
     """A table or a series of pandas, polars or Arrow behind one interface."""
     if hasattr(records, "__arrow_c_array__"):  # a single chunk, which narwhals does not take
         records = pl.from_arrow(records)
@@ -64,8 +66,8 @@ def _array_columns(records: NDArray[Any], table: str) -> dict[str, Any]:
     if isinstance(records, np.ma.MaskedArray):
         records = np.ma.filled(records.astype(object), None)
     if records.ndim == 1:
-        return {IDENTIFIER: records}
-    return {f"{IDENTIFIER} {place + 1}": column for place, column in enumerate(records.T)}
+        return {UNNAMED_COLUMN: records}
+    return {f"{UNNAMED_COLUMN} {place + 1}": column for place, column in enumerate(records.T)}
 
 
 def is_row(record: Any) -> bool:
@@ -73,7 +75,7 @@ def is_row(record: Any) -> bool:
     return isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes)
 
 
-def _array_of(records: Sequence[Any], table: str) -> NDArray[Any]:
+def _to_array(records: Sequence[Any], table: str) -> NDArray[Any]:
     """A list of values as one column, a list of rows as several."""
     rows = [is_row(record) for record in records]
     if not any(rows):
@@ -92,7 +94,7 @@ def numbers(records: Any, table: str) -> Floats:
     plain = type(records) is np.ndarray and records.ndim == 2 and records.dtype.kind == "f" and records.size
     if plain and np.isfinite(records).all():
         return np.ascontiguousarray(records, np.float64)
-    columns = columns_of(records, table)
+    columns = identifier_columns(records, table)
     return np.column_stack([_finite(column, name, table) for name, column in columns.items()])
 
 
@@ -110,7 +112,7 @@ def _finite(column: Any, name: str, table: str) -> Floats:
         ~np.isfinite(floats), "the identifier is missing or not finite; drop or fill such records", name, table
     )
     if values.dtype.kind in "iu":
-        inexact = np.abs(floats) >= TOO_LARGE
+        inexact = np.abs(floats) >= MAX_EXACT_INTEGER
         _refuse_rows(inexact, "whole numbers from 2**53 on would lose digits; compare them as text", name, table)
     return floats
 
@@ -148,7 +150,7 @@ def _floats_from_objects(values: NDArray[Any], name: str, table: str) -> Floats:
 
 
 def _exact_float(value: Any, name: str, row: int, table: str) -> float:
-    if isinstance(value, int | np.integer) and abs(int(value)) >= TOO_LARGE:
+    if isinstance(value, int | np.integer) and abs(int(value)) >= MAX_EXACT_INTEGER:
         raise InputError(
             f"{table} table, column '{name}', row {row + 1}: whole numbers from 2**53 on would lose digits; compare "
             "them as text"
@@ -166,7 +168,7 @@ def _kind_of(values: NDArray[Any]) -> str:
 def coordinates(records: Any, table: str) -> Floats:
     """Latitude and longitude in degrees, in this order, inside their ranges."""
     degrees = numbers(records, table)
-    names = list(columns_of(records, table))
+    names = list(identifier_columns(records, table))
     if degrees.shape[1] != 2:
         raise InputError(
             f"the {table} table has {degrees.shape[1]} columns; great-circle needs two, latitude then longitude"
@@ -183,7 +185,7 @@ def coordinates(records: Any, table: str) -> Floats:
 
 def strings(records: Any, table: str) -> list[str]:
     """One column of text."""
-    columns = columns_of(records, table)
+    columns = identifier_columns(records, table)
     if len(columns) != 1:
         raise InputError(
             f"the {table} table has {len(columns)} columns; an edit distance compares one column of text - choose one, "
@@ -204,7 +206,7 @@ def strings(records: Any, table: str) -> list[str]:
 
 def days(records: Any, table: str) -> Floats:
     """One column of dates as days, from dates, datetimes or ISO text (1987-03-14)."""
-    columns = columns_of(records, table)
+    columns = identifier_columns(records, table)
     if len(columns) != 1:
         raise InputError(f"the {table} table has {len(columns)} columns; 'days' compares one column of dates")
     name, column = next(iter(columns.items()))
@@ -218,7 +220,7 @@ def _python_values(values: NDArray[Any]) -> list[Any]:
 
 
 def _day(value: Any, name: str, row: int, table: str) -> float:
-    day = day_of(value)
+    day = to_date(value)
     if day is None:
         raise InputError(
             f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
@@ -238,3 +240,55 @@ def filters(records: Any, table: str) -> Bits:
     if not records.size:
         raise InputError(f"the {table} table has no records; linking needs at least one")
     return records
+
+
+# May these two tables be compared at all?
+
+
+TableHeader = tuple[
+    int, list[str] | None
+]  # how many columns, and their names where the records have names of their own
+
+
+def check_compatible(primary: Any, secondary: Any, names: tuple[str, str]) -> None:
+    """Both tables must name the same columns and, if encoded, carry the same fingerprint and size."""
+    if isinstance(primary, EncodedTable) and isinstance(secondary, EncodedTable):
+        _check_encoded(primary, secondary)
+    elif isinstance(primary, EncodedTable) or isinstance(secondary, EncodedTable):
+        raise InputError("one table is encoded and the other is not; encode both with the same schema and key")
+    else:
+        _check_columns(_table_header(primary, names[0]), _table_header(secondary, names[1]), names)
+
+
+def _check_encoded(primary: EncodedTable, secondary: EncodedTable) -> None:
+    if primary.fingerprint != secondary.fingerprint:
+        raise FingerprintError(
+            f"the tables carry fingerprints {primary.fingerprint[:12]} and {secondary.fingerprint[:12]}: they were "
+            "encoded with different schemas or keys; encode both with the same"
+        )
+    if primary.n_bits != secondary.n_bits:
+        raise FingerprintError(
+            f"the tables have filters of {primary.n_bits} and {secondary.n_bits} bits; encode both with the same schema"
+        )
+
+
+def _table_header(records: Any, table: str) -> TableHeader:
+    if isinstance(records, np.ndarray) and records.ndim == 2:
+        return records.shape[1], None
+    if isinstance(records, Sequence) and not isinstance(records, str | bytes):
+        return (len(records[0]) if records and is_row(records[0]) else 1), None
+    columns = list(identifier_columns(records, table))
+    return len(columns), None if isinstance(records, np.ndarray) else columns
+
+
+def _check_columns(left: TableHeader, right: TableHeader, names: tuple[str, str]) -> None:
+    if left[0] != right[0]:
+        raise InputError(
+            f"the {names[0]} table has {left[0]} identifier columns and the {names[1]} table {right[0]}; both sides "
+            "need the same columns, or filters of the same size"
+        )
+    if left[0] > 1 and left[1] is not None and right[1] is not None and left[1] != right[1]:
+        raise InputError(
+            f"the {names[0]} table's columns are {', '.join(left[1])}, those of the {names[1]} table "
+            f"{', '.join(right[1])}; rename them so that both sides agree"
+        )

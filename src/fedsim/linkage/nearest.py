@@ -1,4 +1,4 @@
-"""The exact K nearest candidates of every query: plan, search, put in order."""
+"""The exact K nearest candidates of every query: choose a backend, search, order."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import DeviceError, InputError, SettingError
-from fedsim.linkage.choices import metric_named
-from fedsim.linkage.metric import GPU, Backend, Metric
-from fedsim.linkage.search.distinct import Records, count, distinct, part
-from fedsim.linkage.search.run import Progress, run
-from fedsim.linkage.sides import check_sides
+from fedsim.linkage.identifiers import check_compatible
+from fedsim.linkage.metrics import GPU, Backend, Metric, get_metric
+from fedsim.linkage.search.runner import (
+    Records,
+    SearchProgress,
+    count_records,
+    distinct_records,
+    run_search,
+    take_records,
+)
 from fedsim.types import Floats, Integers
-from fedsim.whole import partners_wanted, whole_number
+from fedsim.validation import validate_integer, validate_k
 
 AUTO = "auto"
-SECONDARY = "the secondary table"
-GPU_PAYS_FROM = 10**10  # pairs; below, starting the device costs more than the search
+SECONDARY_TABLE = "the secondary table"
+MIN_PAIRS_FOR_GPU = 10**10  # pairs; below, starting the device costs more than the search
 
 
 @dataclass(frozen=True)
-class Plan:
+class SearchPlan:
     """Which search was chosen, and why."""
 
     backend: str
@@ -33,29 +38,31 @@ class Plan:
         return f"{self.backend}: {self.reason}"
 
 
-def plan(
+def plan_search(
     queries: Any, candidates: Any, *, metric: str | Metric, k: int, backend: str = AUTO, device: str = AUTO
-) -> Plan:
+) -> SearchPlan:
     """What :func:`topk` would choose for these tables, and why.
 
     >>> import numpy as np
-    >>> print(plan(np.eye(3), np.eye(3), metric="euclidean", k=1))
+    >>> print(plan_search(np.eye(3), np.eye(3), metric="euclidean", k=1))
     tree: k-d tree, best up to 16 dimensions (here 3)
     """
-    chosen = metric_named(metric)
-    sides = prepare_sides(chosen, queries, candidates)
-    found = _choose(chosen, *sides, partners_wanted(k, count(sides[1]), SECONDARY), Options(backend, device))
-    return Plan(found.name, found.reason)
+    chosen = get_metric(metric)
+    sides = prepare_tables(chosen, queries, candidates)
+    found = _choose_backend(
+        chosen, *sides, validate_k(k, count_records(sides[1]), SECONDARY_TABLE), BackendOptions(backend, device)
+    )
+    return SearchPlan(found.name, found.reason)
 
 
 @dataclass(frozen=True)
-class Options:
+class BackendOptions:
     """How to search; nothing here changes the result."""
 
     backend: str = AUTO
     device: str = AUTO
     threads: int | None = None
-    progress: Progress | None = None
+    progress: SearchProgress | None = None
 
 
 def topk(  # noqa: PLR0913
@@ -67,7 +74,7 @@ def topk(  # noqa: PLR0913
     backend: str = AUTO,
     device: str = AUTO,
     threads: int | None = None,
-    progress: Progress | None = None,
+    progress: SearchProgress | None = None,
 ) -> tuple[Integers, NDArray[Any]]:
     """Partner rows and distances, both (queries, k), nearest first, ties by lower candidate row.
 
@@ -78,36 +85,38 @@ def topk(  # noqa: PLR0913
     >>> partner.tolist(), distance.tolist()
     ([[2, 1]], [[0, 1]])
     """
-    chosen = metric_named(metric)
-    sides = prepare_sides(chosen, queries, candidates)
-    k = partners_wanted(k, count(sides[1]), SECONDARY)
-    partner, distance, _ = search_prepared(chosen, *sides, k=k, options=Options(backend, device, threads, progress))
+    chosen = get_metric(metric)
+    sides = prepare_tables(chosen, queries, candidates)
+    k = validate_k(k, count_records(sides[1]), SECONDARY_TABLE)
+    partner, distance, _ = search_prepared(
+        chosen, *sides, k=k, options=BackendOptions(backend, device, threads, progress)
+    )
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
 
 def search_prepared(
-    metric: Metric, queries: Records, candidates: Records, *, k: int, options: Options
-) -> tuple[Integers, Floats, Plan]:
+    metric: Metric, queries: Records, candidates: Records, *, k: int, options: BackendOptions
+) -> tuple[Integers, Floats, SearchPlan]:
     """Partners, distances and the plan, for records that the metric has prepared; equal queries are searched once."""
-    first, kind = distinct(queries)
-    different = part(queries, first) if len(first) < len(kind) else queries
-    chosen = _choose(metric, different, candidates, k, options)
-    threads = None if options.threads is None else whole_number(options.threads, "threads", least=1)
-    found = run(chosen.start(), count(different), k, threads, options.progress)
+    first, kind = distinct_records(queries)
+    different = take_records(queries, first) if len(first) < len(kind) else queries
+    chosen = _choose_backend(metric, different, candidates, k, options)
+    threads = None if options.threads is None else validate_integer(options.threads, "threads", least=1)
+    found = run_search(chosen.start(), count_records(different), k, threads, options.progress)
     if not np.isfinite(found[1]).all():
         raise InputError("distances overflow; use smaller numbers or weights")
     if different is queries:
-        return *found, Plan(chosen.name, chosen.reason)
-    return found[0][kind], found[1][kind], Plan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
+        return *found, SearchPlan(chosen.name, chosen.reason)
+    return found[0][kind], found[1][kind], SearchPlan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
 
 
-def prepare_sides(
+def prepare_tables(
     metric: Metric, primary_ids: Any, secondary_ids: Any, names: tuple[str, str] = ("primary", "secondary")
 ) -> tuple[Records, Records]:
     """Both tables in the search's form, once it is clear that they may be compared."""
-    check_sides(primary_ids, secondary_ids, names)
+    check_compatible(primary_ids, secondary_ids, names)
     queries, candidates = metric.prepare(primary_ids, names[0]), metric.prepare(secondary_ids, names[1])
-    for left, right in zip(_columns(queries), _columns(candidates), strict=True):
+    for left, right in zip(_record_columns(queries), _record_columns(candidates), strict=True):
         if isinstance(left, np.ndarray) and left.shape[1:] != right.shape[1:]:
             raise InputError(
                 f"the {names[0]} table's identifiers are {left.shape[1]} wide, those of the {names[1]} table "
@@ -116,11 +125,11 @@ def prepare_sides(
     return queries, candidates
 
 
-def _columns(records: Records) -> tuple[Any, ...]:
+def _record_columns(records: Records) -> tuple[Any, ...]:
     return records if isinstance(records, tuple) else (records,)
 
 
-def _choose(metric: Metric, queries: Records, candidates: Records, k: int, options: Options) -> Backend:
+def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions) -> Backend:
     """The backend asked for, or the metric's first that pays; a GPU where there is one and the work is worth it."""
     offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
     if options.device not in (AUTO, "cpu", "cuda"):
@@ -133,14 +142,16 @@ def _choose(metric: Metric, queries: Records, candidates: Records, k: int, optio
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
         raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto")
-    if options.device == "cuda" or (options.device == AUTO and _gpu_pays(offered, count(queries) * count(candidates))):
+    if options.device == "cuda" or (
+        options.device == AUTO and _gpu_pays(offered, count_records(queries) * count_records(candidates))
+    ):
         return offered[GPU]
     return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
 
 
 def _gpu_pays(offered: dict[str, Backend], pairs: int) -> bool:
     """True for very large work on a machine with a GPU; importing torch takes seconds, so it comes last."""
-    if GPU not in offered or pairs < GPU_PAYS_FROM or not offered[GPU].pays():
+    if GPU not in offered or pairs < MIN_PAIRS_FOR_GPU or not offered[GPU].pays():
         return False
     from fedsim.linkage.search import gpu  # noqa: PLC0415
 

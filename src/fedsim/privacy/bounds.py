@@ -1,4 +1,4 @@
-"""How often a guess of a partner's filter can succeed, given the noise on the similarities (paper, Theorem 2).
+"""Bounds on the success of the greedy attack, given the noise on similarities (paper, Theorem 2).
 
 ``spread`` is the standard deviation of the distances (sigma_0 of the paper), ``sigma`` that of the noise on the scaled
 similarities, ``tau`` the bound on the success of the greedy attack on one record. The bound speaks of distances that
@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import erfinv
 
 from fedsim.errors import SettingError
-from fedsim.whole import whole_number
+from fedsim.validation import validate_integer
 
 
 def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
@@ -29,7 +29,7 @@ def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
     """
     _check_spread(spread)
     check_sigma(sigma)
-    queries = whole_number(queries, "queries", least=1)
+    queries = validate_integer(queries, "queries", least=1)
     if sigma == 0:
         return 1.0
     return math.erf(math.hypot(1.0, 1.0 / sigma) / (2.0 * math.sqrt(2.0) * spread)) ** queries
@@ -43,13 +43,13 @@ def expected_disclosed(records: int, tau: float) -> float:
     """
     if not 0 <= tau <= 1:
         raise SettingError(f"tau={tau}; a probability from 0 to 1 is needed")
-    return whole_number(records, "records", least=0) * tau
+    return validate_integer(records, "records", least=0) * tau
 
 
-def noise_for(tau: float, spread: float) -> float:
+def sigma_for_bound(tau: float, spread: float) -> float:
     """Smallest noise scale sigma whose success bound is ``tau``.
 
-    >>> round(noise_for(tau=0.01, spread=21178.86), 6)
+    >>> round(sigma_for_bound(tau=0.01, spread=21178.86), 6)
     0.001884
     """
     _check_spread(spread)
@@ -59,16 +59,16 @@ def noise_for(tau: float, spread: float) -> float:
     if ratio <= 1:
         raise SettingError(
             f"tau={tau} cannot be reached: with spread {spread:g} no noise brings the bound below its floor "
-            f"{floor(spread):.4e}; ask for a larger tau, give sigma instead, or blur places (longer filters only lower "
+            f"{lowest_bound(spread):.4e}; ask for a larger tau, give sigma instead, or blur places (longer filters only lower "
             "the number, and protect no better)"
         )
     return 1.0 / math.sqrt((ratio - 1.0) * (ratio + 1.0))
 
 
-def floor(spread: float) -> float:
+def lowest_bound(spread: float) -> float:
     """The bound under endless noise; no tau at or below it can be promised.
 
-    >>> f"{floor(spread=21178.86):.4e}"
+    >>> f"{lowest_bound(spread=21178.86):.4e}"
     '1.8837e-05'
     """
     _check_spread(spread)

@@ -1,4 +1,4 @@
-"""Gaussian noise that belongs to a pair of encoded records and never changes.
+"""Gaussian noise that is a fixed function of a pair of encoded records and a secret.
 
 Noise drawn anew for every answer is averaged away by whoever may ask again. Here a pair's noise is a function of the
 two filters, a secret and a purpose: after a restart, in another batch or for a second record with equal identifiers it
@@ -16,11 +16,11 @@ from hashlib import blake2b
 import numpy as np
 from scipy.special import ndtri
 
-from fedsim.privacy.keyed import BLOCK_KEY_BYTES, WORD, Words, random_words, subkey
+from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, WORD_DTYPE, Words, derive_subkey, random_words
 from fedsim.types import Bits, Floats, Integers
 
 PAIRS_AT_ONCE = 1 << 16  # their blocks fill a megabyte, which the cache holds
-NAME_BYTES = 8
+HASH_BYTES = 8
 
 
 def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Integers, *, purpose: str) -> Floats:
@@ -35,18 +35,18 @@ def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Intege
     >>> bool(again[0, 0] == drawn[1, 0]), len(np.unique(drawn))
     (True, 4)
     """
-    naming = subkey(secret, f"pair noise, names: {purpose}", 32)
-    drawing = subkey(secret, f"pair noise, draws: {purpose}", BLOCK_KEY_BYTES)
-    left, right = _names(left_bits, naming), _names(right_bits, naming)  # (n,), (m,)
+    naming = derive_subkey(secret, f"pair noise, names: {purpose}", 32)
+    drawing = derive_subkey(secret, f"pair noise, draws: {purpose}", BLOCK_KEY_BYTES)
+    left, right = _hash_rows(left_bits, naming), _hash_rows(right_bits, naming)  # (n,), (m,)
     noise = np.empty(partner.shape)
     step = max(1, PAIRS_AT_ONCE // max(1, partner.shape[1]))
     for first in range(0, len(partner), step):
         tile = slice(first, first + step)
-        noise[tile] = normal(random_words(drawing, _blocks(left[tile], right[partner[tile]])))
+        noise[tile] = normal_from_words(random_words(drawing, _pair_blocks(left[tile], right[partner[tile]])))
     return noise
 
 
-def normal(words: Words) -> Floats:
+def normal_from_words(words: Words) -> Floats:
     """Standard normal values of random words: 52 bits choose the place in a tail, one more the side.
 
     Each tail is cut into 2**52 slices of equal probability and the middle of one is taken, so that both tails are alike
@@ -54,7 +54,7 @@ def normal(words: Words) -> Floats:
     many slices, whatever the noise was added to, so its last bits tell nothing; but for about one in 10**8: noise
     beyond 6, where slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
 
-    >>> normal(np.array([0, 2**64 - 1], np.uint64)).round(4).tolist()
+    >>> normal_from_words(np.array([0, 2**64 - 1], np.uint64)).round(4).tolist()
     [8.2924, -0.0]
     """
     place = ((words >> np.uint64(12)) + 0.5) * 2.0**-53  # exact, above 0 and below 1/2
@@ -62,20 +62,20 @@ def normal(words: Words) -> Floats:
     return np.where(words >> np.uint64(11) & np.uint64(1), tail, -tail)
 
 
-def _names(bits: Bits, key: bytes) -> Words:
+def _hash_rows(bits: Bits, key: bytes) -> Words:
     """A keyed hash of every row; hashing equal rows again is cheaper than finding them."""
-    keyed = blake2b(key=key, digest_size=NAME_BYTES)
+    keyed = blake2b(key=key, digest_size=HASH_BYTES)
     names = bytearray()
     for row in np.ascontiguousarray(bits):
         hashed = keyed.copy()
         hashed.update(row)
         names += hashed.digest()
-    return np.frombuffer(names, dtype=WORD)
+    return np.frombuffer(names, dtype=WORD_DTYPE)
 
 
-def _blocks(left: Words, right: Words) -> Words:
+def _pair_blocks(left: Words, right: Words) -> Words:
     """The names of each pair side by side: (n,) and (n, K) make (n, K, 2)."""
-    blocks = np.empty((*right.shape, 2), WORD)
+    blocks = np.empty((*right.shape, 2), WORD_DTYPE)
     blocks[..., 0] = left[:, None]
     blocks[..., 1] = right
     return blocks

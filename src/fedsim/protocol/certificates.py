@@ -1,4 +1,4 @@
-"""Certificates: whom they name, how they are read, and how an authority makes them.
+"""Certificates that bind a key to one role and one name, and the authority that issues them.
 
 A certificate is bound to one role and one name. A client demands the name that :func:`server_name` gives, whatever host
 the peer runs on: a secondary's certificate cannot speak for the coordinator, nor one secondary's for another.
@@ -28,12 +28,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.whole_file import whole_file
 from fedsim.protocol.parties import Party, Role
+from fedsim.storage.files import atomic_write
 
 PARTY_DAYS = 365
 AUTHORITY_DAYS = 5 * 365 + 1
-STRANGE = (  # what the library raises at bytes that are no certificate, or none that it knows
+PARSE_ERRORS = (  # what the library raises at bytes that are no certificate, or none that it knows
     ValueError,
     TypeError,
     UnsupportedAlgorithm,
@@ -42,8 +42,8 @@ STRANGE = (  # what the library raises at bytes that are no certificate, or none
     x509.UnsupportedGeneralNameType,
 )
 _SKEW = timedelta(minutes=5)  # clocks differ a little: what was made a moment ago is valid everywhere
-_MOST_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a table or a device
-_MOST_DAYS = 20 * 365
+_MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a table or a device
+_MAX_DAYS = 20 * 365
 _URI = re.compile(r"fedsim://([a-z]+)/(.+)")
 _USES = (
     "digital_signature",
@@ -56,7 +56,7 @@ _USES = (
     "encipher_only",
     "decipher_only",
 )
-NEW_AUTHORITY = "make a new one with `fedsim certs` in another folder, or set the clock if it is wrong"
+NEW_AUTHORITY_HINT = "make a new one with `fedsim certs` in another folder, or set the clock if it is wrong"
 
 
 def server_name(party: Party) -> str:
@@ -77,11 +77,11 @@ def party_uri(party: Party) -> str:
     return f"fedsim://{party.role}/{party.name}"
 
 
-def party_of(pem: bytes) -> Party:
+def certificate_party(pem: bytes) -> Party:
     """Whom a certificate is for; whether it can be trusted is for the handshake to say."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
-    except STRANGE:
+    except PARSE_ERRORS:
         raise FileError("no certificate in PEM form; make one with `fedsim certs`") from None
     return _party(certificate)
 
@@ -90,13 +90,13 @@ def read_certificates(path: Path) -> list[x509.Certificate]:
     """Every certificate of a PEM file, at least one; an authority's file may hold the old and the new one."""
     content = _read(path)
     try:
-        return [decoded(each) for each in x509.load_pem_x509_certificates(content)]
-    except STRANGE:
+        return [decode_fully(each) for each in x509.load_pem_x509_certificates(content)]
+    except PARSE_ERRORS:
         hint = "it holds a private key: are two paths swapped?" if b"PRIVATE KEY" in content else "copy it again"
         raise FileError(f"{path} is no certificate in PEM form; {hint}") from None
 
 
-def decoded(certificate: x509.Certificate) -> x509.Certificate:
+def decode_fully(certificate: x509.Certificate) -> x509.Certificate:
     """The same, each part read once: the library reads on demand, and a fault shall show where it can be named."""
     _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
     _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -116,9 +116,9 @@ def read_key(path: Path) -> PrivateKeyTypes:
         raise FileError(f"{path} is no private key in PEM form; {hint}") from None
 
 
-def belongs(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
+def key_matches(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
     """Whether a private key is that of a certificate."""
-    return _public(key.public_key()) == _public(certificate.public_key())
+    return _public_bytes(key.public_key()) == _public_bytes(certificate.public_key())
 
 
 def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
@@ -126,7 +126,7 @@ def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
         return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (*STRANGE, InvalidSignature, x509.ExtensionNotFound):
+    except (*PARSE_ERRORS, InvalidSignature, x509.ExtensionNotFound):
         return False
 
 
@@ -142,46 +142,46 @@ def check_party(certificate: x509.Certificate, path: Path, party: Party) -> None
 
 def date_fault(certificate: x509.Certificate, now: datetime) -> str:
     """What the calendar says against a certificate, if anything; it names the clock, which may be the one at fault."""
-    clock = f"and the clock here says {shown_time(now)}"
+    clock = f"and the clock here says {format_time(now)}"
     if now > certificate.not_valid_after_utc:
-        return f"expired on {shown_time(certificate.not_valid_after_utc)}, {clock}"
+        return f"expired on {format_time(certificate.not_valid_after_utc)}, {clock}"
     if now < certificate.not_valid_before_utc:
-        return f"is not valid before {shown_time(certificate.not_valid_before_utc)}, {clock}"
+        return f"is not valid before {format_time(certificate.not_valid_before_utc)}, {clock}"
     return ""
 
 
-def pem_of(certificate: x509.Certificate) -> bytes:
+def certificate_pem(certificate: x509.Certificate) -> bytes:
     """A certificate as it is written to a file."""
     return certificate.public_bytes(Encoding.PEM)
 
 
-def pem_of_key(key: PrivateKeyTypes) -> bytes:
+def key_pem(key: PrivateKeyTypes) -> bytes:
     """A private key as it is written to a file: a secret."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def shown_time(moment: datetime) -> str:
+def format_time(moment: datetime) -> str:
     """A time that people in two countries read alike.
 
-    >>> shown_time(datetime(2027, 1, 31, 9, 30, tzinfo=UTC))
+    >>> format_time(datetime(2027, 1, 31, 9, 30, tzinfo=UTC))
     '2027-01-31 09:30 UTC'
     """
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
 @dataclass(frozen=True, repr=False)
-class Pair:
+class CertificateKeyPair:
     """A certificate and its private key as PEM; no ``repr`` or message ever shows the key.
 
-    >>> Pair(certificate=b"", key=b"")
-    Pair(secret)
+    >>> CertificateKeyPair(certificate=b"", key=b"")
+    CertificateKeyPair(secret)
     """
 
     certificate: bytes
     key: bytes
 
     def __repr__(self) -> str:
-        return "Pair(secret)"
+        return "CertificateKeyPair(secret)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -196,13 +196,13 @@ class Authority:
         """A new authority, which signs the certificates of parties and no further authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        name = _named(f"FedSim authority {own.digest.hex()[:8]}")  # two authorities never look alike in a message
+        name = _x509_name(f"FedSim authority {own.digest.hex()[:8]}")  # two authorities never look alike in a message
         builder = (
             _builder(name, name, key.public_key())
             .not_valid_before(now.replace(microsecond=0) - _SKEW)
-            .not_valid_after(_end(now, days))
+            .not_valid_after(_expiry(now, days))
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_usage("key_cert_sign", "crl_sign"), critical=True)
+            .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
         )
         return cls(builder.sign(key, SHA256()), key)
 
@@ -216,19 +216,19 @@ class Authority:
         certificate, key = read_certificates(certificate_path)[0], read_key(key_path)
         if not issued_by(certificate, certificate):
             raise FileError(f"{certificate_path} is no authority; put back the one that `fedsim certs` made")
-        if not isinstance(key, ec.EllipticCurvePrivateKey) or not belongs(key, certificate):
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or not key_matches(key, certificate):
             raise FileError(f"{key_path} is not the key of {certificate_path}; put back the two made together")
         return cls(certificate, key)
 
     @property
-    def pair(self) -> Pair:
+    def pair(self) -> CertificateKeyPair:
         """Its own certificate and key."""
-        return Pair(pem_of(self.certificate), pem_of_key(self.key))
+        return CertificateKeyPair(certificate_pem(self.certificate), key_pem(self.key))
 
-    def issue(self, party: Party, now: datetime, days: int = PARTY_DAYS) -> Pair:
+    def issue(self, party: Party, now: datetime, days: int = PARTY_DAYS) -> CertificateKeyPair:
         """A new key for a party and the certificate that binds it to role and name."""
         key = ec.generate_private_key(ec.SECP256R1())
-        return Pair(self.sign(party, key.public_key(), now, days), pem_of_key(key))
+        return CertificateKeyPair(self.sign(party, key.public_key(), now, days), key_pem(key))
 
     def sign(self, party: Party, key: ec.EllipticCurvePublicKey, now: datetime, days: int = PARTY_DAYS) -> bytes:
         """A certificate for the key of a party; the private half need not be here."""
@@ -236,25 +236,25 @@ class Authority:
         names = [x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(party_uri(party))]
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
         builder = (
-            _builder(_named(f"{party.role} {party.name}"), self.certificate.subject, key)
+            _builder(_x509_name(f"{party.role} {party.name}"), self.certificate.subject, key)
             .not_valid_before(now.replace(microsecond=0) - _SKEW)
             .not_valid_after(self._end(now, days))
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_usage("digital_signature"), critical=True)
+            .add_extension(_key_usage("digital_signature"), critical=True)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(above, critical=False)
         )
-        return pem_of(builder.sign(self.key, SHA256()))
+        return certificate_pem(builder.sign(self.key, SHA256()))
 
     def _end(self, now: datetime, days: int) -> datetime:
         """When a certificate made now expires: never after its authority."""
         if fault := date_fault(self.certificate, now):
-            raise FileError(f"the authority {fault}; {NEW_AUTHORITY}")
-        end, last = _end(now, days), self.certificate.not_valid_after_utc
+            raise FileError(f"the authority {fault}; {NEW_AUTHORITY_HINT}")
+        end, last = _expiry(now, days), self.certificate.not_valid_after_utc
         if end > last:
             raise SettingError(
-                f"days={days}, but the authority itself expires on {shown_time(last)}; "
+                f"days={days}, but the authority itself expires on {format_time(last)}; "
                 f"choose at most {(last - now).days} days, or make a new authority in another folder"
             )
         return end
@@ -275,7 +275,7 @@ def party_files(folder: Path, party: Party) -> tuple[Path, Path]:
     return folder / f"{stem}.pem", folder / f"{stem}.key"
 
 
-def certify(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
+def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
     """Make certificate and key of each party, and with the first of them the authority; returns what was written.
 
     Where a file is there already, nothing is written at all.
@@ -299,7 +299,7 @@ def certify(folder: Path, parties: Sequence[Party], now: datetime, days: int = P
     return [path for files in pairs for path in files]
 
 
-def renew(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
+def renew_certificates(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
     """Replace the certificates of parties by later ones for the same keys; returns what was written."""
     authority = Authority.read(folder)
     renewed = {}
@@ -314,7 +314,7 @@ def renew(folder: Path, parties: Sequence[Party], now: datetime, days: int = PAR
             raise FileError(f"{path} is of another authority; renew it there, or remove it to make a new one here")
         renewed[path] = authority.sign(party, key, now, days)
     for path, pem in renewed.items():
-        with whole_file(path) as part:
+        with atomic_write(path) as part:
             part.write_bytes(pem)
     return list(renewed)
 
@@ -322,14 +322,14 @@ def renew(folder: Path, parties: Sequence[Party], now: datetime, days: int = PAR
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return stream.read(_MOST_BYTES)
+            return stream.read(_MAX_BYTES)
     except OSError as error:
         raise FileError(
             f"cannot read {path}: {error.strerror}; make certificates with `fedsim certs`, or check the path"
         ) from error
 
 
-def _public(key: PublicKeyTypes) -> bytes:
+def _public_bytes(key: PublicKeyTypes) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -354,16 +354,16 @@ def _party(certificate: x509.Certificate) -> Party:
 def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
     try:
         return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except (*STRANGE, x509.ExtensionNotFound):
+    except (*PARSE_ERRORS, x509.ExtensionNotFound):
         return []
 
 
-def _write_pair(certificate: Path, key: Path, pair: Pair) -> None:
+def _write_pair(certificate: Path, key: Path, pair: CertificateKeyPair) -> None:
     """Both files or neither: both are on the disk before one gets its name, and the key gets it last."""
     try:
-        with whole_file(key, mode=0o600) as secret_part:
+        with atomic_write(key, mode=0o600) as secret_part:
             secret_part.write_bytes(pair.key)
-            with whole_file(certificate) as part:
+            with atomic_write(certificate) as part:
                 part.write_bytes(pair.certificate)
     finally:
         if not key.exists():
@@ -377,7 +377,7 @@ def _make_folder(folder: Path) -> None:
         raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
 
 
-def _named(common_name: str) -> x509.Name:
+def _x509_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
@@ -389,11 +389,11 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
     )
 
 
-def _end(now: datetime, days: int) -> datetime:
-    if not 1 <= days <= _MOST_DAYS:
-        raise SettingError(f"days={days}; choose between 1 and {_MOST_DAYS}")
+def _expiry(now: datetime, days: int) -> datetime:
+    if not 1 <= days <= _MAX_DAYS:
+        raise SettingError(f"days={days}; choose between 1 and {_MAX_DAYS}")
     return now.replace(microsecond=0) + timedelta(days=days)
 
 
-def _usage(*uses: str) -> x509.KeyUsage:
+def _key_usage(*uses: str) -> x509.KeyUsage:
     return x509.KeyUsage(**{use: use in uses for use in _USES})

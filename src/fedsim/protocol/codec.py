@@ -1,4 +1,4 @@
-"""Messages as frames and back. A frame is a prefix, a protobuf header and the raw bytes of its arrays.
+"""Encode messages as frames and decode them, with every length, type and checksum verified.
 
 ::
 
@@ -27,10 +27,10 @@ from fedsim.protocol.messages import KINDS, PROTOCOL, Message, Shape
 
 PREFIX = struct.Struct("<4sIQQ")
 MAGIC = b"FSIM"
-MOST_HEADER = 1 << 20
-MOST_BYTES = 1 << 30  # of one frame
-MOST_SIZE = 1 << 31  # of one dimension: rows are numbered in int32
-SLOTS: dict[Any, str] = {int: "whole", float: "number", str: "text", bool: "flag"}
+MAX_HEADER_BYTES = 1 << 20
+MAX_FRAME_BYTES = 1 << 30  # of one frame
+MAX_DIMENSION = 1 << 31  # of one dimension: rows are numbered in int32
+FACT_SLOTS: dict[Any, str] = {int: "whole", float: "number", str: "text", bool: "flag"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class Envelope:
 
 
 @dataclass(frozen=True)
-class Layout:
+class MessageLayout:
     """What a message is made of: the slot of every fact, the shape of every array."""
 
     facts: dict[str, str]
@@ -56,23 +56,23 @@ def encode(envelope: Envelope) -> bytes:
     """The frame of a message; raises WireError where no peer would take it, for it would be sent again for ever."""
     message, layout = envelope.message, LAYOUTS[envelope.message.kind]
     arrays = {name: np.ascontiguousarray(getattr(message, name)) for name in layout.arrays}
-    header = _packed_header(envelope, layout, arrays)
-    total = _padded(PREFIX.size + len(header)) + sum(_padded(array.nbytes) for array in arrays.values())
-    if len(header) > MOST_HEADER or total > MOST_BYTES:
+    header = _encode_header(envelope, layout, arrays)
+    total = _pad_to_8(PREFIX.size + len(header)) + sum(_pad_to_8(array.nbytes) for array in arrays.values())
+    if len(header) > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
         raise WireError(
-            f"a message '{message.kind}' of {total} bytes with a header of {len(header)}; at most {MOST_BYTES} and "
-            f"{MOST_HEADER} are taken"
+            f"a message '{message.kind}' of {total} bytes with a header of {len(header)}; at most {MAX_FRAME_BYTES} and "
+            f"{MAX_HEADER_BYTES} are taken"
         )
     pieces: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
-    pieces.append(bytes(_padded(PREFIX.size + len(header)) - PREFIX.size - len(header)))
+    pieces.append(bytes(_pad_to_8(PREFIX.size + len(header)) - PREFIX.size - len(header)))
     for array in arrays.values():
-        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_padded(array.nbytes) - array.nbytes)]
+        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_pad_to_8(array.nbytes) - array.nbytes)]
     return b"".join(pieces)
 
 
-def _packed_header(envelope: Envelope, layout: Layout, arrays: dict[str, NDArray[Any]]) -> bytes:
+def _encode_header(envelope: Envelope, layout: MessageLayout, arrays: dict[str, NDArray[Any]]) -> bytes:
     message = envelope.message
-    described = [_described(name, array) for name, array in arrays.items()]
+    described = [_describe_array(name, array) for name, array in arrays.items()]
     _check_shapes(type(message), described)
     return Header(
         protocol=PROTOCOL,
@@ -81,7 +81,7 @@ def _packed_header(envelope: Envelope, layout: Layout, arrays: dict[str, NDArray
         acknowledged=envelope.acknowledged,
         reply_to=envelope.reply_to,
         kind=message.kind,
-        facts={name: _fact(message, name, slot) for name, slot in layout.facts.items()},
+        facts={name: _encode_fact(message, name, slot) for name, slot in layout.facts.items()},
         arrays=described,
     ).SerializeToString(deterministic=True)
 
@@ -93,7 +93,7 @@ def declared_size(first: bytes) -> int:
     magic, header, total, _ = PREFIX.unpack_from(first)
     if magic != MAGIC:
         raise WireError("these bytes are no FedSim frame")
-    if header > MOST_HEADER or total < PREFIX.size + header:
+    if header > MAX_HEADER_BYTES or total < PREFIX.size + header:
         raise WireError(f"a frame declares {total} bytes with a header of {header}; that cannot be")
     return int(total)
 
@@ -102,15 +102,15 @@ def decode(frame: bytes) -> Envelope:
     """The message of a frame; raises WireError for anything that is not exactly one."""
     if declared_size(frame) != len(frame):
         raise WireError(f"a frame of {len(frame)} bytes declares {declared_size(frame)}")
-    header, start = _header(frame)
+    header, start = _decode_header(frame)
     kind = KINDS.get(header.kind)
     if kind is None:
         raise WireError(f"there is no message {header.kind[:40]!a}")
-    given = {**_given_facts(kind, header), **_given_arrays(kind, header, frame, start)}
+    given = {**_decode_facts(kind, header), **_decode_arrays(kind, header, frame, start)}
     return Envelope(kind(**given), header.session, header.sequence, header.acknowledged, header.reply_to)
 
 
-def _header(frame: bytes) -> tuple[Header, int]:
+def _decode_header(frame: bytes) -> tuple[Header, int]:
     _, length, _, checksum = PREFIX.unpack_from(frame)
     packed = frame[PREFIX.size : PREFIX.size + length]
     if xxhash.xxh3_64_intdigest(packed) != checksum:
@@ -124,10 +124,10 @@ def _header(frame: bytes) -> tuple[Header, int]:
         raise WireError(
             f"the peer speaks protocol {header.protocol}, this release {PROTOCOL}; use the same release everywhere"
         )
-    return header, _behind(frame, PREFIX.size + length)
+    return header, _skip_padding(frame, PREFIX.size + length)
 
 
-def _given_facts(kind: type[Message], header: Header) -> dict[str, Any]:
+def _decode_facts(kind: type[Message], header: Header) -> dict[str, Any]:
     wanted = LAYOUTS[kind.kind].facts
     if set(header.facts) != set(wanted):
         raise WireError(f"a message '{kind.kind}' has other facts than {', '.join(wanted) or 'none'}")
@@ -141,14 +141,14 @@ def _given_facts(kind: type[Message], header: Header) -> dict[str, Any]:
     return given
 
 
-def _given_arrays(kind: type[Message], header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
+def _decode_arrays(kind: type[Message], header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
     wanted = LAYOUTS[kind.kind].arrays
     if [array.name for array in header.arrays] != list(wanted):
         raise WireError(f"a message '{kind.kind}' has other arrays than {', '.join(wanted) or 'none'}")
     _check_shapes(kind, header.arrays)
     found = {}
     for array in header.arrays:
-        found[array.name], start = _view(kind, array, frame, start)
+        found[array.name], start = _decode_array(kind, array, frame, start)
     if start != len(frame):
         raise WireError(f"a message '{kind.kind}' has {len(frame) - start} bytes more than its arrays")
     return found
@@ -167,13 +167,13 @@ def _check_shape(kind: type[Message], array: Array, shape: Shape, sizes: dict[st
     if len(array.shape) != len(shape.letters):
         raise WireError(f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}")
     for letter, size in zip(shape.letters, array.shape, strict=True):
-        if size > MOST_SIZE:
-            raise WireError(f"{where} declares a dimension of {size}; at most {MOST_SIZE} are taken")
+        if size > MAX_DIMENSION:
+            raise WireError(f"{where} declares a dimension of {size}; at most {MAX_DIMENSION} are taken")
         if sizes.setdefault(letter, size) != size:
             raise WireError(f"{where} does not fit the other arrays: {size} against {sizes[letter]}")
 
 
-def _view(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[NDArray[Any], int]:
+def _decode_array(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[NDArray[Any], int]:
     dtype, count = np.dtype(array.dtype), 1
     for size in array.shape:
         count *= size  # whole numbers of any size: nothing overflows
@@ -182,17 +182,17 @@ def _view(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[
     values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
     if _checksum(values) != array.checksum:
         raise WireError(f"array '{array.name}' of a message '{kind.kind}' does not match its checksum")
-    return values, _behind(frame, start + values.nbytes)
+    return values, _skip_padding(frame, start + values.nbytes)
 
 
-def _behind(frame: bytes, end: int) -> int:
+def _skip_padding(frame: bytes, end: int) -> int:
     """Where the next part begins; what fills the gap is zero, so that every bit of a frame is checked."""
-    if any(frame[end : _padded(end)]):
+    if any(frame[end : _pad_to_8(end)]):
         raise WireError("the padding of a frame is not zero")
-    return _padded(end)
+    return _pad_to_8(end)
 
 
-def _described(name: str, array: NDArray[Any]) -> Array:
+def _describe_array(name: str, array: NDArray[Any]) -> Array:
     return Array(name=name, dtype=array.dtype.name, shape=array.shape, checksum=_checksum(array))
 
 
@@ -200,23 +200,23 @@ def _checksum(array: NDArray[Any]) -> int:
     return xxhash.xxh3_64_intdigest(array.reshape(-1).view(np.uint8).data)
 
 
-def _fact(message: Message, name: str, slot: str) -> Fact:
+def _encode_fact(message: Message, name: str, slot: str) -> Fact:
     value = getattr(message, name)
     if slot == "whole":
         return Fact(whole=int(value))
     return Fact(**{slot: value})
 
 
-def _padded(size: int) -> int:
+def _pad_to_8(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _layout(kind: type[Message]) -> Layout:
+def _layout(kind: type[Message]) -> MessageLayout:
     hints = get_type_hints(kind, include_extras=True)
     named = {entry.name: hints[entry.name] for entry in fields(kind)}  # type: ignore[arg-type]
-    return Layout(
-        facts={name: SLOTS[hint] for name, hint in named.items() if hint in SLOTS},
-        arrays={name: hint.__metadata__[0] for name, hint in named.items() if hint not in SLOTS},
+    return MessageLayout(
+        facts={name: FACT_SLOTS[hint] for name, hint in named.items() if hint in FACT_SLOTS},
+        arrays={name: hint.__metadata__[0] for name, hint in named.items() if hint not in FACT_SLOTS},
     )
 
 

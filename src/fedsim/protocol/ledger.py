@@ -1,4 +1,4 @@
-"""What crossed the border: messages and bytes by phase, kind, sender and receiver."""
+"""The traffic ledger: messages and bytes by phase, kind, sender and receiver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedsim.protocol.parties import Party
 
 
 @dataclass(frozen=True, order=True)
-class Entry:
+class LedgerEntry:
     """One line of the ledger."""
 
     phase: str
@@ -37,10 +37,10 @@ class Ledger:
             counts[0] += 1
             counts[1] += size
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         """All lines, in the order of the phases."""
         with self._lock:
-            found = [Entry(*key, *counts) for key, counts in self._counts.items()]
+            found = [LedgerEntry(*key, *counts) for key, counts in self._counts.items()]
         return _by_phase(found)
 
     @property
@@ -49,22 +49,22 @@ class Ledger:
         return sum(entry.bytes for entry in self.entries())
 
 
-def summed(entries: Iterable[Entry]) -> list[Entry]:
+def sum_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """One line for all that have the same phase, kind, sender and receiver."""
     counts: dict[tuple[str, str, str, str], list[int]] = {}
     for entry in entries:
         found = counts.setdefault((entry.phase, entry.kind, entry.sender, entry.receiver), [0, 0])
         found[0] += entry.messages
         found[1] += entry.bytes
-    return _by_phase(Entry(*key, *found) for key, found in counts.items())
+    return _by_phase(LedgerEntry(*key, *found) for key, found in counts.items())
 
 
-def merged(ledgers: Iterable[Ledger]) -> list[Entry]:
+def merge_ledgers(ledgers: Iterable[Ledger]) -> list[LedgerEntry]:
     """The ledgers of all parties of one process, every frame counted once (each was noted by both its ends)."""
     found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
     return _by_phase(found.values())
 
 
-def _by_phase(entries: Iterable[Entry]) -> list[Entry]:
+def _by_phase(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     order = [phase.value for phase in Phase]
     return sorted(entries, key=lambda entry: (order.index(entry.phase), entry))

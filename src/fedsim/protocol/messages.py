@@ -1,4 +1,4 @@
-"""Everything that may leave an organisation: one class per message, and who may send it to whom.
+"""Everything that may leave an organisation: one class per message, and which role may send it to which.
 
 A message carries plain facts (whole numbers, numbers, text, flags) and arrays of a fixed type and number of dimensions;
 nothing else can be encoded. Letters: n primary records, m secondary records, K partners, U distinct rows, C width of

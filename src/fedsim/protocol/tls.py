@@ -1,4 +1,4 @@
-"""Credentials of a party, where plaintext is allowed, and why a handshake fails."""
+"""TLS credentials of a party, where plaintext is allowed, and why a TLS handshake fails."""
 
 from __future__ import annotations
 
@@ -17,37 +17,23 @@ from cryptography import x509
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import (
-    NEW_AUTHORITY,
-    STRANGE,
-    belongs,
+    NEW_AUTHORITY_HINT,
+    PARSE_ERRORS,
+    certificate_party,
+    certificate_pem,
     check_party,
     date_fault,
-    decoded,
+    decode_fully,
     issued_by,
-    party_of,
-    pem_of,
-    pem_of_key,
+    key_matches,
+    key_pem,
     read_certificates,
     read_key,
     server_name,
 )
 from fedsim.protocol.parties import Party
 
-__all__ = [
-    "SOON_DAYS",
-    "Credentials",
-    "Finding",
-    "check_plaintext",
-    "diagnose",
-    "examine",
-    "loopback_only",
-    "party_of",
-    "read_credentials",
-    "server_name",
-    "split_address",
-]
-
-SOON_DAYS = 30  # with fewer days left, a person should be told to renew
+RENEWAL_DAYS = 30  # with fewer days left, a person should be told to renew
 _ALERT = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_(?:ALERT_)?(\w+)")
 _ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]+):([0-9]{1,5})")
 
@@ -77,18 +63,18 @@ def read_credentials(
 ) -> Credentials:
     """The three files of ``party``, if its peers will accept them ``now``."""
     issuers, own, private = read_certificates(authority), read_certificates(certificate)[0], read_key(key)
-    if not belongs(private, own):
+    if not key_matches(private, own):
         raise FileError(f"{key} is not the key of {certificate}; give the two files that `fedsim certs` wrote together")
     issuer = next((each for each in issuers if issued_by(own, each)), None)
     if issuer is None:
         raise FileError(f"{certificate} was not issued by the authority in {authority}; {_ONE_FOLDER}")
     moment = now or datetime.now(UTC)
     if fault := date_fault(issuer, moment):
-        raise FileError(f"the authority {authority} {fault}; {NEW_AUTHORITY}")
+        raise FileError(f"the authority {authority} {fault}; {NEW_AUTHORITY_HINT}")
     if fault := date_fault(own, moment):
         raise FileError(f"{certificate} {fault}; {_RENEW}")
     check_party(own, certificate, party)
-    return Credentials(b"".join(map(pem_of, issuers)), pem_of(own), pem_of_key(private))
+    return Credentials(b"".join(map(certificate_pem, issuers)), certificate_pem(own), key_pem(private))
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -103,10 +89,10 @@ def split_address(address: str) -> tuple[str, int]:
     return found[1].strip("[]"), int(found[2])
 
 
-def loopback_only(address: str) -> bool:
+def is_loopback(address: str) -> bool:
     """Whether nobody outside this machine can be meant.
 
-    >>> loopback_only("127.0.0.1:7411"), loopback_only("[::1]:7411"), loopback_only("0.0.0.0:7411")
+    >>> is_loopback("127.0.0.1:7411"), is_loopback("[::1]:7411"), is_loopback("0.0.0.0:7411")
     (True, True, False)
     """
     host, _ = split_address(address)
@@ -119,49 +105,49 @@ def loopback_only(address: str) -> bool:
 
 def check_plaintext(address: str) -> None:
     """Refuse to speak without TLS where others could listen."""
-    if not loopback_only(address):
+    if not is_loopback(address):
         raise SettingError(
             f"plaintext is for tests on one machine, and {address} is open to others; "
             "use certificates made by `fedsim certs`, or an address such as 127.0.0.1:7411"
         )
 
 
-def diagnose(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> str:
+def tls_failure_reason(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> str:
     """One sentence on why ``peer`` cannot be spoken to at ``address``; empty where a handshake works."""
-    return examine(address, credentials, peer, seconds).words
+    return probe_tls(address, credentials, peer, seconds).words
 
 
 @dataclass(frozen=True)
-class Finding:
+class TlsProbe:
     """Why a peer cannot be spoken to; ``lasting`` where it said so itself: silence may pass."""
 
     words: str
     lasting: bool = False
 
 
-def examine(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> Finding:
+def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> TlsProbe:
     """What a handshake with a peer comes to; no words where it works.
 
     gRPC answers every fault with "failed to connect to all addresses"; a plain handshake knows which one it is. No
     message is sent. ``seconds`` is the patience with each step: a server that accepts us in silence takes as long.
     """
-    call, context = _Call(address, peer, seconds), _context(credentials)
+    call, context = _TlsAttempt(address, peer, seconds), _client_context(credentials)
     try:
         plain = call.connect()
     except (OSError, UnicodeError) as error:
-        return Finding(_unreached(call, error))
+        return TlsProbe(_connect_failure(call, error))
     try:
         with call.greet(plain, context) as channel:
-            return _answer(call, credentials, channel)
+            return _read_verdict(call, credentials, channel)
     except ssl.SSLCertVerificationError as error:
-        return Finding(_distrusted(call, credentials, error), lasting=True)
+        return TlsProbe(_untrusted_reason(call, credentials, error), lasting=True)
     except OSError as error:
         reason = _reason(error)
-        return Finding(_not_greeted(call, error), lasting=reason in _GREETINGS or bool(_alert(reason)))
+        return TlsProbe(_handshake_failure(call, error), lasting=reason in _GREETINGS or bool(_alert(reason)))
 
 
 @dataclass(frozen=True)
-class _Call:
+class _TlsAttempt:
     """One attempt to speak to a peer."""
 
     address: str
@@ -180,9 +166,9 @@ class _Call:
             yield channel
 
 
-def _context(credentials: Credentials) -> ssl.SSLContext:
+def _client_context(credentials: Credentials) -> ssl.SSLContext:
     """What our client shows and demands; ``ssl`` takes a key only from a file, so one lives for a moment."""
-    context = _modern_context()
+    context = _tls13_context()
     try:
         context.load_verify_locations(cadata=credentials.authority.decode("ascii", "ignore"))
         with TemporaryDirectory(prefix="fedsim-") as folder:  # closed to everybody else
@@ -196,14 +182,14 @@ def _context(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def _modern_context() -> ssl.SSLContext:
+def _tls13_context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.set_alpn_protocols(["h2"])
     return context
 
 
-def _unreached(call: _Call, error: Exception) -> str:
+def _connect_failure(call: _TlsAttempt, error: Exception) -> str:
     if isinstance(error, socket.gaierror | UnicodeError):
         return f"the host of {call.address} is unknown; check the name, and the name service of this machine"
     if isinstance(error, ConnectionRefusedError):
@@ -211,12 +197,12 @@ def _unreached(call: _Call, error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return f"{call.address} did not answer within {call.seconds:g} s; check host, port and firewalls"
     if isinstance(error, ConnectionResetError):
-        return _not_greeted(call, error)
+        return _handshake_failure(call, error)
     reason = getattr(error, "strerror", None) or "no reason given"
     return f"{call.address} cannot be reached ({reason}); check host, port and network"
 
 
-def _not_greeted(call: _Call, error: OSError) -> str:
+def _handshake_failure(call: _TlsAttempt, error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return (
             f"{call.address} did not answer a TLS greeting within {call.seconds:g} s; "
@@ -230,35 +216,35 @@ def _not_greeted(call: _Call, error: OSError) -> str:
     return f"{call.address} {said}; another service listens there, or a proxy stands before {call.peer}"
 
 
-def _answer(call: _Call, credentials: Credentials, channel: ssl.SSLSocket) -> Finding:
+def _read_verdict(call: _TlsAttempt, credentials: Credentials, channel: ssl.SSLSocket) -> TlsProbe:
     """What the server says to our certificate: in TLS 1.3 that comes after the handshake, with the first read."""
     if channel.selected_alpn_protocol() != "h2":
-        return Finding(f"{call.address} {_NO_HTTP2}", lasting=True)
+        return TlsProbe(f"{call.address} {_NO_HTTP2}", lasting=True)
     try:
         said = channel.recv(1)
     except TimeoutError:
-        return Finding("")
+        return TlsProbe("")
     except OSError as error:
-        return _refused(call, credentials, _reason(error))
-    return Finding("") if said else _refused(call, credentials, "")
+        return _refusal(call, credentials, _reason(error))
+    return TlsProbe("") if said else _refusal(call, credentials, "")
 
 
-def _refused(call: _Call, credentials: Credentials, reason: str) -> Finding:
+def _refusal(call: _TlsAttempt, credentials: Credentials, reason: str) -> TlsProbe:
     """Why we are not welcome; gRPC's servers hang up without a word, and then our own certificate may tell.
 
     Where it does not, the peer may just have been killed.
     """
-    if known := _REFUSALS.get(reason) or _own_fault(credentials):
-        return Finding(f"{call.address} refuses our certificate: {known}", lasting=True)
+    if known := _REFUSALS.get(reason) or _own_certificate_fault(credentials):
+        return TlsProbe(f"{call.address} refuses our certificate: {known}", lasting=True)
     alert = _alert(reason)
-    return Finding(
+    return TlsProbe(
         f"{call.address} hung up ({alert or 'no reason given'}) when it had seen our certificate; "
         f"compare ca.pem and the clock at both ends, and read the log of {call.peer}",
         lasting=bool(alert),
     )
 
 
-def _own_fault(credentials: Credentials) -> str:
+def _own_certificate_fault(credentials: Credentials) -> str:
     own = x509.load_pem_x509_certificate(credentials.certificate)
     if fault := date_fault(own, datetime.now(UTC)):
         return f"it {fault}; {_RENEW}"
@@ -267,8 +253,8 @@ def _own_fault(credentials: Credentials) -> str:
     return ""
 
 
-def _distrusted(call: _Call, credentials: Credentials, error: ssl.SSLCertVerificationError) -> str:
-    seen, tell = _seen(call), _DISTRUST.get(error.verify_code)
+def _untrusted_reason(call: _TlsAttempt, credentials: Credentials, error: ssl.SSLCertVerificationError) -> str:
+    seen, tell = _peer_certificate(call), _DISTRUST.get(error.verify_code)
     if seen is None or tell is None:
         return (
             f"the certificate at {call.address} cannot be trusted ({error.verify_message}); "
@@ -277,27 +263,27 @@ def _distrusted(call: _Call, credentials: Credentials, error: ssl.SSLCertVerific
     return tell(call, credentials, seen)
 
 
-def _seen(call: _Call) -> x509.Certificate | None:
+def _peer_certificate(call: _TlsAttempt) -> x509.Certificate | None:
     """What the server shows, to tell a person whose it is; nothing is believed, and nothing of ours is shown."""
-    context = _modern_context()
+    context = _tls13_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     try:
         with call.greet(call.connect(), context) as channel:
-            return decoded(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
-    except (OSError, *STRANGE):
+            return decode_fully(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
+    except (OSError, *PARSE_ERRORS):
         return None
 
 
-def _foreign(call: _Call, credentials: Credentials, seen: x509.Certificate) -> str:
+def _other_authority(call: _TlsAttempt, credentials: Credentials, seen: x509.Certificate) -> str:
     ours = x509.load_pem_x509_certificate(credentials.authority)
     origin = "is self-signed" if seen.issuer == seen.subject else f"comes from another authority, {_name(seen.issuer)}"
     return f"the certificate at {call.address} {origin}, and ours is {_name(ours.subject)}; {_ONE_FOLDER}"
 
 
-def _other_party(call: _Call, _: Credentials, seen: x509.Certificate) -> str:
+def _other_party(call: _TlsAttempt, _: Credentials, seen: x509.Certificate) -> str:
     try:
-        whose = f"but of {party_of(pem_of(seen))}"
+        whose = f"but of {certificate_party(certificate_pem(seen))}"
     except FileError:
         whose = "and names no party"
     return (
@@ -305,12 +291,12 @@ def _other_party(call: _Call, _: Credentials, seen: x509.Certificate) -> str:
     )
 
 
-def _out_of_date(call: _Call, credentials: Credentials, seen: x509.Certificate) -> str:
+def _out_of_date(call: _TlsAttempt, credentials: Credentials, seen: x509.Certificate) -> str:
     now = datetime.now(UTC)
     if fault := date_fault(seen, now):
         return f"the certificate of {call.peer} at {call.address} {fault}; {_RENEW}"
     ours = (date_fault(each, now) for each in x509.load_pem_x509_certificates(credentials.authority))
-    return f"our authority {next(filter(None, ours), 'is out of date')}; {NEW_AUTHORITY}"
+    return f"our authority {next(filter(None, ours), 'is out of date')}; {NEW_AUTHORITY_HINT}"
 
 
 def _name(name: x509.Name) -> str:
@@ -353,8 +339,8 @@ _REFUSALS = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid there, perhaps not yet; compare the clocks of both ends",
 }
 # OpenSSL's X509_V_ERR numbers; which one means "another authority" depends on what is in the chain.
-_DISTRUST: Mapping[int, Callable[[_Call, Credentials, x509.Certificate], str]] = {
-    **dict.fromkeys((2, 7, 18, 19, 20, 21), _foreign),
+_DISTRUST: Mapping[int, Callable[[_TlsAttempt, Credentials, x509.Certificate], str]] = {
+    **dict.fromkeys((2, 7, 18, 19, 20, 21), _other_authority),
     **dict.fromkeys((9, 10), _out_of_date),
     62: _other_party,
 }

@@ -1,4 +1,4 @@
-"""A live page about the parties that run on this machine: a small server that reads their run folders.
+"""A live page about the parties running on this machine, served on 127.0.0.1 under a secret path.
 
 It listens on 127.0.0.1 alone, under an address that nobody can guess, and answers no request that was made under
 another name: neither another user of the machine nor a page in the browser may read it.
@@ -18,21 +18,21 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, SettingError
-from fedsim.party.run_progress import FILE, RUNNING
+from fedsim.runs.progress import PROGRESS_FILE, RUNNING
 
-HERE = "127.0.0.1"
-DEEPEST, MOST_RUNS = 4, 12
-POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
+LOCALHOST = "127.0.0.1"
+MAX_FOLDER_DEPTH, MAX_RUNS = 4, 12
+CONTENT_SECURITY_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
 HEADERS = {
-    "Content-Security-Policy": POLICY,
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
-PARTS = {"": ("text/html", "board.html"), "board.js": ("text/javascript", "board.js")}
+BOARD_FILES = {"": ("text/html", "board.html"), "board.js": ("text/javascript", "board.js")}
 
 
-class Board(ThreadingHTTPServer):
+class BoardServer(ThreadingHTTPServer):
     """Serves until :meth:`shutdown`; ``address`` is what to open."""
 
     daemon_threads = True
@@ -42,7 +42,7 @@ class Board(ThreadingHTTPServer):
             raise FileError(f"there is no folder {folder}; name a run folder, or one above it")
         self.folder, self.token = folder, secrets.token_urlsafe(16)
         try:
-            super().__init__((HERE, port), partial(_Visit))
+            super().__init__((LOCALHOST, port), partial(_BoardRequestHandler))
         except OSError as error:
             raise SettingError(
                 f"port {port} cannot be used ({error.strerror}); choose another with --port, 0 takes any free one"
@@ -51,24 +51,28 @@ class Board(ThreadingHTTPServer):
     @property
     def address(self) -> str:
         """Where the page is."""
-        return f"http://{HERE}:{self.server_port}/{self.token}/"
+        return f"http://{LOCALHOST}:{self.server_port}/{self.token}/"
 
     def state(self) -> list[dict[str, Any]]:
         """What every party of the latest runs under the folder wrote last: those at work first, else by their place."""
-        paths = [path for depth in range(DEEPEST + 1) for path in self.folder.glob("/".join(["*"] * depth + [FILE]))]
-        latest = sorted(paths, key=lambda path: -_time(path))[:MOST_RUNS]
-        parties = [found for path in latest if (found := _read(path, self.folder)) is not None]
+        paths = [
+            path
+            for depth in range(MAX_FOLDER_DEPTH + 1)
+            for path in self.folder.glob("/".join(["*"] * depth + [PROGRESS_FILE]))
+        ]
+        latest = sorted(paths, key=lambda path: -_modified_at(path))[:MAX_RUNS]
+        parties = [found for path in latest if (found := _read_progress(path, self.folder)) is not None]
         return sorted(parties, key=lambda party: (party.get("state") != RUNNING, party["folder"]))
 
 
-def _time(path: Path) -> float:
+def _modified_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:  # gone since it was found
         return 0.0
 
 
-def _read(path: Path, above: Path) -> dict[str, Any] | None:
+def _read_progress(path: Path, above: Path) -> dict[str, Any] | None:
     """What a party wrote, with its place and the seconds since; none for a file that is no such thing."""
     try:
         # What is no number, a browser cannot read; earlier releases wrote it.
@@ -77,14 +81,14 @@ def _read(path: Path, above: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(found, dict):
         return None
-    return found | {"folder": str(path.parent.relative_to(above)), "silent": time.time() - _time(path)}
+    return found | {"folder": str(path.parent.relative_to(above)), "silent": time.time() - _modified_at(path)}
 
 
-class _Visit(BaseHTTPRequestHandler):
-    server: Board
+class _BoardRequestHandler(BaseHTTPRequestHandler):
+    server: BoardServer
 
     def do_GET(self) -> None:
-        names = {f"{host}:{self.server.server_port}" for host in (HERE, "localhost")}
+        names = {f"{host}:{self.server.server_port}" for host in (LOCALHOST, "localhost")}
         if self.headers.get("Host") not in names:
             self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"this address is not mine")
             return
@@ -94,10 +98,10 @@ class _Visit(BaseHTTPRequestHandler):
         elif part == "state":
             self._answer(HTTPStatus.OK, "application/json", json.dumps(self.server.state()).encode())
         elif part == "board.css":
-            self._answer(HTTPStatus.OK, "text/css", _text("page.css") + _text("board.css"))
-        elif part in PARTS:
-            kind, name = PARTS[part]
-            self._answer(HTTPStatus.OK, kind, _text(name))
+            self._answer(HTTPStatus.OK, "text/css", _resource("page.css") + _resource("board.css"))
+        elif part in BOARD_FILES:
+            kind, name = BOARD_FILES[part]
+            self._answer(HTTPStatus.OK, kind, _resource(name))
         else:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"there is no such part")
 
@@ -114,5 +118,5 @@ class _Visit(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-def _text(name: str) -> bytes:
+def _resource(name: str) -> bytes:
     return files("fedsim.report").joinpath(name).read_bytes()

@@ -1,4 +1,4 @@
-"""The ladder that ``fedsim compare`` writes: what the partner is worth, and how every rung does."""
+"""Read the ladder that `fedsim compare` wrote, and draw it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedsim.errors import FileError
-from fedsim.report.figure import Figure
-from fedsim.report.rows import Labels, Row, dot_rows_figure
-from fedsim.report.words import measure
+from fedsim.report.charts import ChartLabels, ChartRow, dot_rows_figure
+from fedsim.report.formatting import format_number
+from fedsim.report.page import Figure
 
-FORMAT = 1
-FILE = "ladder.json"
-PLACES = (FILE, f"compare/{FILE}")  # where a run folder may have it
-STEPS = {
+LADDER_FORMAT = 1
+LADDER_FILE = "ladder.json"
+LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # where a run folder may have it
+GAIN_LABELS = {
     "identifiers": "own identifiers",
     "links": "the links",
     "features": "the partner's features",
@@ -25,7 +25,7 @@ STEPS = {
 
 
 @dataclass(frozen=True)
-class Rung:
+class RungResult:
     """One method under one split, over all seeds."""
 
     key: str
@@ -38,7 +38,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Gain:
+class GainEstimate:
     """What one step brings, with its 95 % interval."""
 
     key: str
@@ -50,7 +50,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Ladder:
+class LadderResults:
     """All rungs and gains; the split that is named last is the most honest one."""
 
     format: int
@@ -62,8 +62,8 @@ class Ladder:
     seeds: int
     records: int
     worth: str
-    rungs: tuple[Rung, ...]
-    gains: tuple[Gain, ...]
+    rungs: tuple[RungResult, ...]
+    gains: tuple[GainEstimate, ...]
     hash: str = ""  # of the job; older ladders have none, nor these:
     chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that stand for a side of the worth, by seed
 
@@ -77,52 +77,53 @@ class Ladder:
         return list(dict.fromkeys(rung.split for rung in self.rungs))
 
 
-_LADDER = TypeAdapter(Ladder)
+_LADDER_ADAPTER = TypeAdapter(LadderResults)
 
 
-def read_ladder(folder: Path) -> Ladder | None:
+def read_ladder(folder: Path) -> LadderResults | None:
     """The ladder of a run folder; none where nobody compared."""
-    path = next((folder / place for place in PLACES if (folder / place).is_file()), None)
+    path = next((folder / place for place in LADDER_PATHS if (folder / place).is_file()), None)
     if path is None:
         return None
     try:
-        found = _LADDER.validate_json(path.read_bytes())
+        found = _LADDER_ADAPTER.validate_json(path.read_bytes())
     except (OSError, ValidationError) as error:
         raise FileError(f"{path} is no ladder ({type(error).__name__}); write it again with `fedsim compare`") from None
-    if found.format != FORMAT or not found.rungs:
-        raise FileError(f"{path} has format {found.format}, not {FORMAT}; write it again with `fedsim compare`")
+    if found.format != LADDER_FORMAT or not found.rungs:
+        raise FileError(f"{path} has format {found.format}, not {LADDER_FORMAT}; write it again with `fedsim compare`")
     return found
 
 
-def ladder_figures(ladder: Ladder) -> list[Figure]:
+def ladder_figures(ladder: LadderResults) -> list[Figure]:
     """The gain in parts and all rungs, the most honest split first."""
     splits = list(reversed(ladder.splits))
-    return [_gains(ladder, split) for split in splits] + [_rungs(ladder, split) for split in splits]
+    return [_gains_figure(ladder, split) for split in splits] + [_rungs_figure(ladder, split) for split in splits]
 
 
-def _gains(ladder: Ladder, split: str) -> Figure:
+def _gains_figure(ladder: LadderResults, split: str) -> Figure:
     gains = [gain for gain in ladder.gains if gain.split == split]
     rows = [
-        Row(
-            STEPS.get(gain.key, gain.key),
+        ChartRow(
+            GAIN_LABELS.get(gain.key, gain.key),
             gain.estimate,
-            f"{measure(gain.estimate)} ({measure(gain.low)} to {measure(gain.high)})",
+            f"{format_number(gain.estimate)} ({format_number(gain.low)} to {format_number(gain.high)})",
             (gain.low, gain.high),
             strong=gain.key == "features",
         )
         for gain in gains
     ]
-    axis = f"gain in {ladder.metric}{_unit(ladder)}; right of zero is better"
+    axis = f"gain in {ladder.metric}{_unit_suffix(ladder)}; right of zero is better"
     caption = "Each step over the one before it, with its 95 % interval. Where that covers zero, no gain was shown."
-    labels = Labels(f"Where the gain comes from, {split} split", caption, axis, ("step", "gain (95 % interval)"))
+    labels = ChartLabels(f"Where the gain comes from, {split} split", caption, axis, ("step", "gain (95 % interval)"))
     return replace(
-        dot_rows_figure(rows, labels, reaching=(0.0,)), notes=(*(gain.says for gain in gains), *_chosen(ladder, split))
+        dot_rows_figure(rows, labels, reaching=(0.0,)),
+        notes=(*(gain.says for gain in gains), *_chosen_rungs_note(ladder, split)),
     )
 
 
-def _chosen(ladder: Ladder, split: str) -> Iterator[str]:
+def _chosen_rungs_note(ladder: LadderResults, split: str) -> Iterator[str]:
     """Between which rungs the headline counts; the validation records choose them for every seed."""
-    scores = {rung.key: f"{rung.name} ({measure(rung.mean)})" for rung in ladder.rungs if rung.split == split}
+    scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
     alone, together = (
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
     )
@@ -133,12 +134,14 @@ def _chosen(ladder: Ladder, split: str) -> Iterator[str]:
         )
 
 
-def _rungs(ladder: Ladder, split: str) -> Figure:
+def _rungs_figure(ladder: LadderResults, split: str) -> Figure:
     rows = [
-        Row(
+        ChartRow(
             rung.name,
             rung.mean,
-            f"{measure(rung.mean)} ± {measure(rung.deviation)}" if ladder.seeds > 1 else measure(rung.mean),
+            f"{format_number(rung.mean)} ± {format_number(rung.deviation)}"
+            if ladder.seeds > 1
+            else format_number(rung.mean),
             points=rung.values if ladder.seeds > 1 else (),
             strong=rung.key.startswith("fedsim"),
         )
@@ -148,12 +151,14 @@ def _rungs(ladder: Ladder, split: str) -> Figure:
     better = "left" if ladder.lower_is_better else "right"
     seeds = f"mean and deviation of {ladder.seeds} seeds" if ladder.seeds > 1 else "one seed"
     caption = (
-        f"Test {ladder.metric}{_unit(ladder)}, {seeds}; {better} is better. A placebo partner has its features "
+        f"Test {ladder.metric}{_unit_suffix(ladder)}, {seeds}; {better} is better. A placebo partner has its features "
         "shuffled, shuffled links point to the partners of other records."
     )
-    labels = Labels(f"The ladder, {split} split", caption, f"{ladder.metric}{_unit(ladder)}", ("rung", ladder.metric))
+    labels = ChartLabels(
+        f"The ladder, {split} split", caption, f"{ladder.metric}{_unit_suffix(ladder)}", ("rung", ladder.metric)
+    )
     return dot_rows_figure(rows, labels)
 
 
-def _unit(ladder: Ladder) -> str:
+def _unit_suffix(ladder: LadderResults) -> str:
     return f" ({ladder.unit})" if ladder.unit and ladder.metric == "rmse" else ""

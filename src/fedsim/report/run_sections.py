@@ -1,4 +1,4 @@
-"""The parts of a run's report, each from what the run folder holds."""
+"""The sections of a run report, built from the run folder."""
 
 from __future__ import annotations
 
@@ -9,116 +9,218 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from fedsim.party.leaving import settings_of
-from fedsim.party.run_record import PREDICTED, TRUTH
-from fedsim.protocol.ledger import Entry
-from fedsim.report.bars import histogram_figure
-from fedsim.report.certainty import certainty_words
-from fedsim.report.dots import Dot, dots_figure
-from fedsim.report.figure import Figure
-from fedsim.report.insight import importance_figure, weight_figure
-from fedsim.report.lines import Axes, lines_figure
-from fedsim.report.predictions import calibration_figure, confusion_figure, density_figure, group_figures
-from fedsim.report.rows import Labels, Row, bars_figure
-from fedsim.report.run import Run
-from fedsim.report.run_links import Wishes, links_section
-from fedsim.report.run_worth import worth_section
-from fedsim.report.section import Section, Table
-from fedsim.report.threshold import threshold_figure
-from fedsim.report.who_saw_what import who_saw_what
-from fedsim.report.words import count, duration, many, size
-from fedsim.training.explain import Importance, WeightCurve
+from fedsim.config.disclosure import describe_noise, summarise_settings
+from fedsim.config.job import CutTerms, Job
+from fedsim.protocol.ledger import LedgerEntry
+from fedsim.report.charts import (
+    AttackScore,
+    AxisLabels,
+    ChartLabels,
+    ChartRow,
+    attack_scores_figure,
+    bar_rows_figure,
+    lines_figure,
+)
+from fedsim.report.distribution_charts import histogram_figure
+from fedsim.report.formatting import format_bytes, format_count, format_duration, format_number, pluralise
+from fedsim.report.gates_page import importance_figure, weight_figure
+from fedsim.report.ladder import LadderResults, RungResult, ladder_figures
+from fedsim.report.page import Figure, PageSection, PageTable
+from fedsim.report.prediction_charts import (
+    calibration_figure,
+    calibration_warnings,
+    confusion_figure,
+    density_figure,
+    group_figures,
+    threshold_figure,
+)
+from fedsim.report.run_data import FinishedRun
+from fedsim.report.run_links import ReportOptions, links_section
+from fedsim.runs.record import PREDICTED_COLUMN, TRUTH_COLUMN
+from fedsim.training.explain import MergeImportance, WeightCurve
 
-MOST_KINDS = 6
-UNKNOWN = "What the partner is worth has not been measured yet."
-HOW = (
+# What the partner is worth, and how the ladder's figures and those of the run's own model hang together
+
+
+OWN_IDENTIFIERS_SUFFIX = "-identifiers"  # ends the key of a rung that learns from the primary's own identifiers as well
+
+
+def contribution_section(run: FinishedRun) -> PageSection:
+    """The ladder with its words; empty where nobody compared."""
+    if run.ladder is None:
+        return PageSection("worth", "What the partner is worth")
+    words = (_ladder_note(run.ladder), *_run_versus_ladder(run, run.ladder))
+    return PageSection("worth", "What the partner is worth", words, tuple(ladder_figures(run.ladder)))
+
+
+def _ladder_note(ladder: LadderResults) -> str:
+    seeds = f"{ladder.seeds} seeds" if ladder.seeds > 1 else "one seed"
+    return f"Trained anew for every rung with {seeds} and judged on {pluralise(ladder.records, 'test record')} each."
+
+
+def _run_versus_ladder(run: FinishedRun, ladder: LadderResults) -> Iterator[str]:
+    """Why the figures in the headline, on the ladder and of this run's model are not the same."""
+    part, metrics = run.record.judged
+    rung = _matching_rung(run, ladder)
+    if rung is None or ladder.metric not in metrics:
+        return
+    yield (
+        f"The model of this run is another training than any rung: its {part} {ladder.metric} is "
+        f"{format_number(metrics[ladder.metric])}. Hold it against the rung {rung.name}, {_rung_score(run, ladder, rung)}. "
+        "Starting weights and the draw of the noise differ, and epochs where the comparison was given its own."
+    )
+
+
+def _matching_rung(run: FinishedRun, ladder: LadderResults) -> RungResult | None:
+    """The rung that trains as this run did, under the split of its job."""
+    linking = {column for terms in run.job.secondaries.values() for column in terms.encoding.columns}
+    key = run.record.method + (OWN_IDENTIFIERS_SUFFIX if linking & set(run.record.table.features) else "")
+    return next((rung for rung in ladder.rungs if (rung.key, rung.split) == (key, run.job.task.split)), None)
+
+
+def _rung_score(run: FinishedRun, ladder: LadderResults, rung: RungResult) -> str:
+    """The rung's figure; a ladder that knows the job's hash was judged by the run's test records first."""
+    same = ladder.hash == run.record.hash
+    if ladder.seeds == 1:
+        return f"{format_number(rung.mean)} on {'the same' if same else 'other'} test records ({rung.split} split)"
+    first = f"; {format_number(rung.values[0])} with the first seed, on the same test records" if same else ""
+    return f"{format_number(rung.mean)} over {ladder.seeds} seeds ({rung.split} split{first})"
+
+
+# Who saw what in a job: the table of the design, with what this job protects in it
+
+
+NOT_SEEN = "–"
+ROLE_COLUMNS = ("", "primary", "each secondary", "coordinator")
+
+
+def visibility_table(job: Job) -> PageTable:
+    """One line per kind of information, one column per role."""
+    cut = job.protection
+    hidden = any(terms.hide_rows for terms in job.secondaries.values())
+    rows = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
+    return PageTable(
+        "What each role saw",
+        ROLE_COLUMNS,
+        (
+            ("identifiers of the primary", "its own", NOT_SEEN, "encoded, without the key"),
+            ("identifiers of a secondary", NOT_SEEN, "its own", "encoded, without the key"),
+            ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
+            ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
+            ("labels", "its own", NOT_SEEN, NOT_SEEN),
+            ("distances", NOT_SEEN, NOT_SEEN, "all it measured"),
+            ("similarities", _similarity_noise(job), NOT_SEEN, "before noise"),
+            ("which partners a record has", rows, "the rows asked for", "all"),
+            ("activations at the cut", _cut_protection(cut.activations), "its own", NOT_SEEN),
+            ("gradients at the cut", "its own", _cut_protection(cut.gradients), NOT_SEEN),
+        ),
+    )
+
+
+def _similarity_noise(job: Job) -> str:
+    words = {name: describe_noise(terms) for name, terms in job.secondaries.items()}
+    if len(set(words.values())) == 1:
+        return next(iter(words.values()))
+    return "; ".join(f"{name}: {said}" for name, said in words.items())
+
+
+def _cut_protection(terms: CutTerms | None) -> str:
+    return "as they are" if terms is None else f"clipped at {terms.clip:g}, noise {terms.noise:g} times that"
+
+
+# The parts of a run's report, each from what the run folder holds
+
+
+MAX_MESSAGE_KINDS = 6
+NOT_MEASURED = "What the partner is worth has not been measured yet."
+COMPARE_HINT = (
     "One good test score does not show it: the primary's own identifiers may tell as much. This trains the primary "
     "alone, with the partner, and with partners that cannot help, and tells the difference with its interval:"
 )
 NO_AUDIT = "No attack was tried on this job."
 
 
-def sections(run: Run, wishes: Wishes) -> list[Section]:
+def run_sections(run: FinishedRun, wishes: ReportOptions) -> list[PageSection]:
     """All parts, the answer first."""
     return [
-        worth_section(run),
+        contribution_section(run),
         links_section(run, wishes),
-        _learning(run),
-        *_gates(run),
-        _predictions(run),
-        _privacy(run),
-        _cost(run),
-        _settings(run),
+        _learning_section(run),
+        *_gate_sections(run),
+        _predictions_section(run),
+        _privacy_section(run),
+        _cost_section(run),
+        _settings_section(run),
     ]
 
 
-def unknown(run: Run) -> str:
+def contribution_unknown(run: FinishedRun) -> str:
     """Why nothing is said about the partner's worth."""
-    return f"{run.ladder_note} {UNKNOWN}".strip()
+    return f"{run.ladder_note} {NOT_MEASURED}".strip()
 
 
-def command(run: Run, name: str) -> str:
+def cli_command(run: FinishedRun, name: str) -> str:
     """What to type for a ladder (``compare``) or an audit, where the files are called as `fedsim init` calls them."""
     files = [shlex.quote(f"{party}.toml") for party in (run.job.primary.name, *run.job.secondaries)]
     return f"fedsim {name} job.toml {' '.join(files)} --out {run.place}/{name} && fedsim report {run.place}"
 
 
-def _learning(run: Run) -> Section:
+def _learning_section(run: FinishedRun) -> PageSection:
     history = run.record.history
     best = run.record.best_epoch
     losses = {
-        "training": _numbers_of(epoch["loss"] for epoch in history),
-        "validation": _numbers_of(epoch["validation_loss"] for epoch in history),
+        "training": _none_to_nan(epoch["loss"] for epoch in history),
+        "validation": _none_to_nan(epoch["validation_loss"] for epoch in history),
     }
     metric = next(iter(history[0]["validation"]))
     marked = (best, f"best epoch: {best}")
     figures = (
         lines_figure(
             losses,
-            Axes("epoch", "loss", marked),
+            AxisLabels("epoch", "loss", marked),
             title="Loss",
             caption="Where validation rises while training falls, the model learns its records by heart.",
         ),
         lines_figure(
-            {f"validation {metric}": _numbers_of(epoch["validation"][metric] for epoch in history)},
-            Axes("epoch", metric, marked),
+            {f"validation {metric}": _none_to_nan(epoch["validation"][metric] for epoch in history)},
+            AxisLabels("epoch", metric, marked),
             title=f"Validation {metric}",
             caption="It chose the epoch whose weights were kept; the test records were looked at only then.",
         ),
     )
-    return Section("learning", "Learning", (), figures)
+    return PageSection("learning", "Learning", (), figures)
 
 
-def _numbers_of(values: Iterable[float | None]) -> list[float]:
+def _none_to_nan(values: Iterable[float | None]) -> list[float]:
     """JSON has no word for what is no number, and leaves it out."""
     return [math.nan if value is None else value for value in values]
 
 
-def _gates(run: Run) -> Iterator[Section]:
+def _gate_sections(run: FinishedRun) -> Iterator[PageSection]:
     record = run.record
     curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
-    heats = [Importance(part.secondary, np.array(part.values)) for part in record.importances]
+    heats = [MergeImportance(part.secondary, np.array(part.values)) for part in record.importances]
     if curves:
         figures = (*map(weight_figure, curves), *map(importance_figure, heats))
-        yield Section("gates", "What the gates learnt", (), figures)
+        yield PageSection("gates", "What the gates learnt", (), figures)
 
 
-def _predictions(run: Run) -> Section:
+def _predictions_section(run: FinishedRun) -> PageSection:
     if not len(run.test):
-        return Section("predictions", "Predictions", ("No records were left for a test.",))
+        return PageSection("predictions", "Predictions", ("No records were left for a test.",))
     numbers, title = not run.record.classes, "Predictions on the test records"
-    figures = _numbers(run) if numbers else _classes(run)
-    words = () if numbers else tuple(warned(run))
-    return Section("predictions", title, words, (*figures, *group_figures(run.groups, numbers=numbers)))
+    figures = _regression_figures(run) if numbers else _classification_figures(run)
+    words = () if numbers else tuple(probability_warnings(run))
+    return PageSection("predictions", title, words, (*figures, *group_figures(run.groups, numbers=numbers)))
 
 
-def warned(run: Run) -> Iterator[str]:
+def probability_warnings(run: FinishedRun) -> Iterator[str]:
     """What to know before one uses the probabilities of a classifier."""
-    return certainty_words(run.test, run.record.metrics.get("test", {}).get("log_loss"))
+    return calibration_warnings(run.test, run.record.metrics.get("test", {}).get("log_loss"))
 
 
-def _numbers(run: Run) -> list[Figure]:
-    truth, predicted = run.test[TRUTH].to_numpy(), run.test[PREDICTED].to_numpy()
+def _regression_figures(run: FinishedRun) -> list[Figure]:
+    truth, predicted = run.test[TRUTH_COLUMN].to_numpy(), run.test[PREDICTED_COLUMN].to_numpy()
     errors = histogram_figure(
         predicted - truth,
         title="Errors",
@@ -129,26 +231,26 @@ def _numbers(run: Run) -> list[Figure]:
     return [*([density] if density else []), errors]
 
 
-def _classes(run: Run) -> list[Figure]:
+def _classification_figures(run: FinishedRun) -> list[Figure]:
     figures = (confusion_figure(run.test), calibration_figure(run.test), threshold_figure(run.test))
     return [figure for figure in figures if figure]
 
 
-def _privacy(run: Run) -> Section:
-    agreed = Table("What was agreed", ("", "setting"), tuple(settings_of(run.job)))
-    tables = (who_saw_what(run.job), agreed)
+def _privacy_section(run: FinishedRun) -> PageSection:
+    agreed = PageTable("What was agreed", ("", "setting"), tuple(summarise_settings(run.job)))
+    tables = (visibility_table(run.job), agreed)
     if run.audit is None:
-        said = f"{run.audit_note or NO_AUDIT} To try them: {command(run, 'audit')}"
-        return Section("privacy", "Privacy", (said,), (), tables)
+        said = f"{run.audit_note or NO_AUDIT} To try them: {cli_command(run, 'audit')}"
+        return PageSection("privacy", "Privacy", (said,), (), tables)
     said = f"Audit: {run.audit['headline']}."
-    return Section("privacy", "Privacy", (said,), tuple(_attacks(run)), tables)
+    return PageSection("privacy", "Privacy", (said,), tuple(_attack_figures(run)), tables)
 
 
-def _attacks(run: Run) -> Iterator[Figure]:
+def _attack_figures(run: FinishedRun) -> Iterator[Figure]:
     findings = (run.audit or {})["findings"]
     for who in dict.fromkeys(found["adversary"] for found in findings):
         dots = [
-            Dot(
+            AttackScore(
                 f"{found['attack']}, {found['about']}",
                 found["score"]["value"],
                 found["score"]["low"],
@@ -160,55 +262,67 @@ def _attacks(run: Run) -> Iterator[Figure]:
             if found["adversary"] == who
         ]
         caption = "The short bar is blind guessing, the dashed one the most that was promised."
-        yield dots_figure(dots, title=f"Attacks by the {who}", caption=caption, axis="success")
+        yield attack_scores_figure(dots, title=f"Attacks by the {who}", caption=caption, axis="success")
 
 
-def _cost(run: Run) -> Section:
+def _cost_section(run: FinishedRun) -> PageSection:
     phases = tuple(
-        (phase.name, duration(phase.seconds), size(phase.peak_bytes), size(_bytes_of(run, phase.name)))
+        (
+            phase.name,
+            format_duration(phase.seconds),
+            format_bytes(phase.peak_bytes),
+            format_bytes(_phase_bytes(run, phase.name)),
+        )
         for phase in run.record.phases
     )
-    table = Table("By phase, at the primary", ("phase", "time", "most memory until then", "bytes"), phases)
-    words = f"{size(run.total_bytes)} crossed the primary's border in {duration(run.record.seconds)}."
-    return Section("cost", "Cost", (words,), (_kinds(run),) if run.ledger else (), (table,))
+    table = PageTable("By phase, at the primary", ("phase", "time", "most memory until then", "bytes"), phases)
+    words = f"{format_bytes(run.total_bytes)} crossed the primary's border in {format_duration(run.record.seconds)}."
+    return PageSection("cost", "Cost", (words,), (_message_kinds_figure(run),) if run.ledger else (), (table,))
 
 
-def _bytes_of(run: Run, phase: str) -> int:
+def _phase_bytes(run: FinishedRun, phase: str) -> int:
     return sum(entry.bytes for entry in run.ledger if entry.phase == phase)
 
 
-def _kinds(run: Run) -> Figure:
+def _message_kinds_figure(run: FinishedRun) -> Figure:
     entries = sorted(run.ledger, key=lambda entry: -entry.bytes)
     rows = [
-        Row(f"{e.kind}, {_way(e)}", e.bytes / 1e6, f"{size(e.bytes)} in {count(e.messages)}")
-        for e in entries[:MOST_KINDS]
+        ChartRow(f"{e.kind}, {_direction(e)}", e.bytes / 1e6, f"{format_bytes(e.bytes)} in {format_count(e.messages)}")
+        for e in entries[:MAX_MESSAGE_KINDS]
     ]
-    rest = entries[MOST_KINDS:]
+    rest = entries[MAX_MESSAGE_KINDS:]
     caption = "Bytes and messages by kind, counted by the primary frame by frame." + (
-        f" Not drawn: {many(len(rest), 'smaller kind')}, {size(sum(entry.bytes for entry in rest))}." if rest else ""
+        f" Not drawn: {pluralise(len(rest), 'smaller kind')}, {format_bytes(sum(entry.bytes for entry in rest))}."
+        if rest
+        else ""
     )
-    return bars_figure(rows, Labels("What crossed the border", caption, "MB", ("message", "bytes")))
+    return bar_rows_figure(rows, ChartLabels("What crossed the border", caption, "MB", ("message", "bytes")))
 
 
-def _way(entry: Entry) -> str:
+def _direction(entry: LedgerEntry) -> str:
     return " → ".join(party.partition("'")[2].rstrip("'") for party in (entry.sender, entry.receiver))
 
 
-def _settings(run: Run) -> Section:
+def _settings_section(run: FinishedRun) -> PageSection:
     record = run.record
     table = record.table
     facts = (
         ("run", f"{record.started}, by {record.party}"),
         ("job", f"{run.job.name}, hash {record.hash}"),
         ("seed", str(run.job.seed)),
-        ("records", f"{count(table.train)} train, {count(table.validation)} validate, {count(table.test)} test"),
-        ("table", f"label {table.label}, {many(len(table.features), 'feature')}, digest {table.digest[:16]}"),
+        (
+            "records",
+            f"{format_count(table.train)} train, {format_count(table.validation)} validate, {format_count(table.test)} test",
+        ),
+        ("table", f"label {table.label}, {pluralise(len(table.features), 'feature')}, digest {table.digest[:16]}"),
         *record.versions.items(),
         *record.machine.items(),
     )
-    return Section("settings", "Settings and versions", (), (), (Table("To repeat this run", ("", "value"), facts),))
+    return PageSection(
+        "settings", "Settings and versions", (), (), (PageTable("To repeat this run", ("", "value"), facts),)
+    )
 
 
-def job_text(run: Run) -> str:
+def job_text(run: FinishedRun) -> str:
     """The whole job and the configuration it led to, for whoever repeats the run."""
     return json.dumps({"job": run.record.job, "training": run.record.config}, indent=2, ensure_ascii=False)

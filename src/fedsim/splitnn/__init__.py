@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fedsim.splitnn.features import Features
-    from fedsim.splitnn.gates.order import Neighbours
     from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
+    from fedsim.splitnn.neighbours import Neighbours
 
-_HOMES = {"Features": "fedsim.splitnn.features", "Neighbours": "fedsim.splitnn.gates.order"}
+_HOMES = {"Features": "fedsim.splitnn.features", "Neighbours": "fedsim.splitnn.neighbours"}
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
 

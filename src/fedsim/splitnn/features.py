@@ -1,4 +1,4 @@
-"""A party's features as its network takes them.
+"""A party's features as arrays and as tensors.
 
 Letters: n records, d columns of numbers, e columns of category codes.
 """
@@ -33,7 +33,7 @@ class PreparedColumns(Protocol):
     def spread(self) -> tuple[int, ...]: ...
 
 
-def _no_codes() -> Integers:
+def _empty_codes() -> Integers:
     return np.zeros((0, 0), dtype=np.int64)
 
 
@@ -49,7 +49,7 @@ class Features:
     """
 
     numbers: NDArray[Any]  # (n, d)
-    codes: Integers = field(default_factory=_no_codes)  # (n, e), column j below cardinalities[j]
+    codes: Integers = field(default_factory=_empty_codes)  # (n, e), column j below cardinalities[j]
     cardinalities: tuple[int, ...] = ()
     spread: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()

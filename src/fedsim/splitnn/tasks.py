@@ -1,4 +1,4 @@
-"""What is predicted: how scores become predictions, and the loss.
+"""Prediction tasks: how scores become predictions, and the loss.
 
 A network gives scores without bounds. Several opinions on one record (one per partner) are averaged as predictions,
 not as scores, and the average is given back as a score, so every loss is computed from scores and stays finite.
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
-CLIP = 1e-6  # a mean of probabilities is kept this far from 0 and 1
+PROBABILITY_MARGIN = 1e-6  # a mean of probabilities is kept this far from 0 and 1
 
 
-class Task(Protocol):
+class PredictionTask(Protocol):
     """The end of a network."""
 
     @property
@@ -73,7 +73,7 @@ class BoundedRegression:
         return outputs.sigmoid()
 
     def score(self, squashed: Tensor) -> Tensor:
-        return torch.logit(squashed, eps=CLIP)
+        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
 
     def average(self, scores: Tensor) -> Tensor:
         return _mean_log_odds(scores)
@@ -86,7 +86,7 @@ class BoundedRegression:
 
 
 @dataclass(frozen=True)
-class Binary:
+class BinaryClassification:
     """The probability of the second of two classes."""
 
     outputs: int = 1
@@ -95,7 +95,7 @@ class Binary:
         return outputs.sigmoid()
 
     def score(self, squashed: Tensor) -> Tensor:
-        return torch.logit(squashed, eps=CLIP)
+        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
 
     def average(self, scores: Tensor) -> Tensor:
         return _mean_log_odds(scores)
@@ -108,7 +108,7 @@ class Binary:
 
 
 @dataclass(frozen=True)
-class MultiClass:
+class MulticlassClassification:
     """The probabilities of three or more classes; the paper squashes nothing here."""
 
     outputs: int

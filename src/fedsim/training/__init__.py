@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from fedsim.training.config import Config
-from fedsim.training.data import Goal, HeldList, PrimaryData, SecondaryData
+from fedsim.training.config import Config, modern_preset, paper_preset
+from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, TaskType
 from fedsim.training.history import Epoch
-from fedsim.training.hooks import Hook, Outline
+from fedsim.training.hooks import Hook, TrainingOutline
 from fedsim.training.labels import MinMaxLabel, StandardLabel
-from fedsim.training.model import Model
-from fedsim.training.presets import modern, paper
-from fedsim.training.restore import restored
-from fedsim.training.run import Result, train, train_with
+from fedsim.training.model import Model, TrainingResult, restore_model, train, train_with
 
 __all__ = [
     "Config",
     "Epoch",
-    "Goal",
-    "HeldList",
     "Hook",
     "MinMaxLabel",
     "Model",
-    "Outline",
+    "NeighbourList",
     "PrimaryData",
-    "Result",
     "SecondaryData",
     "StandardLabel",
-    "modern",
-    "paper",
-    "restored",
+    "TaskType",
+    "TrainingOutline",
+    "TrainingResult",
+    "modern_preset",
+    "paper_preset",
+    "restore_model",
     "train",
     "train_with",
 ]

@@ -1,35 +1,45 @@
-"""Labels on their way into a network and predictions on their way back, learnt from training rows alone."""
+"""Label scaling: from labels to the network and from its outputs to predictions, with its saved form."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.splitnn.tasks import Binary, BoundedRegression, MultiClass, Regression, Task
-from fedsim.training.metrics import Metrics, of_classes, of_numbers
+from fedsim.errors import FileError, SettingError
+from fedsim.splitnn.tasks import (
+    BinaryClassification,
+    BoundedRegression,
+    MulticlassClassification,
+    PredictionTask,
+    Regression,
+)
+from fedsim.training.metrics import Metrics, classification_metrics, regression_metrics
 from fedsim.types import Floats
+
+# Labels on their way into a network and predictions on their way back, learnt from training rows alone
 
 
 class Target(Protocol):
     """What is learnt: the task of the network, the way to it and the way back."""
 
     @property
-    def task(self) -> Task: ...
+    def task(self) -> PredictionTask: ...
 
-    def inwards(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Labels as the loss takes them."""
 
-    def outwards(self, predictions: Floats) -> Floats:
+    def decode_predictions(self, predictions: Floats) -> Floats:
         """Network predictions (n, T) as numbers in the user's unit (n,), or as probabilities per class (n, classes)."""
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         """How good predictions in the user's terms are; the first metric chooses the best epoch."""
 
 
-class LabelScale(Protocol):
+class LabelScaler(Protocol):
     """A way to scale numbers, fitted on the labels of the training rows."""
 
     def fit(self, labels: Floats) -> Target: ...
@@ -41,7 +51,7 @@ class MinMaxLabel:
 
     def fit(self, labels: Floats) -> Target:
         low, width = float(labels.min()), float(labels.max() - labels.min())
-        return Numbers(low, width if width > 0 else 1.0, BoundedRegression())
+        return NumericTarget(low, width if width > 0 else 1.0, BoundedRegression())
 
 
 @dataclass(frozen=True)
@@ -50,43 +60,70 @@ class StandardLabel:
 
     def fit(self, labels: Floats) -> Target:
         deviation = float(labels.std())
-        return Numbers(float(labels.mean()), deviation if deviation > 0 else 1.0, Regression())
+        return NumericTarget(float(labels.mean()), deviation if deviation > 0 else 1.0, Regression())
 
 
 @dataclass(frozen=True)
-class Numbers:
+class NumericTarget:
     """label = shift + scale * what the network sees."""
 
     shift: float = field(repr=False)  # perhaps the smallest label, which belongs into no log
     scale: float = field(repr=False)
-    task: Task
+    task: PredictionTask
 
-    def inwards(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         return ((labels - self.shift) / self.scale).astype(np.float32)
 
-    def outwards(self, predictions: Floats) -> Floats:
+    def decode_predictions(self, predictions: Floats) -> Floats:
         return self.shift + self.scale * predictions[:, 0]
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        return of_numbers(predictions, labels)
+        return regression_metrics(predictions, labels)
 
 
 @dataclass(frozen=True)
-class Classes:
+class ClassTarget:
     """Classes in ascending order of their labels."""
 
     classes: tuple[int, ...]
 
     @property
-    def task(self) -> Task:
-        return Binary() if len(self.classes) == 2 else MultiClass(len(self.classes))
+    def task(self) -> PredictionTask:
+        return BinaryClassification() if len(self.classes) == 2 else MulticlassClassification(len(self.classes))
 
-    def inwards(self, labels: NDArray[Any]) -> NDArray[Any]:
+    def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         places = np.searchsorted(self.classes, labels)
         return places.astype(np.float32 if len(self.classes) == 2 else np.int64)
 
-    def outwards(self, predictions: Floats) -> Floats:
+    def decode_predictions(self, predictions: Floats) -> Floats:
         return np.hstack([1 - predictions, predictions]) if len(self.classes) == 2 else predictions
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        return of_classes(predictions, np.searchsorted(self.classes, labels))
+        return classification_metrics(predictions, np.searchsorted(self.classes, labels))
+
+
+# How labels reach the network and predictions come back, as plain JSON values, and back
+
+
+def target_state(target: Target) -> dict[str, Any]:
+    """What :func:`target_from` needs.
+
+    >>> target_state(ClassTarget((5, 6, 7)))
+    {'classes': [5, 6, 7]}
+    """
+    if isinstance(target, NumericTarget):
+        return {"shift": target.shift, "scale": target.scale, "bounded": isinstance(target.task, BoundedRegression)}
+    if isinstance(target, ClassTarget):
+        return {"classes": list(target.classes)}
+    raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved")
+
+
+def target_from_state(state: Mapping[str, Any]) -> Target:
+    """The target that :func:`target_state` described."""
+    try:
+        if "classes" in state:
+            classes = state["classes"]  # earlier models say how many there are
+            return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
+        return NumericTarget(state["shift"], state["scale"], BoundedRegression() if state["bounded"] else Regression())
+    except (LookupError, TypeError) as error:
+        raise FileError(f"the labels' scale cannot be read ({type(error).__name__}); save the model again") from error

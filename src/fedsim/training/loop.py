@@ -1,52 +1,80 @@
-"""The training loop: epochs of batches, validation, the best epoch kept, patience, checkpoints, hooks."""
+"""A training job, prepared from arrays and run epoch by epoch with validation, checkpoints and hooks."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.errors import SettingError
-from fedsim.splitnn.cut import Secondary
-from fedsim.training.checkpoint import Checkpoints, Progress
+from fedsim.errors import InputError, SettingError
+from fedsim.splitnn import secondary_model
+from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
+from fedsim.splitnn.features import Features
+from fedsim.splitnn.methods import NetworkSpec, PartnerRequirement
+from fedsim.splitnn.neighbours import BranchShape, Neighbours
+from fedsim.splitnn.party_model import PartyModel, resolve_device
+from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.secondary_api import Secondary
+from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.splitnn.tasks import PredictionTask
 from fedsim.training.config import Config
-from fedsim.training.exchange import Rows
-from fedsim.training.graphed import Descend, descend_by
-from fedsim.training.history import Epoch, History, Journal, has_ended, is_better
+from fedsim.training.cuda_graph import StepFunction, choose_step_function
+from fedsim.training.data import (
+    NeighbourList,
+    PrimaryData,
+    SecondaryData,
+    TaskType,
+    as_features,
+    check_lists,
+    check_names,
+    check_primary,
+)
+from fedsim.training.history import (
+    Epoch,
+    History,
+    RunCheckpoints,
+    TrainingLog,
+    TrainingProgress,
+    is_better,
+    should_stop,
+)
 from fedsim.training.hooks import Hook
-from fedsim.training.labels import Target
+from fedsim.training.labels import ClassTarget, Target
 from fedsim.training.metrics import Metrics
-from fedsim.training.primary import Asked, Primary, Records
+from fedsim.training.primary import BatchRequest, PartnerList, Primary, PrimaryRecords, Rows, arrange_lists
 from fedsim.types import Floats, Split
+
+# The training loop: epochs of batches, validation, the best epoch kept, patience, checkpoints, hooks
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class TrainingJob:
     """All that takes part in a run."""
 
     config: Config
     target: Target
     split: Split
     labels: Rows  # as the user gave them
-    records: Records
+    records: PrimaryRecords
     primary: Primary
     secondaries: Sequence[Secondary]
-    checkpoints: Checkpoints | None = None
-    journal: Journal | None = None
+    checkpoints: RunCheckpoints | None = None
+    journal: TrainingLog | None = None
     hooks: Sequence[Hook] = ()
     clock: Callable[[], float] = time.perf_counter
     scaled: Tensor = field(init=False)
-    descend: Descend = field(init=False)
+    descend: StepFunction = field(init=False)
 
     def __post_init__(self) -> None:
-        scaled = torch.from_numpy(self.target.inwards(self.labels)).to(self.primary.part.device)
+        scaled = torch.from_numpy(self.target.encode_labels(self.labels)).to(self.primary.part.device)
         object.__setattr__(self, "scaled", scaled)
-        object.__setattr__(self, "descend", descend_by(self.primary, self.records, scaled, self.config.batch))
+        object.__setattr__(self, "descend", choose_step_function(self.primary, self.records, scaled, self.config.batch))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -58,11 +86,11 @@ class Job:
         return every is not None and taken % every == 0 and taken < self.steps_per_epoch
 
 
-def run(job: Job, progress: Progress) -> History:
+def run_epochs(job: TrainingJob, progress: TrainingProgress) -> History:
     """Train from there to the end, and leave every party with its best weights."""
-    while not has_ended(progress.history, job.config.epochs, job.config.patience):
-        progress = Progress((*progress.history, _epoch(job, progress)))
-        _keep(job, progress)
+    while not should_stop(progress.history, job.config.epochs, job.config.patience):
+        progress = TrainingProgress((*progress.history, _run_epoch(job, progress)))
+        _save_epoch(job, progress)
         for hook in job.hooks:
             hook.epoch_ended(progress.history[-1])
     job.primary.part.use_best()
@@ -71,28 +99,28 @@ def run(job: Job, progress: Progress) -> History:
     return progress.history
 
 
-def _keep(job: Job, progress: Progress) -> None:
+def _save_epoch(job: TrainingJob, progress: TrainingProgress) -> None:
     """A checkpoint where one is due after an epoch, and a line in the journal."""
-    ended = has_ended(progress.history, job.config.epochs, job.config.patience)
+    ended = should_stop(progress.history, job.config.epochs, job.config.patience)
     if job.checkpoints and (ended or len(progress.history) % job.config.save_every == 0):
         job.checkpoints.save(len(progress.history) * job.steps_per_epoch, progress)
     if job.journal:
         job.journal.add("epoch", asdict(progress.history[-1]))
 
 
-def measure(job: Job, rows: Rows) -> tuple[Floats, Metrics, float]:
+def evaluate_rows(job: TrainingJob, rows: Rows) -> tuple[Floats, Metrics, float]:
     """Predictions in the user's terms, their metrics and the loss, for some records."""
     predictions, scores = job.primary.predict(job.records, rows)
     numbers = torch.from_numpy(rows).to(job.scaled.device)
     loss = job.target.task.loss(scores, job.scaled.index_select(0, numbers))
-    found = job.target.outwards(predictions)
+    found = job.target.decode_predictions(predictions)
     return found, job.target.measure(found, job.labels[rows]), float(loss)
 
 
-def _epoch(job: Job, progress: Progress) -> Epoch:
+def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
     began, history = job.clock(), progress.history
-    loss = float(_steps(job, progress)) / len(job.split.train)
-    _, metrics, validation_loss = measure(job, job.split.validation)
+    loss = float(_run_steps(job, progress)) / len(job.split.train)
+    _, metrics, validation_loss = evaluate_rows(job, job.split.validation)
     if not math.isfinite(loss + validation_loss):
         raise SettingError(
             f"the loss is no longer finite in epoch {len(history) + 1}; choose a learning rate below "
@@ -106,25 +134,184 @@ def _epoch(job: Job, progress: Progress) -> Epoch:
     return Epoch(len(history) + 1, loss, validation_loss, metrics, job.clock() - began, best)
 
 
-def _steps(job: Job, progress: Progress) -> Tensor:
+def _run_steps(job: TrainingJob, progress: TrainingProgress) -> Tensor:
     """The steps that are left of an epoch; gives the loss of all its steps, summed over records."""
     epoch, total = len(progress.history), progress.loss.to(job.scaled.device, copy=True)
-    for taken, asked in enumerate(batches(job, epoch, progress.steps), start=progress.steps):
+    for taken, asked in enumerate(iterate_batches(job, epoch, progress.steps), start=progress.steps):
         step = epoch * job.steps_per_epoch + taken
         total += job.descend(asked, step) * len(asked.rows)
         if job.checkpoints and job.is_due(taken + 1):
-            job.checkpoints.save(step + 1, Progress(progress.history, taken + 1, total))
+            job.checkpoints.save(step + 1, TrainingProgress(progress.history, taken + 1, total))
         for hook in job.hooks:
             hook.stepped(step)
     return total
 
 
-def batches(job: Job, epoch: int, first: int = 0) -> Iterator[Asked]:
+def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
     """The training records in this epoch's order, with what each batch from the first asks of every list."""
-    order = torch.randperm(len(job.split.train), generator=job.primary.part.chance.generator("batches", epoch))
+    order = torch.randperm(len(job.split.train), generator=job.primary.part.random_source.generator("batches", epoch))
     rows = np.asarray(job.split.train)[order.numpy()][first * job.config.batch :]
     parts = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
     numbers = torch.from_numpy(rows).to(job.scaled.device).split(job.config.batch)
     questions = [partners.questions(parts) for partners in job.records.lists]
     for place in numbers:
-        yield Asked(place, [next(question) for question in questions])
+        yield BatchRequest(place, [next(question) for question in questions])
+
+
+# From arrays and holders to a job: the primary's network and features on the device, lists in the method's order
+#
+# Letters: n records, K partners.
+
+
+QUANTILE_RECORDS = 20_000
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingContext:
+    """Where and how long a job runs."""
+
+    config: Config
+    device: torch.device
+    total_steps: int
+    folder: Path | None
+
+
+def training_settings(config: Config, split: Split, folder: Path | str | None) -> TrainingContext:
+    """Device and number of steps of a job."""
+    steps = config.epochs * config.steps_per_epoch(split.train.size)
+    return TrainingContext(config, resolve_device(config.device), steps, None if folder is None else Path(folder))
+
+
+def select_lists(
+    primary: PrimaryData, lists: Sequence[NeighbourList], split: Split, config: Config
+) -> tuple[NeighbourList, ...]:
+    """The lists this method uses, after all that is known before an attempt begins has been checked."""
+    check_names([primary.name, *(holder.name for held in lists for holder in held.holders)])
+    check_primary(primary, split)
+    if config.method.partners is PartnerRequirement.NONE:
+        return ()
+    if not lists:
+        raise InputError(f"{type(config.method).__name__} learns from linked records; give at least one secondary")
+    return tuple(lists)
+
+
+def prepare_job(
+    primary: PrimaryData,
+    lists: Sequence[NeighbourList],
+    split: Split,
+    setting: TrainingContext,
+    hooks: Sequence[Hook] = (),
+) -> TrainingJob:
+    """A job at step 0 for holders that have begun; the primary's part is built anew."""
+    check_lists(lists, len(primary.labels), setting.config.method.partners)
+    config, features = setting.config, as_features(primary.features)
+    resident = arrange_lists(lists, config.method, RandomSource(config.seed, primary.name).rng("order"), setting.device)
+    target = fit_target(primary, split, config)
+    part = build_primary_model(
+        features.take(split.train), branch_shapes(resident, split.train), target.task, config, primary.name
+    )
+    part.start(setting.total_steps)
+    holders = [holder for held in lists for holder in held.holders]
+    shelf = _checkpoint_store(primary, resident, split, setting)
+    return TrainingJob(
+        config=config,
+        target=target,
+        split=split,
+        labels=primary.labels,
+        records=PrimaryRecords(features.on(setting.device), resident),
+        primary=Primary(part, target.task),
+        secondaries=holders,
+        checkpoints=RunCheckpoints(shelf, part, holders) if shelf else None,
+        journal=TrainingLog(setting.folder / "log.jsonl") if setting.folder else None,
+        hooks=hooks,
+    )
+
+
+def fit_target(primary: PrimaryData, split: Split, config: Config) -> Target:
+    """Labels scaled by their training rows, or the classes there are."""
+    if primary.task_type is TaskType.CLASSES:
+        return ClassTarget(tuple(np.unique(primary.labels.astype(np.int64)).tolist()))
+    return config.label.fit(primary.labels[split.train].astype(np.float64))
+
+
+def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape, ...]:
+    """What the network above the cut must know of every list; quantiles need no more than some thousand records."""
+    some = torch.from_numpy(rows[:: 1 + len(rows) // QUANTILE_RECORDS])
+    return tuple(
+        BranchShape(
+            partners=partners.partner.shape[1],
+            widths=tuple(holder.width for holder in partners.holders),
+            similarity=partners.similarity[some].cpu().numpy(),
+        )
+        for partners in lists
+    )
+
+
+def build_primary_model(
+    features: Features, branches: tuple[BranchShape, ...], task: PredictionTask, config: Config, name: str
+) -> PartyModel:
+    """The primary's network above and below the cut, for these training rows; its weights are not drawn yet."""
+    network = config.method.build(NetworkSpec(features, config.local, branches, task))
+    return PartyModel(network, config.optimiser, RandomSource(config.seed, name), resolve_device(config.device))
+
+
+def _checkpoint_store(
+    primary: PrimaryData, lists: Sequence[PartnerList], split: Split, setting: TrainingContext
+) -> CheckpointStore | None:
+    """The primary's folder of checkpoints; its job is the whole configuration and its own data."""
+    if setting.folder is None:
+        return None
+    features = as_features(primary.features)
+    arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
+    arrays += [array for partners in lists for array in (partners.partner, partners.similarity.cpu().numpy())]
+    job = {
+        "party": primary.name,
+        "config": describe(replace(setting.config, device="any", save_every=1, save_steps=None)),
+        "lists": [[holder.name for holder in partners.holders] for partners in lists],
+        "data": arrays_fingerprint(arrays),
+    }
+    return CheckpointStore(setting.folder / primary.name, job)
+
+
+# Secondaries in this process, by the lists they answer for
+
+
+def start_local_secondaries(
+    secondaries: Sequence[SecondaryData], setting: TrainingContext
+) -> tuple[NeighbourList, ...]:
+    """One list per secondary that brings one, held by it and by those aligned with it."""
+    leaders = [data for data in secondaries if not data.aligned_with]
+    lists = {leader.name: _own_neighbours(leader) for leader in leaders}
+    _check_aligned(secondaries)
+    started = [(data.aligned_with or data.name, start_local_secondary(data, setting)) for data in secondaries]
+    return tuple(
+        NeighbourList(neighbours, tuple(party for leader, party in started if leader == name))
+        for name, neighbours in lists.items()
+    )
+
+
+def start_local_secondary(data: SecondaryData, setting: TrainingContext) -> LocalSecondary:
+    """A secondary at step 0 of this job."""
+    return secondary_model.start_secondary(
+        data.name,
+        as_features(data.features),
+        setting.config.below,
+        total_steps=setting.total_steps,
+        device=setting.device,
+        folder=setting.folder / data.name if setting.folder else None,
+    )
+
+
+def _own_neighbours(leader: SecondaryData) -> Neighbours:
+    if leader.neighbours is None:
+        raise InputError(f"{leader.name} has no list of partners; give partner and similarity, or aligned_with")
+    return leader.neighbours
+
+
+def _check_aligned(secondaries: Sequence[SecondaryData]) -> None:
+    for place, data in enumerate(secondaries):
+        leaders = [other.name for other in secondaries[:place] if not other.aligned_with]
+        if data.aligned_with and data.aligned_with not in leaders:
+            raise InputError(
+                f"{data.name} is aligned with '{data.aligned_with}', which is no earlier secondary with a list"
+            )

@@ -1,4 +1,4 @@
-"""The paper's eight data sets: columns, records, and what its FedSim was made of (appendix "Experimental Details").
+"""Layer sizes and hyperparameters of the paper's eight data sets.
 
 The layer sizes reproduce the parameter counts of the paper's table to the last digit; no script of ``company`` is
 public, its sizes are the only ones of a wide grid that do.
@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedsim.splitnn.gates.convolution import ConvolutionMerge
-from fedsim.splitnn.gates.merge import MeanMerge, Merge
-from fedsim.splitnn.lamb import Lamb
-from fedsim.splitnn.local import Local
+from fedsim.splitnn.gates import ConvolutionMerge, MeanMerge, MergeGate
+from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import FedSim
+from fedsim.splitnn.optimisers import Lamb
 from fedsim.training.config import Config
 
 
@@ -27,7 +26,9 @@ class PaperData:
     config: Config
 
 
-def _config(sizes: tuple[int, int, int], merge: Merge, rate: float, decay: float, *, batch: int, epochs: int) -> Config:
+def _config(
+    sizes: tuple[int, int, int], merge: MergeGate, rate: float, decay: float, *, batch: int, epochs: int
+) -> Config:
     hidden, cut, outputs = sizes
     return Config(
         method=FedSim(hidden=100, outputs=outputs, merge=merge),

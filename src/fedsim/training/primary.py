@@ -1,29 +1,108 @@
-"""The primary's side of a step and of a prediction, written once against the cut.
-
-Letters: B records, T outputs of the task.
-"""
+"""The primary's side of a training step and of a prediction: row requests to the secondaries, forward and backward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.splitnn.features import FeatureTensors
-from fedsim.splitnn.links import Batch
-from fedsim.splitnn.part import Part
-from fedsim.splitnn.tasks import Task
-from fedsim.training.exchange import PartnerList, Question, Rows
+from fedsim.splitnn.methods import Method
+from fedsim.splitnn.neighbours import Batch, Branch, Neighbours, append_zero_row
+from fedsim.splitnn.party_model import PartyModel
+from fedsim.splitnn.secondary_api import Secondary
+from fedsim.splitnn.tasks import PredictionTask
+from fedsim.training.data import NeighbourList
 from fedsim.types import Floats
 
-RECORDS_AT_ONCE = 2048  # of prediction
+# Which rows a batch asks of a list's holders: each distinct row once, found on the host before the step
+#
+# Letters: n records, B records of a batch, K partners, U distinct rows.
+
+
+PREFETCHED_BATCHES = 64  # questions are put together and moved to the device this many at a time
+Rows = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Records:
+class RowRequest:
+    """Distinct rows in ascending order, and the place of every pair among them (U where there is no partner)."""
+
+    rows: Tensor  # (U,)
+    position: Tensor  # (B, K)
+
+
+@dataclass(eq=False)
+class PartnerList:
+    """One list of partners: rows on the host, similarities on the device, and the parties that hold those rows."""
+
+    partner: Rows  # (n, K)
+    similarity: Tensor  # (n, K)
+    holders: tuple[Secondary, ...]
+
+    @classmethod
+    def of(cls, neighbours: Neighbours, holders: tuple[Secondary, ...], device: torch.device) -> PartnerList:
+        similarity = torch.from_numpy(neighbours.similarity.astype(np.float32)).to(device)
+        return cls(neighbours.partner.astype(np.int32), similarity, holders)
+
+    def __post_init__(self) -> None:
+        n_rows = self.holders[0].n_records
+        self.has_gaps = bool((self.partner < 0).any())
+        self._seen, self._place = np.zeros(n_rows + 1, dtype=bool), np.zeros(n_rows + 1, dtype=np.int32)
+
+    def questions(self, batches: Sequence[Rows]) -> Iterator[RowRequest]:
+        """One question per batch of records."""
+        for first in range(0, len(batches), PREFETCHED_BATCHES):
+            found = [self._distinct(rows) for rows in batches[first : first + PREFETCHED_BATCHES]]
+            device = self.similarity.device
+            rows = torch.from_numpy(np.concatenate([rows for rows, _ in found])).to(device)
+            position = torch.from_numpy(np.concatenate([position for _, position in found])).to(device)
+            yield from map(
+                RowRequest,
+                rows.split([len(rows) for rows, _ in found]),
+                position.split([len(position) for _, position in found]),
+            )
+
+    def branch(self, rows: Tensor, position: Tensor, activations: Sequence[Tensor]) -> Branch:
+        """What the network above the cut sees of this list, for these records."""
+        if self.has_gaps:
+            activations = [append_zero_row(part) for part in activations]
+        return Branch(tuple(activations), position, self.similarity.index_select(0, rows))
+
+    def _distinct(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Distinct partner rows by marking, faster than sorting; -1 marks the last place, which is then taken out."""
+        wanted = self.partner[rows]  # (B, K)
+        self._seen[wanted] = True
+        self._seen[-1] = False
+        distinct = np.flatnonzero(self._seen).astype(np.int32)  # (U,)
+        self._seen[distinct] = False
+        self._place[distinct] = np.arange(len(distinct), dtype=np.int32)
+        self._place[-1] = len(distinct)
+        return distinct, self._place[wanted]
+
+
+def arrange_lists(
+    lists: Sequence[NeighbourList], method: Method, rng: np.random.Generator, device: torch.device
+) -> tuple[PartnerList, ...]:
+    """All lists in the method's order, on the device."""
+    return tuple(PartnerList.of(method.arrange(held.neighbours, rng), held.holders, device) for held in lists)
+
+
+# The primary's side of a step and of a prediction, written once against the cut
+#
+# Letters: B records, T outputs of the task.
+
+
+PREDICTION_RECORDS = 2048  # of prediction
+
+
+@dataclass(frozen=True, eq=False)
+class PrimaryRecords:
     """Primary records, resident on the device, with their lists of partners."""
 
     features: FeatureTensors
@@ -34,18 +113,18 @@ class Records:
 class Primary:
     """The party with the labels: its part of the model and what it is learning."""
 
-    part: Part
-    task: Task
+    part: PartyModel
+    task: PredictionTask
 
-    def descend(self, records: Records, labels: Tensor, asked: Asked, step: int) -> Tensor:
+    def descend(self, records: PrimaryRecords, labels: Tensor, asked: BatchRequest, step: int) -> Tensor:
         """One training step for all parties; the loss stays on the device."""
-        ask_all(records, asked.questions, step)
+        request_rows(records, asked.questions, step)
         self.part.begin(step)
         replies = [
             [holder.activations(question.rows, step).requires_grad_() for holder in partners.holders]
             for partners, question in zip(records.lists, asked.questions, strict=True)
         ]
-        scores = self.part.network(batch_of(records, asked, replies), self.part.dropout)  # (B, opinions, T)
+        scores = self.part.network(build_batch(records, asked, replies), self.part.dropout)  # (B, opinions, T)
         loss = self.task.loss(scores, labels.index_select(0, asked.rows))
         loss.backward()  # Algorithm 1, line 12
         for partners, parts in zip(records.lists, replies, strict=True):
@@ -55,41 +134,43 @@ class Primary:
         return loss.detach()
 
     @torch.no_grad()
-    def predict(self, records: Records, rows: Rows) -> tuple[Floats, Tensor]:
+    def predict(self, records: PrimaryRecords, rows: Rows) -> tuple[Floats, Tensor]:
         """Predictions (n, T) and scores of these records; every distinct partner row is asked for once."""
-        questions, replies = _inferred(records, rows)
+        questions, replies = _infer_partners(records, rows)
         numbers = torch.from_numpy(rows).to(self.part.device)
         scores = []
-        for first in range(0, len(rows), RECORDS_AT_ONCE):
-            here = slice(first, first + RECORDS_AT_ONCE)
-            asked = Asked(numbers[here], [Question(question.rows, question.position[here]) for question in questions])
-            scores.append(self.part.network(batch_of(records, asked, replies)))
+        for first in range(0, len(rows), PREDICTION_RECORDS):
+            here = slice(first, first + PREDICTION_RECORDS)
+            asked = BatchRequest(
+                numbers[here], [RowRequest(question.rows, question.position[here]) for question in questions]
+            )
+            scores.append(self.part.network(build_batch(records, asked, replies)))
         everything = torch.cat(scores)
         return self.task.predict(everything).double().cpu().numpy().astype(np.float64), everything
 
     @torch.no_grad()
-    def batch(self, records: Records, rows: Rows) -> Batch:
+    def batch(self, records: PrimaryRecords, rows: Rows) -> Batch:
         """These records as the network sees them when nothing is dropped."""
-        questions, replies = _inferred(records, rows)
-        return batch_of(records, Asked(torch.from_numpy(rows).to(self.part.device), questions), replies)
+        questions, replies = _infer_partners(records, rows)
+        return build_batch(records, BatchRequest(torch.from_numpy(rows).to(self.part.device), questions), replies)
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class BatchRequest:
     """The records of a batch and what they ask of every list."""
 
     rows: Tensor  # (B,)
-    questions: Sequence[Question]
+    questions: Sequence[RowRequest]
 
 
-def ask_all(records: Records, questions: Sequence[Question], step: int | None) -> None:
+def request_rows(records: PrimaryRecords, questions: Sequence[RowRequest], step: int | None) -> None:
     """Let every holder of every list begin before the first answer is waited for."""
     for partners, question in zip(records.lists, questions, strict=True):
         for holder in partners.holders:
             holder.ask(question.rows, step)
 
 
-def batch_of(records: Records, asked: Asked, replies: Sequence[Sequence[Tensor]]) -> Batch:
+def build_batch(records: PrimaryRecords, asked: BatchRequest, replies: Sequence[Sequence[Tensor]]) -> Batch:
     """The records of a batch with what the holders of every list replied."""
     branches = [
         partners.branch(asked.rows, question.position, parts)
@@ -98,9 +179,9 @@ def batch_of(records: Records, asked: Asked, replies: Sequence[Sequence[Tensor]]
     return Batch(records.features.take(asked.rows), branches)
 
 
-def _inferred(records: Records, rows: Rows) -> tuple[list[Question], list[list[Tensor]]]:
+def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowRequest], list[list[Tensor]]]:
     questions = [next(partners.questions([rows])) for partners in records.lists]
-    ask_all(records, questions, None)
+    request_rows(records, questions, None)
     replies = [
         [holder.infer(question.rows) for holder in partners.holders]
         for partners, question in zip(records.lists, questions, strict=True)

@@ -9,17 +9,16 @@ import polars as pl
 import pytest
 
 from fedsim.attack.finding import Adversary
-from fedsim.audit.report import Report
-from fedsim.audit.rows import Verdict
+from fedsim.audit.attack_runner import Verdict
+from fedsim.audit.report import AuditReport, AuditSettings
 from fedsim.audit.run import audit_job
-from fedsim.audit.settings import Settings
-from fedsim.cli.auditing import lines_of
+from fedsim.cli.audit import audit_lines
+from fedsim.config.job import read_job
+from fedsim.config.party_file import read_party_file
 from fedsim.data.synthetic import city
 from fedsim.linkage.encoding import Key
-from fedsim.party.job import read_job
-from fedsim.party.party_file import read_party_file
 
-FAST = Settings(targets=30, tries=0, epochs=1, most_records=200)
+FAST = AuditSettings(targets=30, tries=0, epochs=1, most_records=200)
 HEAD = """
 name = "firms"
 coordinator = { name = "notary", address = "127.0.0.1:50051" }
@@ -78,13 +77,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def audited(folder: Path, lists: str, *parties: str) -> Report:
+def audited(folder: Path, lists: str, *parties: str) -> AuditReport:
     (folder / "job.toml").write_text(HEAD + lists)
     files = [read_party_file(folder / f"{name}.toml") for name in parties]
     return audit_job(read_job(folder / "job.toml"), files, FAST)
 
 
-def attacks(report: Report, about: str, who: Adversary) -> set[str]:
+def attacks(report: AuditReport, about: str, who: Adversary) -> set[str]:
     return {row.found.attack for row in report.rows if row.about == about and row.found.adversary is who}
 
 
@@ -107,7 +106,7 @@ def test_two_secondaries_are_attacked_one_after_the_other_and_told_apart(folder)
     report = audited(folder, BY_NAME + BY_PLACE, "bank", "register", "maps")
     assert "link graph" in attacks(report, "maps", Adversary.PRIMARY)
     assert "link graph" not in attacks(report, "register", Adversary.PRIMARY)
-    printed = "\n".join(lines_of(report))
+    printed = "\n".join(audit_lines(report))
     assert "by the primary, in its links with register" in printed
     assert "by the primary, in its links with maps" in printed
     assert report.tables == ("primary 'bank'", "secondary 'register'", "secondary 'maps'")

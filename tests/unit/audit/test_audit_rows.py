@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import pytest
 
-from fedsim.attack.finding import Adversary, Estimate, Finding, share
-from fedsim.audit.rows import Guarantee, Row, Verdict
+from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate, binomial_estimate
+from fedsim.audit.attack_runner import AuditRow, Guarantee, Verdict
 
 
-def row(score: Estimate, most: float | None = None, attack: str = "greedy", blind: float = 0.0) -> Row:
-    found = Finding(attack, Adversary.PRIMARY, "share", score, blind, 10, "all")
-    return Row("rentals", "its filter", found, Guarantee("a promise", most))
+def row(score: IntervalEstimate, most: float | None = None, attack: str = "greedy", blind: float = 0.0) -> AuditRow:
+    found = AttackFinding(attack, Adversary.PRIMARY, "share", score, blind, 10, "all")
+    return AuditRow("rentals", "its filter", found, Guarantee("a promise", most))
 
 
 @pytest.mark.parametrize("trials", [10, 100, 10_000])
 def test_fewer_records_do_not_pass_more_easily(trials):
-    assert row(share(trials // 5, trials)).leak == pytest.approx(0.2)
+    assert row(binomial_estimate(trials // 5, trials)).leak == pytest.approx(0.2)
 
 
 def test_the_gain_is_counted_from_blind_guessing():
-    assert row(Estimate(0.75, 0.6, 0.9), blind=0.5).leak == pytest.approx(0.5)
+    assert row(IntervalEstimate(0.75, 0.6, 0.9), blind=0.5).leak == pytest.approx(0.5)
 
 
 def test_a_score_just_above_its_promise_at_95_percent_is_not_broken_yet():
-    assert row(Estimate(0.10, 0.055, 0.15), most=0.05).verdict is Verdict.KEPT
-    assert row(Estimate(0.10, 0.075, 0.13), most=0.05).verdict is Verdict.BROKEN
+    assert row(IntervalEstimate(0.10, 0.055, 0.15), most=0.05).verdict is Verdict.KEPT
+    assert row(IntervalEstimate(0.10, 0.075, 0.13), most=0.05).verdict is Verdict.BROKEN
 
 
 def test_a_check_of_the_build_keeps_its_own_wide_interval_and_gains_nothing_by_chance():
-    by_chance = row(Estimate(0.1, 0.0, 0.4), most=0.0, attack="row order")
+    by_chance = row(IntervalEstimate(0.1, 0.0, 0.4), most=0.0, attack="row order")
     assert (by_chance.leak, by_chance.verdict, by_chance.is_check) == (0.0, Verdict.KEPT, True)
-    left_out = row(Estimate(0.5, 0.2, 0.8), most=0.0, attack="noise left out of features")
+    left_out = row(IntervalEstimate(0.5, 0.2, 0.8), most=0.0, attack="noise left out of features")
     assert (left_out.leak, left_out.verdict) == (0.2, Verdict.BROKEN)
-    assert not row(Estimate(0.5, 0.2, 0.8)).is_check
+    assert not row(IntervalEstimate(0.5, 0.2, 0.8)).is_check

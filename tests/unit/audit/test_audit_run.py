@@ -7,25 +7,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.party_jobs import lay_out
 
 from fedsim.attack.finding import Adversary
-from fedsim.audit import by_cut, by_primary, scene
-from fedsim.audit.attempt import Attempt, tried
-from fedsim.audit.report import METRES
-from fedsim.audit.rows import Verdict
-from fedsim.audit.run import audit_job, prepare
-from fedsim.audit.settings import Settings
-from fedsim.audit.tables import read_tables
+from fedsim.audit import attack_setup, linkage_attacks, split_attacks
+from fedsim.audit.attack_runner import PlannedAttack, Verdict, run_attacks
+from fedsim.audit.report import MEDIAN_ERROR_METRES, AuditSettings
+from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
+from fedsim.config.job import Blur, CutTerms, Protection, read_job
+from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.blind import Delivery, Linking
-from fedsim.party.job import read_job
-from fedsim.party.party_file import read_party_file
-from fedsim.party.protection import Blur, CutTerms, Protection
+from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
-from fedsim.protocol.cut_noise import CutNoise
+from fedsim.protocol.cut_layer import CutNoise
+from job_fixtures import lay_out
 
-FAST = Settings(targets=50, tries=0, epochs=1, most_records=300)
+FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +37,13 @@ def files(folder: Path, *names: str):
 
 def linked(folder: Path, seed: int = 0, **changes):
     job, settings = read_job(folder / "job.toml"), replace(FAST, seed=seed)
-    tables = read_tables(job, files(folder, "city", "rentals"), 300, np.random.default_rng(seed))
-    return prepare(job, tables, "rentals", settings)[0].scene.linkage(**changes)
+    tables = read_audit_tables(job, files(folder, "city", "rentals"), 300, np.random.default_rng(seed))
+    return prepare_audit(job, tables, "rentals", settings)[0].scene.linkage(**changes)
 
 
 def verdicts(linkage, seed: int = 0) -> dict[str, Verdict]:
-    attempts = by_primary.attempts(linkage, FAST, np.random.default_rng(seed))
-    rows, _ = tried("rentals", attempts, FAST.memory)
+    attempts = linkage_attacks.primary_attacks(linkage, FAST, np.random.default_rng(seed))
+    rows, _ = run_attacks("rentals", attempts, FAST.memory)
     return {row.found.attack: row.verdict for row in rows}
 
 
@@ -73,16 +69,16 @@ def test_an_audit_repeats_by_its_seed(folder):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
-    honest = scene.link_blind
+    honest = attack_setup.link_encoded_tables
 
     def broken(*arguments, **options):
         linking = arguments[3]
-        quiet = Linking(linking.metric, linking.k)
+        quiet = LinkageConfig(linking.metric, linking.k)
         linked_as_promised, _ = honest(*arguments, **options)
         return linked_as_promised, honest(*arguments[:3], quiet, *arguments[4:], **options)[1]
 
     assert Verdict.BROKEN not in verdicts(linked(folder, seed), seed).values()
-    monkeypatch.setattr(scene, "link_blind", broken)
+    monkeypatch.setattr(attack_setup, "link_encoded_tables", broken)
     assert verdicts(linked(folder, seed), seed)["greedy, distances"] is Verdict.BROKEN
 
 
@@ -100,14 +96,14 @@ def test_a_build_that_does_not_move_places_as_the_job_says_is_caught(folder, mon
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_names_raw_rows_is_caught(folder, monkeypatch, seed):
-    honest = scene.link_blind
+    honest = attack_setup.link_encoded_tables
 
     def broken(*arguments, **options):
         made, delivery = honest(*arguments, **options)
         raw = made.order[delivery.partner]
-        return replace(made, order=np.arange(len(made.order), dtype=np.int32)), Delivery(raw, delivery.similarity)
+        return replace(made, order=np.arange(len(made.order), dtype=np.int32)), PrivateLinks(raw, delivery.similarity)
 
-    monkeypatch.setattr(scene, "link_blind", broken)
+    monkeypatch.setattr(attack_setup, "link_encoded_tables", broken)
     assert verdicts(linked(folder, seed), seed)["row order"] is Verdict.BROKEN
 
 
@@ -145,15 +141,15 @@ def test_a_build_that_lays_less_noise_at_the_cut_than_the_job_says_is_caught(fol
 
 
 def test_a_build_that_forgets_the_mechanism_at_the_cut_is_caught(folder, monkeypatch):
-    monkeypatch.setattr(by_cut, "noise_of", lambda terms, secret: None)
+    monkeypatch.setattr(split_attacks, "cut_noise_from_secret", lambda terms, secret: None)
     found = at_the_cut(folder, BOTH_WAYS)
     assert [found[side] for side in LEFT_OUT] == [Verdict.BROKEN, Verdict.BROKEN]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.7])
 def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(folder, monkeypatch, share):
-    honest = NoisyFeatures.laid_on
-    monkeypatch.setattr(NoisyFeatures, "laid_on", lambda self, values, drawn: honest(self, values, share * drawn))
+    honest = NoisyFeatures.add_noise
+    monkeypatch.setattr(NoisyFeatures, "add_noise", lambda self, values, drawn: honest(self, values, share * drawn))
     found = at_the_cut(folder, BOTH_WAYS)
     assert found[OF_FEATURES] is Verdict.BROKEN
     assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
@@ -172,15 +168,17 @@ def test_blurring_is_promised_and_kept(folder, epsilon):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
-    monkeypatch.setattr(scene, "moved", lambda frame, terms, secret, table: frame)
+    monkeypatch.setattr(attack_setup, "blur_with_secret", lambda frame, terms, secret, table: frame)
     found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
     assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
 
 
 def test_blurring_moves_guesses_away(folder):
     def error(linkage):
-        rows, _ = tried("", by_primary.on_places(linkage, FAST, np.random.default_rng(0)), FAST.memory)
-        return min(row.found.figures[METRES] for row in rows)
+        rows, _ = run_attacks(
+            "", linkage_attacks.location_attacks(linkage, FAST, np.random.default_rng(0)), FAST.memory
+        )
+        return min(row.found.figures[MEDIAN_ERROR_METRES] for row in rows)
 
     blurred = linked(folder, tau=None, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5))
     assert error(blurred) > 2 * error(linked(folder, tau=None))
@@ -211,7 +209,7 @@ def test_an_attack_that_cannot_run_leaves_its_reason():
     def fails():
         raise InputError("no record has a partner")
 
-    rows, skipped = tried("a", [Attempt(Adversary.PRIMARY, "greedy", "all", fails)], memory=1)
+    rows, skipped = run_attacks("a", [PlannedAttack(Adversary.PRIMARY, "greedy", "all", fails)], memory=1)
     assert not rows
     assert skipped[0].why == "no record has a partner"
 
@@ -238,7 +236,7 @@ def test_protected_gradients_are_accounted_for(folder):
 )
 def test_settings_out_of_range_are_refused(change, words):
     with pytest.raises(SettingError, match=words):
-        Settings(**change)
+        AuditSettings(**change)
 
 
 def test_a_coordinator_alone_has_nothing_to_audit(folder):

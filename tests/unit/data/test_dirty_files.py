@@ -15,12 +15,12 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsim.cli.app import app
-from fedsim.data.columns import number
-from fedsim.data.features import fit_preparation
-from fedsim.data.readers import likely_separator, read_table
+from fedsim.config.party_file import read_party_file
+from fedsim.data.columns import parse_required_numbers
+from fedsim.data.features import fit_preprocessor
 from fedsim.data.synthetic import city
+from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FedSimError, FileError
-from fedsim.party.party_file import read_party_file
 
 TOWN = city(np.random.default_rng(7), flats=120, rentals=100)
 TEXT = TOWN.flats.write_csv()
@@ -56,7 +56,7 @@ def refusal(content: bytes | pl.DataFrame, *words: str) -> str:
 def test_a_semicolon_is_found_and_written_down():
     assert "6 columns, split at ';'" in init(TEXT.replace(",", ";").encode())
     assert read_party_file(Path("flats.toml")).data.separator == ";"
-    assert likely_separator(Path("rentals.csv")) is None
+    assert detect_separator(Path("rentals.csv")) is None
 
 
 def test_a_semicolon_where_a_comma_was_meant_is_told():
@@ -82,13 +82,13 @@ def test_decimal_commas_of_a_spreadsheet_are_told_by_column_and_row():
     assert "flats.csv: column 'lat', row 1 has a decimal comma; write decimals with a point" in refusal(german.encode())
     Path("flats.csv").write_text(german)
     with pytest.raises(FedSimError, match="column 'lat', row 1 is not a number; write decimals with a point"):
-        number(read_table("flats.csv", separator=";")["lat"], table="flats.csv")
+        parse_required_numbers(read_table("flats.csv", separator=";")["lat"], table="flats.csv")
 
 
 def test_decimal_commas_in_a_feature_are_told():
     areas = pl.DataFrame({"area": [f"{row},5" for row in range(40)]})
     with pytest.raises(FedSimError, match="decimals with a point"):
-        fit_preparation(areas, party="primary")
+        fit_preprocessor(areas, party="primary")
 
 
 def test_a_name_that_stands_twice_is_told():
@@ -206,9 +206,9 @@ def test_a_folder_that_may_not_be_written_is_told():
 
 
 def refusal_there(folder: Path) -> str:
-    from fedsim.cli.init_files import made_folder  # noqa: PLC0415
+    from fedsim.cli.init import create_folder  # noqa: PLC0415
 
-    with pytest.raises(FileError) as caught, made_folder(folder / "job"):
+    with pytest.raises(FileError) as caught, create_folder(folder / "job"):
         pass
     return str(caught.value)
 

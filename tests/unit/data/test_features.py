@@ -10,14 +10,14 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from fedsim.data.features import Preparation, Rules, fit_preparation
+from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.errors import FileError, InputError, SettingError
 
 CANARY = "Rumpelstiltskin"
 
 
-def fit(table: Any, **settings: Any) -> Preparation:
-    return fit_preparation(table, party="primary", **settings)
+def fit(table: Any, **settings: Any) -> FeaturePreprocessor:
+    return fit_preprocessor(table, party="primary", **settings)
 
 
 def test_numbers_have_mean_zero_and_deviation_one_in_the_training_rows():
@@ -81,7 +81,7 @@ def test_many_categories_become_codes_and_unseen_ones_code_zero():
 
 
 def test_a_whole_number_is_the_same_category_with_and_without_decimals():
-    preparation = fit(pl.DataFrame({"zip": [7, 7, 8, 8]}), rules=Rules({"zip": "category"}))
+    preparation = fit(pl.DataFrame({"zip": [7, 7, 8, 8]}), rules=FeatureRules({"zip": "category"}))
     later = preparation.apply(pl.DataFrame({"zip": [7.0, None]}))
     np.testing.assert_array_equal(later.numbers, [[1, 0], [0, 0]])
 
@@ -104,7 +104,7 @@ def test_the_time_of_day_counts_where_it_is_told():
 
 
 def test_text_is_read_as_what_it_is_declared_to_be():
-    rules = Rules({"area": "number", "sold": "date"})
+    rules = FeatureRules({"area": "number", "sold": "date"})
     frame = pl.DataFrame({"area": ["10", " 30.0", ""], "sold": ["2020-01-01", "2020-01-02 12:00:00", None]})
     numbers = fit(frame, rules=rules).apply(frame).numbers
     np.testing.assert_allclose(numbers[:, 0], [-1.0, 1.0, 0.0])
@@ -136,7 +136,7 @@ def test_saving_and_loading_changes_nothing():
     data = {"town": towns, "x": [0.1 * row for row in range(80)], "lift": [True] * 80, "kind": ["a", "b"] * 40}
     frame = pl.DataFrame(data | {"sold": [date(2020, 1, 1 + row % 28) for row in range(80)]})
     preparation = fit(frame)
-    again = Preparation.from_json(preparation.to_json())
+    again = FeaturePreprocessor.from_json(preparation.to_json())
     assert again == preparation
     np.testing.assert_array_equal(again.apply(frame).numbers, preparation.apply(frame).numbers)
 
@@ -153,7 +153,7 @@ def test_columns_of_many_values_are_those_of_the_training_rows():
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "fedsim features 0"}', '{"format": "fedsim features 1"}'])
 def test_a_foreign_file_is_refused(text: str):
     with pytest.raises(FileError):
-        Preparation.from_json(text)
+        FeaturePreprocessor.from_json(text)
 
 
 FAULTS = {
@@ -180,7 +180,7 @@ def test_a_fault_names_party_and_column_and_no_value(fault: str):
 def test_text_where_numbers_are_declared_names_the_row():
     frame = pl.DataFrame({"area": ["12", CANARY]})
     with pytest.raises(InputError, match="primary table, column 'area', row 2 is not a number") as caught:
-        fit(frame, rules=Rules({"area": "number"}))
+        fit(frame, rules=FeatureRules({"area": "number"}))
     assert CANARY not in str(caught.value)
 
 
@@ -205,7 +205,7 @@ def test_the_label_is_no_feature():
 
 def test_an_unknown_kind_lists_the_kinds():
     with pytest.raises(SettingError, match="number, category, date"):
-        fit(pl.DataFrame({"area": [1.0]}), rules=Rules({"area": "nmber"}))
+        fit(pl.DataFrame({"area": [1.0]}), rules=FeatureRules({"area": "nmber"}))
 
 
 def test_no_value_shows_in_a_repr():

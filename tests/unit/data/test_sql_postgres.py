@@ -14,11 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedsim.cli.app import app
-from fedsim.cli.approving import approve_job
-from fedsim.data.readers import read_table
-from fedsim.data.sql_source import SqlTable, source_of
+from fedsim.cli.approve import approve_job
+from fedsim.config.party_file import read_party_file
+from fedsim.data.sql import SqlTable, parse_source
+from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, FileError, InputError
-from fedsim.party.party_file import read_party_file
 from postgresql import obstacle, programs, unprivileged
 
 psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed: PostgreSQL is not tested")
@@ -103,7 +103,7 @@ def test_columns_are_chosen_quoted_and_ordered(server):
 
 
 def test_many_batches_keep_their_order(server, monkeypatch):
-    monkeypatch.setattr("fedsim.data.sql_postgres.BATCH", 7)
+    monkeypatch.setattr("fedsim.data.sql_drivers.POSTGRES_BATCH", 7)
     numbers = asked(server, query="select n from generate_series(1, 50) as s(n) order by n desc; ").read()["n"]
     assert numbers.to_list() == list(range(50, 0, -1))
 
@@ -201,7 +201,7 @@ def test_init_writes_a_server_down_without_its_password(server, tmp_path, monkey
 
 def test_a_query_on_the_command_line_is_asked_of_the_server(server):
     url = f"postgresql://owner:{PASSWORD}@{server}/postgres"
-    source = source_of(url, "select lat, price from homes where price > 2500 order by price")
+    source = parse_source(url, "select lat, price from homes where price > 2500 order by price")
     assert read_table(source)["price"].to_list() == [n * n for n in range(51, 61)]
     assert str(source) == f"the query in postgresql://{server}/postgres"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from fedsim.data.readers import files_among, read_table
-from fedsim.data.sql_source import SqlTable, source_of
+from fedsim.data.sql import SqlTable, parse_source
+from fedsim.data.table_reader import read_table, source_files
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
 
 CANARY = "Zaphod"
@@ -51,7 +51,7 @@ def test_columns_have_the_type_of_their_values(folder):
 
 
 def test_types_may_change_between_batches(folder, monkeypatch):
-    monkeypatch.setattr("fedsim.data.sql_sqlite.BATCH", 1)
+    monkeypatch.setattr("fedsim.data.sql_drivers.SQLITE_BATCH", 1)
     assert table(folder, table="flats").read(["rooms", "name"]).rows() == [(3.0, "a"), (2.5, None)]
     assert "both numbers and text" in refusal(table(folder, table="odd"), ["mixed"])
 
@@ -60,7 +60,7 @@ def test_a_word_on_the_command_line_names_file_and_table(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert read_table("sqlite:///flats.db#flats", ["lat", "id"]).columns == ["lat", "id"]
     assert read_table(f"sqlite:///{folder}/flats.db#flats").height == 2
-    assert files_among([source_of("sqlite:///flats.db#flats"), Path("a.csv")]) == [Path("flats.db"), Path("a.csv")]
+    assert source_files([parse_source("sqlite:///flats.db#flats"), Path("a.csv")]) == [Path("flats.db"), Path("a.csv")]
 
 
 def test_a_query_may_end_in_anything_and_order_its_rows(folder):

@@ -11,9 +11,9 @@ import pytest
 from sklearn.base import clone
 
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
-from fedsim.linkage import Field, WeightedSum, link, metric_named
+from fedsim.linkage import WeightedField, WeightedSum, get_metric, link
 from fedsim.privacy.bounds import success_bound
-from fedsim.splitnn.chance import Chance
+from fedsim.splitnn.rng import RandomSource
 
 QUICK: dict[str, Any] = {"k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -44,7 +44,7 @@ def test_every_method_trains_and_predicts(town, flats, price, method, preset):
 def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
     (rule,) = [party.rule for party in model.federation_.linked]
-    fresh = rule.links(flats[400:], town.rentals, Chance(0, "coordinator"))
+    fresh = rule.links(flats[400:], town.rentals, RandomSource(0, "coordinator"))
     plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="euclidean", k=5, scale=rule.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)
@@ -101,8 +101,8 @@ def test_several_secondaries_with_other_names_and_metrics(town, flats, price):
 
 
 def test_a_weighted_sum_of_columns_links(town, flats, price):
-    euclid = metric_named("euclidean")
-    both = WeightedSum((Field("lat", euclid, 2.0), Field("lon", euclid, 1.0)))
+    euclid = get_metric("euclidean")
+    both = WeightedSum((WeightedField("lat", euclid, 2.0), WeightedField("lon", euclid, 1.0)))
     assert quick(town, metric=both).fit(flats, price).links_[0].metric == "weighted-sum"
 
 
@@ -195,7 +195,7 @@ def test_a_secondary_is_prepared_by_the_partners_of_training_records(town, flats
 def test_noise_belongs_to_the_record_and_not_to_its_row(town, flats, price):
     model = quick(town, sigma=0.5).fit(flats, price)
     (rule,) = [party.rule for party in model.federation_.linked]
-    chance = Chance(model.federation_.model.config.seed, "coordinator")
+    chance = RandomSource(model.federation_.model.config.seed, "coordinator")
     turned = rule.links(flats.reverse(), town.rentals, chance).similarity[::-1]
     np.testing.assert_array_equal(turned, model.links_[0].similarity)
     np.testing.assert_allclose(model.predict(flats.reverse())[::-1], model.predict(flats), rtol=1e-5)

@@ -13,7 +13,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from fedsim.data.splits import equal_records
+from fedsim.data.splits import group_equal_records
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 
 QUICK: dict[str, Any] = {"k": 3, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
@@ -29,7 +29,7 @@ def test_cross_validation_works_with_pandas_and_with_polars(town, flats, price):
 
 def test_groups_of_equal_places_cross_validate(town, flats, price):
     model = FedSimClassifier([town.rentals], PLACE, **QUICK)
-    places = equal_records(flats.select(PLACE))
+    places = group_equal_records(flats.select(PLACE))
     scores = cross_val_score(model, flats, price > price.median(), groups=places, cv=GroupKFold(2), error_score="raise")
     assert len(scores) == 2
 

@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
-from fedsim.linkage import Field, WeightedSum, metric_named
+from fedsim.linkage import WeightedField, WeightedSum, get_metric
 from fedsim.splitnn.methods import AvgSim
 
 QUICK: dict[str, Any] = {"k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
@@ -70,8 +70,8 @@ def test_classes_survive(town, flats, price, tmp_path, names):
 
 
 def test_metrics_and_methods_that_are_objects_survive(town, flats, price, tmp_path):
-    euclid = metric_named("euclidean")
-    both = WeightedSum((Field("lat", euclid, 2.0), Field("lon", euclid, 1.0)))
+    euclid = get_metric("euclidean")
+    both = WeightedSum((WeightedField("lat", euclid, 2.0), WeightedField("lon", euclid, 1.0)))
     model = FedSimRegressor([town.rentals], PLACE, metric=both, method=AvgSim(hidden=20), **QUICK).fit(flats, price)
     model.save(tmp_path / "model")
     again = FedSimRegressor.load(tmp_path / "model", [town.rentals], method=AvgSim(hidden=20), device="cpu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import fedsim
-from fedsim.linkage.encoding import Field, Key, NumericFilter, Schema
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
 
 
 def test_quantiles_by_rank_are_ordered() -> None:
@@ -39,7 +39,7 @@ def test_a_hub_is_named() -> None:
 
 
 def test_filters_that_went_flat_are_named() -> None:
-    schema = Schema(fields=(Field("x", NumericFilter(low=0, high=100, threshold=1)),))
+    schema = Schema(fields=(SchemaField("x", NumericFilter(low=0, high=100, threshold=1)),))
     key = Key(bytes(range(32)))
     primary = schema.encode({"x": np.linspace(10, 90, 20)}, key)
     secondary = schema.encode({"x": np.array([0.0, 50.0, 100.0])}, key)

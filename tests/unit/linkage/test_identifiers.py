@@ -12,7 +12,7 @@ import pytest
 
 import fedsim
 from fedsim.errors import FedSimError, FingerprintError, InputError, SettingError
-from fedsim.linkage import Field, WeightedSum, improvement, metric_named, plan, topk
+from fedsim.linkage import WeightedField, WeightedSum, get_metric, improvement, plan_search, topk
 from fedsim.types import EncodedTable
 
 PLACES = {"lat": [1.30, 1.35, 1.40], "lon": [103.80, 103.85, 103.90]}
@@ -113,7 +113,7 @@ def test_filters_of_different_size_are_refused() -> None:
             topk(np.zeros((2, 8), np.uint8), np.zeros((2, width), np.uint8), metric="hamming", k=1)
 
 
-@pytest.mark.parametrize("search", [fedsim.link, topk, plan, improvement])
+@pytest.mark.parametrize("search", [fedsim.link, topk, plan_search, improvement])
 def test_mixed_fingerprints_are_refused_at_every_door(search: Any) -> None:
     ours, theirs = (EncodedTable(np.zeros((2, 8), np.uint8), 64, letter * 64) for letter in "ab")
     with pytest.raises(FingerprintError, match="different schemas or keys"):
@@ -166,26 +166,26 @@ def test_an_unknown_metric_backend_or_device_is_answered_with_the_known_ones() -
 
 def test_a_weighted_sum_names_the_absent_column_and_the_bad_weight() -> None:
     with pytest.raises(SettingError, match="positive"):
-        WeightedSum((Field("name", metric_named("levenshtein"), -1.0),))
+        WeightedSum((WeightedField("name", get_metric("levenshtein"), -1.0),))
     with pytest.raises(InputError, match="no column 'street'"):
         fedsim.link(
             pl.DataFrame({"name": NAMES}),
             pl.DataFrame({"name": NAMES}),
-            metric=WeightedSum((Field("street", metric_named("levenshtein")),)),
+            metric=WeightedSum((WeightedField("street", get_metric("levenshtein")),)),
             k=1,
         )
 
 
 def test_places_join_a_weighted_sum_by_naming_both_columns() -> None:
     flats = pl.DataFrame({**PLACES, "street": ["oak", "elm", "ash"]})
-    metric = WeightedSum((Field("lat,lon", "great-circle", 0.001), Field("street", "levenshtein")))
+    metric = WeightedSum((WeightedField("lat,lon", "great-circle", 0.001), WeightedField("street", "levenshtein")))
     assert fedsim.link(flats, flats, metric=metric, k=1).partner.tolist() == [[0], [1], [2]]
 
 
 def test_a_weighted_sum_that_overflows_is_refused() -> None:
     table = pl.DataFrame({"x": [0.0, 1e140]})
     with pytest.raises(InputError, match="overflow"):
-        fedsim.link(table, table, metric=WeightedSum((Field("x", "euclidean", 1e300),)), k=2)
+        fedsim.link(table, table, metric=WeightedSum((WeightedField("x", "euclidean", 1e300),)), k=2)
 
 
 @pytest.mark.parametrize("unit", ["D", "ns", "s"])

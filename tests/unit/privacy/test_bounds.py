@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import SettingError
-from fedsim.privacy.bounds import floor, noise_for, success_bound
+from fedsim.privacy.bounds import lowest_bound, sigma_for_bound, success_bound
 
 sigmas = st.floats(1e-3, 1e2)
 spreads = st.floats(1.0, 1e6)
@@ -17,7 +17,7 @@ HOUSE = 21178.86
 def test_the_papers_figures():
     assert success_bound(4.0, HOUSE) == pytest.approx(1.9417e-05, rel=1e-4)
     assert success_bound(0.4, HOUSE) == pytest.approx(5.0720e-05, rel=1e-4)
-    assert [round(noise_for(tau, HOUSE), 4) for tau in (1e-2, 1e-3, 1e-4)] == [0.0019, 0.0188, 0.1918]
+    assert [round(sigma_for_bound(tau, HOUSE), 4) for tau in (1e-2, 1e-3, 1e-4)] == [0.0019, 0.0188, 0.1918]
 
 
 @given(sigmas, spreads)
@@ -27,25 +27,25 @@ def test_more_noise_never_helps_the_attacker(sigma, spread):
 
 @given(st.floats(0.1, 5.0), st.floats(10.0, 1e5))
 def test_noise_and_bound_undo_each_other(sigma, spread):
-    assert noise_for(success_bound(sigma, spread), spread) == pytest.approx(sigma, rel=1e-6)
+    assert sigma_for_bound(success_bound(sigma, spread), spread) == pytest.approx(sigma, rel=1e-6)
 
 
 def test_certainty_needs_no_noise_and_no_noise_promises_nothing():
-    assert noise_for(1.0, HOUSE) == 0.0
+    assert sigma_for_bound(1.0, HOUSE) == 0.0
     assert success_bound(0.0, HOUSE) == 1.0
 
 
 def test_an_unreachable_tau_names_the_floor():
-    with pytest.raises(SettingError, match=f"floor {floor(HOUSE):.4e}"):
-        noise_for(1e-5, HOUSE)
+    with pytest.raises(SettingError, match=f"floor {lowest_bound(HOUSE):.4e}"):
+        sigma_for_bound(1e-5, HOUSE)
 
 
 @pytest.mark.parametrize(("tau", "spread"), [(0.0, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, -1.0), (float("nan"), 1.0)])
 def test_values_without_meaning_are_refused(tau, spread):
     with pytest.raises(SettingError):
-        noise_for(tau, spread)
+        sigma_for_bound(tau, spread)
 
 
 def test_a_tau_out_of_reach_is_not_answered_with_longer_filters():
     with pytest.raises(SettingError, match=r"larger tau, give sigma instead, or blur places"):
-        noise_for(1e-12, HOUSE)
+        sigma_for_bound(1e-12, HOUSE)

@@ -10,10 +10,10 @@ import pytest
 
 from fedsim.errors import WireError
 from fedsim.protocol import codec
-from fedsim.protocol.codec import MAGIC, MOST_HEADER, PREFIX, Envelope, declared_size, decode, encode
+from fedsim.protocol.codec import MAGIC, MAX_HEADER_BYTES, PREFIX, Envelope, declared_size, decode, encode
 from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Activations, Ask, Hello, KeepBest, Partners, Refusal
-from small_messages import SMALL, declared, enveloped, forged, same, sealed, small
+from message_fixtures import SMALL, declared, enveloped, forged, same, sealed, small
 
 FRAMES = {kind: encode(enveloped(message)) for kind, message in SMALL.items()}
 STEP = {"step": Fact(whole=1)}
@@ -229,9 +229,9 @@ def test_arrays_that_no_peer_would_take_are_not_sent():
 
 
 def test_a_frame_too_large_for_any_peer_is_not_sent(monkeypatch):
-    monkeypatch.setattr(codec, "MOST_BYTES", 100)
+    monkeypatch.setattr(codec, "MAX_FRAME_BYTES", 100)
     assert "at most 100 and 1048576 are taken" in unsendable(Activations(1, values=np.zeros((100, 2), np.float32)))
-    assert "a header of 1048" in unsendable(Refusal("x" * MOST_HEADER, False))
+    assert "a header of 1048" in unsendable(Refusal("x" * MAX_HEADER_BYTES, False))
 
 
 def test_no_message_shows_its_contents():

@@ -7,8 +7,8 @@ import pytest
 import torch
 from scipy.stats import kstest
 
-from fedsim.protocol.cut_noise import CutNoise, of_step, of_weights
-from fedsim.splitnn.clip import clipped
+from fedsim.protocol.cut_layer import CutNoise, step_occasion, weights_occasion
+from fedsim.splitnn.layers import clip_rows
 
 ROWS = np.arange(3000, dtype=np.int32)
 NOISE = CutNoise(clip=2.0, noise=0.5, secret=bytes(range(32)))
@@ -47,17 +47,17 @@ def test_rows_are_clipped_before_the_noise():
 
 def test_clipping_lets_gradients_through_and_leaves_short_rows_alone():
     rows = torch.tensor([[3.0, 4.0], [0.1, 0.2]], requires_grad=True)
-    clipped(rows, 1.0).sum().backward()
+    clip_rows(rows, 1.0).sum().backward()
     assert torch.isfinite(rows.grad).all()
     assert rows.grad[1].tolist() == [1.0, 1.0]
-    assert clipped(torch.zeros(1, 2), 1.0).tolist() == [[0.0, 0.0]]
+    assert clip_rows(torch.zeros(1, 2), 1.0).tolist() == [[0.0, 0.0]]
 
 
 def test_other_weights_are_another_occasion():
     weights = {"a": torch.zeros(3), "b": torch.ones(2)}
-    assert of_weights(weights) == of_weights(dict(reversed(weights.items())))
-    assert of_weights(weights) != of_weights({**weights, "a": torch.full((3,), 1e-9)})
-    assert of_step("activations", 3) != of_step("gradients", 3)
+    assert weights_occasion(weights) == weights_occasion(dict(reversed(weights.items())))
+    assert weights_occasion(weights) != weights_occasion({**weights, "a": torch.full((3,), 1e-9)})
+    assert step_occasion("activations", 3) != step_occasion("gradients", 3)
 
 
 def test_no_secret_is_shown():

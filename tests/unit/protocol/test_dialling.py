@@ -10,12 +10,12 @@ import pytest
 from fedsim.errors import PeerError
 from fedsim.protocol import handshake
 from fedsim.protocol.codec import Envelope, encode
-from fedsim.protocol.handshake import Dialler, Reception
+from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Done, Ready, Refusal, Save, Welcome
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport.base import LineBroken
-from fedsim.protocol.transport.inproc import InProcess
-from small_lines import (
+from fedsim.protocol.transport.base import ConnectionLost
+from fedsim.protocol.transport.inproc import InProcessTransport
+from session_fixtures import (
     CITY,
     PATIENCE,
     RENTALS,
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("short_pauses")
 
 def opened(answers, **changes):
     """Dial a peer that answers a greeting with these frames."""
-    transport = InProcess()
+    transport = InProcessTransport()
 
     def answer(_, line):
         line.receive()
@@ -41,7 +41,7 @@ def opened(answers, **changes):
             line.send(frame)
 
     transport.listen("door", answer)
-    return Dialler(station_of(RENTALS, **changes), transport, "door", CITY).open()
+    return SessionConnector(station_of(RENTALS, **changes), transport, "door", CITY).open()
 
 
 NONSENSE = {
@@ -77,48 +77,48 @@ def test_a_peer_that_never_answers_a_greeting_is_tried_again_for_the_time_given(
 
 def test_a_peer_that_never_comes_is_named_after_the_time_given():
     with pytest.raises(PeerError, match="primary 'city' at door: nobody listens at 'door'"):
-        Dialler(station_of(RENTALS), InProcess(), "door", CITY).open(0.05)
+        SessionConnector(station_of(RENTALS), InProcessTransport(), "door", CITY).open(0.05)
 
 
 def test_what_would_be_dialled_in_vain_is_not_dialled_again():
     class Expired:
         def dial(self, address, peer):
-            raise LineBroken("the certificate of primary 'city' expired", lasting=True)
+            raise ConnectionLost("the certificate of primary 'city' expired", lasting=True)
 
     with pytest.raises(PeerError, match="primary 'city' at door: the certificate of primary 'city' expired"):
-        Dialler(station_of(RENTALS, wait_seconds=600), Expired(), "door", CITY).open()
+        SessionConnector(station_of(RENTALS, wait_seconds=600), Expired(), "door", CITY).open()
 
 
 def test_whoever_dials_hears_the_alarm(others):
     station = station_of(RENTALS)
-    opening = others.submit(Dialler(station, InProcess(), "door", CITY).open)
-    station.alarm.ring("coordinator 'notary'", "its owner stopped it")
+    opening = others.submit(SessionConnector(station, InProcessTransport(), "door", CITY).open)
+    station.stop_signal.report_failure("coordinator 'notary'", "its owner stopped it")
     with pytest.raises(PeerError, match="coordinator 'notary' stopped: its owner stopped it"):
         opening.result(PATIENCE)
 
 
 def test_a_peer_that_comes_late_is_found(others):
-    transport, station = InProcess(), station_of(RENTALS)
-    opening = others.submit(Dialler(station, transport, "door", CITY).open)
-    reception = Reception(station_of(CITY), [RENTALS])
+    transport, station = InProcessTransport(), station_of(RENTALS)
+    opening = others.submit(SessionConnector(station, transport, "door", CITY).open)
+    reception = SessionAcceptor(station_of(CITY), [RENTALS])
     transport.listen("door", reception.answer)
     opening.result(PATIENCE).post(Done("hello"))
     assert reception.session_with(RENTALS).next().message.fault == "hello"
 
 
 def test_two_processes_under_one_name_do_not_take_turns(monkeypatch):
-    monkeypatch.setattr(handshake, "TAKEN_SECONDS", 0.05)
+    monkeypatch.setattr(handshake, "NAME_TAKEN_SECONDS", 0.05)
     with receiving(station_of(CITY), RENTALS) as (_, transport):
-        first = Dialler(station_of(RENTALS), transport, "door", CITY).open()
+        first = SessionConnector(station_of(RENTALS), transport, "door", CITY).open()
         with pytest.raises(PeerError, match="primary 'city' at door: not let in: another process speaks as secondary"):
-            Dialler(station_of(RENTALS), transport, "door", CITY).open()
+            SessionConnector(station_of(RENTALS), transport, "door", CITY).open()
         assert first.connected
 
 
 # --- after a cut -------------------------------------------------------------------------------------------------
 
 
-class Cuttable(InProcess):
+class Cuttable(InProcessTransport):
     """A network whose cables can be pulled."""
 
     def __init__(self):
@@ -140,9 +140,9 @@ def network():
 
 def joined_parties(network, **changes):
     """A reception, its session and that of its caller."""
-    reception = Reception(station_of(CITY, note=Notes()), [RENTALS])
+    reception = SessionAcceptor(station_of(CITY, note=Notes()), [RENTALS])
     door = network.listen("door", reception.answer)
-    caller = Dialler(station_of(RENTALS, note=Notes(), **changes), network, "door", CITY).open()
+    caller = SessionConnector(station_of(RENTALS, note=Notes(), **changes), network, "door", CITY).open()
     return door, reception.session_with(RENTALS), caller
 
 
@@ -154,24 +154,24 @@ def test_a_conversation_goes_on_after_a_cut(network):
         there.post(Done(str(step)))
     assert [there.next().message.step for _ in range(5)] == [0, 1, 2, 3, 4]
     assert [here.next().message.fault for _ in range(5)] == list("01234")
-    assert here.station.note.kinds == there.station.note.kinds == ["joined"]
+    assert here.connection.note.kinds == there.connection.note.kinds == ["joined"]
 
 
 def test_a_receiver_that_started_anew_is_noticed(network):
     door, _, there = joined_parties(network)
     door.close()
-    network.listen("door", Reception(station_of(CITY), [RENTALS]).answer)
+    network.listen("door", SessionAcceptor(station_of(CITY), [RENTALS]).answer)
     network.cut()
     with pytest.raises(PeerRestarted, match="primary 'city' started anew"):
         there.next()
 
 
 def test_with_a_receiver_that_started_anew_the_next_conversation_begins_by_itself(network):
-    door = network.listen("door", Reception(station_of(CITY), [RENTALS]).answer)
-    dialler = Dialler(station_of(RENTALS), network, "door", CITY)
+    door = network.listen("door", SessionAcceptor(station_of(CITY), [RENTALS]).answer)
+    dialler = SessionConnector(station_of(RENTALS), network, "door", CITY)
     first = dialler.open()
     door.close()
-    anew = Reception(station_of(CITY), [RENTALS])
+    anew = SessionAcceptor(station_of(CITY), [RENTALS])
     network.listen("door", anew.answer)
     network.cut()
     here = anew.session_with(RENTALS)
@@ -185,7 +185,7 @@ def test_with_a_receiver_that_started_anew_the_next_conversation_begins_by_itsel
 def test_a_caller_that_started_anew_is_noticed(network):
     _, here, there = joined_parties(network)
     there.close()
-    again = Dialler(station_of(RENTALS), network, "door", CITY).open()
+    again = SessionConnector(station_of(RENTALS), network, "door", CITY).open()
     with pytest.raises(PeerRestarted, match="secondary 'rentals' started anew"):
         here.next()
     assert again.connected
@@ -216,7 +216,7 @@ def test_a_line_that_is_let_in_after_the_end_is_let_go(network):
         greeted.set()
         goes_on.wait(PATIENCE)
         line.send(encode(Envelope(Welcome(there.ident.hex(), 0, "{}", time.time()))))
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.receive()
         gone.set()
 
@@ -245,12 +245,12 @@ def test_clocks_that_agree_are_not_spoken_of(network, caplog):
 def test_the_log_says_who_joined_with_which_versions(network):
     _, here, there = joined_parties(network)
     versions = '{"fedsim": "0.1.0"}'
-    assert here.station.note == [("joined", {"peer": "secondary 'rentals'", "versions": versions})]
-    assert there.station.note == [("joined", {"peer": "primary 'city'", "versions": versions})]
+    assert here.connection.note == [("joined", {"peer": "secondary 'rentals'", "versions": versions})]
+    assert there.connection.note == [("joined", {"peer": "primary 'city'", "versions": versions})]
 
 
 def test_greetings_are_counted_at_both_ends(network):
     _, here, there = joined_parties(network)
-    until(lambda: here.station.ledger.entries() == there.station.ledger.entries())
-    counted = [(entry.kind, entry.messages) for entry in here.station.ledger.entries()]
+    until(lambda: here.connection.ledger.entries() == there.connection.ledger.entries())
+    counted = [(entry.kind, entry.messages) for entry in here.connection.ledger.entries()]
     assert sorted(counted) == [("hello", 1), ("welcome", 1)]

@@ -9,13 +9,13 @@ import pytest
 from fedsim.errors import PeerError
 from fedsim.protocol import handshake
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.handshake import Reception
+from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import KeepBest, Refusal, Welcome
 from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport.base import LineBroken
-from fedsim.protocol.transport.inproc import line_pair
-from small_lines import (
+from fedsim.protocol.transport.base import ConnectionLost
+from fedsim.protocol.transport.inproc import stream_pair
+from session_fixtures import (
     CITY,
     JOB,
     NOTARY,
@@ -33,13 +33,13 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 def answered(frame: bytes, caller: Party | None = None) -> tuple[Refusal, Notes]:
     """What a caller is told that begins with this frame and is not let in, and what is noted."""
-    reception, (here, there) = Reception(station_of(CITY, note=Notes()), [RENTALS, SCHOOLS]), line_pair()
+    reception, (here, there) = SessionAcceptor(station_of(CITY, note=Notes()), [RENTALS, SCHOOLS]), stream_pair()
     here.send(frame)
     reception.answer(caller, there)
     told = decode(here.receive()).message
-    with pytest.raises(LineBroken):
+    with pytest.raises(ConnectionLost):
         here.receive()
-    return told, reception.station.note
+    return told, reception.connection.note
 
 
 def reason_for(caller: Party | None = None, **changes) -> str:
@@ -128,15 +128,15 @@ def test_whoever_begins_with_another_message_is_turned_away():
 
 def test_a_caller_that_says_nothing_is_turned_away_in_time(monkeypatch):
     monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.02)
-    reception, (here, there) = Reception(station_of(CITY, note=Notes()), [RENTALS]), line_pair()
+    reception, (here, there) = SessionAcceptor(station_of(CITY, note=Notes()), [RENTALS]), stream_pair()
     reception.answer(RENTALS, there)
-    assert reception.station.note.kinds == ["refused"]
-    with pytest.raises(LineBroken):
+    assert reception.connection.note.kinds == ["refused"]
+    with pytest.raises(ConnectionLost):
         here.receive()
 
 
 def test_a_caller_that_hangs_up_at_once_does_no_harm():
-    reception, (here, there) = Reception(station_of(CITY), [RENTALS]), line_pair()
+    reception, (here, there) = SessionAcceptor(station_of(CITY), [RENTALS]), stream_pair()
     here.send(encode(Envelope(hello_of(RENTALS))))
     here.close()
     reception.answer(None, there)
@@ -160,7 +160,7 @@ def test_a_second_process_is_refused_while_the_first_speaks():
             _, refusal = greeted(transport, instance="two")
             assert (refusal.reason, refusal.passing) == ("another process speaks as secondary 'rentals' already", True)
         assert reception.session_with(RENTALS).ident.hex() == welcome.session
-        assert reception.station.note.kinds == ["joined", "refused"]  # that it tries again is no news
+        assert reception.connection.note.kinds == ["joined", "refused"]  # that it tries again is no news
 
 
 def test_a_second_process_is_let_in_when_the_line_of_the_first_is_dead():
@@ -212,7 +212,7 @@ def test_the_same_process_goes_on_where_it_was_even_if_its_old_line_seems_alive(
         session = reception.session_with(RENTALS)
         _, again = greeted(transport, resume=welcome.session)
         assert again.session == welcome.session
-        with pytest.raises(LineBroken):
+        with pytest.raises(ConnectionLost):
             line.receive()
         assert session.connected
 
@@ -230,13 +230,13 @@ def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
 
 
 def test_a_party_that_does_not_come_is_named_after_the_time_given():
-    reception = Reception(station_of(CITY, wait_seconds=0.05), [RENTALS])
+    reception = SessionAcceptor(station_of(CITY, wait_seconds=0.05), [RENTALS])
     with pytest.raises(PeerError, match="secondary 'rentals' did not come within 0 seconds; start it and run this"):
         reception.session_with(RENTALS)
 
 
 def test_whoever_waits_for_a_party_hears_the_alarm():
-    reception = Reception(station_of(NOTARY), [RENTALS])
-    reception.station.alarm.ring("primary 'city'", "its own table breaks a rule")
+    reception = SessionAcceptor(station_of(NOTARY), [RENTALS])
+    reception.connection.stop_signal.report_failure("primary 'city'", "its own table breaks a rule")
     with pytest.raises(PeerError, match="primary 'city' stopped: its own table breaks a rule"):
         reception.session_with(RENTALS)

@@ -7,10 +7,10 @@ from dataclasses import asdict
 import numpy as np
 
 from fedsim.protocol.codec import Envelope, encode
-from fedsim.protocol.ledger import Entry, Ledger, merged
+from fedsim.protocol.ledger import Ledger, LedgerEntry, merge_ledgers
 from fedsim.protocol.messages import Activations, Ask, Hello, Phase, Trouble, Want
-from small_lines import CITY, NOTARY, RENTALS, joined, started
-from small_messages import SMALL
+from message_fixtures import SMALL
+from session_fixtures import CITY, NOTARY, RENTALS, joined, started
 
 ROWS, REALS = np.arange(4, dtype=np.int32), np.zeros((4, 2), np.float32)
 
@@ -27,10 +27,10 @@ def small_ledger() -> Ledger:
 
 def test_messages_and_bytes_are_counted_in_the_order_of_the_job():
     assert small_ledger().entries() == [
-        Entry("link", "want", "coordinator 'notary'", "primary 'city'", 1, 7),
-        Entry("train", "activations", "secondary 'rentals'", "primary 'city'", 1, 100),
-        Entry("train", "ask", "primary 'city'", "secondary 'rentals'", 2, 42),
-        Entry("end", "trouble", "primary 'city'", "coordinator 'notary'", 1, 5),
+        LedgerEntry("link", "want", "coordinator 'notary'", "primary 'city'", 1, 7),
+        LedgerEntry("train", "activations", "secondary 'rentals'", "primary 'city'", 1, 100),
+        LedgerEntry("train", "ask", "primary 'city'", "secondary 'rentals'", 2, 42),
+        LedgerEntry("end", "trouble", "primary 'city'", "coordinator 'notary'", 1, 5),
     ]
     assert small_ledger().total_bytes == 154
 
@@ -65,5 +65,5 @@ def test_many_threads_count_together():
 
 
 def test_ledgers_of_both_ends_count_every_frame_once():
-    assert merged([small_ledger(), small_ledger()]) == small_ledger().entries()
-    assert merged([small_ledger(), Ledger()]) == small_ledger().entries()
+    assert merge_ledgers([small_ledger(), small_ledger()]) == small_ledger().entries()
+    assert merge_ledgers([small_ledger(), Ledger()]) == small_ledger().entries()

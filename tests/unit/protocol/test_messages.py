@@ -9,7 +9,7 @@ import pytest
 from fedsim.protocol.codec import LAYOUTS
 from fedsim.protocol.messages import EVERYONE, KINDS, Message, Phase
 from fedsim.protocol.parties import Role
-from small_messages import SMALL
+from message_fixtures import SMALL
 
 MESSAGES = pytest.mark.parametrize("kind", KINDS)
 

@@ -12,9 +12,9 @@ from fedsim.errors import PeerError, WireError
 from fedsim.protocol import session as session_module
 from fedsim.protocol.messages import Ask, Done, Farewell, KeepBest, Message, Notice, Phase, Ready, Save, Trouble, Want
 from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.session import MOST_GARBAGE, PeerRestarted, Session
-from fedsim.protocol.transport.inproc import line_pair
-from small_lines import (
+from fedsim.protocol.session import MAX_BAD_FRAMES, PeerRestarted, Session
+from fedsim.protocol.transport.inproc import stream_pair
+from session_fixtures import (
     CITY,
     IDENT,
     NOTARY,
@@ -83,7 +83,7 @@ def test_what_was_said_without_a_line_arrives_with_the_next_one():
 
 
 def test_only_what_was_not_received_is_sent_again():
-    here, line = session_of(CITY, RENTALS), line_pair()
+    here, line = session_of(CITY, RENTALS), stream_pair()
     for step in range(4):
         here.post(Save(step))
     here.attach(line[0], 2)
@@ -103,7 +103,7 @@ def test_what_was_acknowledged_is_forgotten():
     for step in range(4):
         here.post(Save(step))
     read_all(here, frame_of(Done(""), acknowledged=3))
-    line = line_pair()
+    line = stream_pair()
     here.attach(line[0], 0)
     line[0].close()
     assert len(frames_on(line[1])) == 1
@@ -140,7 +140,7 @@ def test_what_breaks_the_protocol_breaks_the_line_and_is_noted(what):
     here = session_of(CITY, RENTALS)
     read_all(here, frame_of(Done("first")), BREAKING[what], frame_of(Done("after"), 2))
     assert [envelope.message.fault for envelope in taken(here)] == ["first"]
-    assert here.station.note.kinds == ["line dropped"]
+    assert here.connection.note.kinds == ["line dropped"]
     assert not here.connected
     assert not here.is_over
 
@@ -157,15 +157,15 @@ def test_frames_of_the_same_conversation_that_come_again_are_passed_over():
 def test_no_recorded_frame_is_accepted_in_another_conversation():
     recorded = [frame_of(Done(str(n)), n) for n in range(1, 101)]
     here = Session(station_of(CITY, note=Notes()), RENTALS, OTHER)
-    for frame in recorded[: MOST_GARBAGE - 1]:
+    for frame in recorded[: MAX_BAD_FRAMES - 1]:
         read_all(here, frame)
     assert here.received == 0
-    assert here.station.note.kinds == ["line dropped"] * (MOST_GARBAGE - 1)
+    assert here.connection.note.kinds == ["line dropped"] * (MAX_BAD_FRAMES - 1)
 
 
 def test_a_peer_that_sends_nothing_but_garbage_ends_the_conversation():
     here = session_of(CITY, RENTALS)
-    for _ in range(MOST_GARBAGE):
+    for _ in range(MAX_BAD_FRAMES):
         read_all(here, b"garbage")
     with pytest.raises(PeerError, match="secondary 'rentals' broke the protocol 100 times in a row: a frame begins"):
         here.next()
@@ -173,9 +173,9 @@ def test_a_peer_that_sends_nothing_but_garbage_ends_the_conversation():
 
 def test_a_peer_that_also_makes_sense_is_heard_for_ever():
     here = session_of(CITY, RENTALS)
-    for sequence in range(1, 2 * MOST_GARBAGE):
+    for sequence in range(1, 2 * MAX_BAD_FRAMES):
         read_all(here, frame_of(Done(""), sequence), b"garbage")
-    assert len(taken(here)) == 2 * MOST_GARBAGE - 1
+    assert len(taken(here)) == 2 * MAX_BAD_FRAMES - 1
 
 
 def test_what_no_peer_would_take_is_not_said_and_leaves_no_gap():
@@ -286,10 +286,10 @@ def test_whom_one_waits_for_is_known_until_it_comes_back(clock, others):
     here, there = sessions_of(CITY, RENTALS, wait_seconds=1000)
     waiting = others.submit(here.next)
     clock.let_pass(4, waiting)
-    until(lambda: here.station.waits)
-    assert here.station.waits[RENTALS].startswith("secondary 'rentals' since ")
+    until(lambda: here.connection.waits)
+    assert here.connection.waits[RENTALS].startswith("secondary 'rentals' since ")
     readers = connect(here, there)
-    assert not here.station.waits
+    assert not here.connection.waits
     there.post(Done("back"))
     assert waiting.result(PATIENCE).message.fault == "back"
     there.end(RuntimeError("cut"))
@@ -336,7 +336,7 @@ def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
 def test_the_first_trouble_is_the_one_that_is_told():
     here = session_of(CITY, RENTALS)
     read_all(here, frame_of(Trouble("one", "first", True)), frame_of(Trouble("two", "second", False), 2))
-    assert here.station.alarm.rung == ("one", "first", True)
+    assert here.connection.stop_signal.rung == ("one", "first", True)
 
 
 def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
@@ -344,8 +344,8 @@ def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     here = session_of(CITY, RENTALS)
     read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999, False), 2))
     assert caplog.messages[0] == "secondary 'rentals': a?[2Jb?c"
-    assert here.station.alarm.rung[0] == "x?"
-    assert here.station.alarm.rung[1] == "?y" * 1000
+    assert here.connection.stop_signal.rung[0] == "x?"
+    assert here.connection.stop_signal.rung[1] == "?y" * 1000
 
 
 def test_the_last_words_go_out_before_the_end():
@@ -384,7 +384,7 @@ def test_the_first_reason_of_an_end_stays():
 
 
 def test_a_line_that_comes_after_the_end_is_let_go():
-    here, (line, other) = session_of(CITY, RENTALS), line_pair()
+    here, (line, other) = session_of(CITY, RENTALS), stream_pair()
     here.end(PeerError("enough"))
     here.attach(line, 0)
     assert not here.connected
@@ -412,8 +412,8 @@ def test_both_sides_count_the_same_frames():
             here.post(Save(step))
         for _ in range(3):
             there.next()
-        counted = here.station.ledger.entries()
-        assert counted == there.station.ledger.entries()
+        counted = here.connection.ledger.entries()
+        assert counted == there.connection.ledger.entries()
     assert [(e.phase, e.kind, e.sender, e.receiver, e.messages) for e in counted] == [
         ("predict", "save", "primary 'city'", "secondary 'rentals'", 3)
     ]

@@ -8,8 +8,8 @@ import torch
 
 from fedsim.errors import SettingError
 from fedsim.protocol.codec import LAYOUTS, Envelope, decode, encode
+from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, unpack_tensor, wire_format
 from fedsim.protocol.messages import Activations
-from fedsim.protocol.tensors import FORMS, form_named, packed, unpacked
 
 VALUES = torch.linspace(-3, 3, 12).reshape(4, 3)
 EXACT = torch.tensor([[0.0, 1.0, -2.5], [0.25, 1024.0, -0.0]])  # in every form
@@ -17,8 +17,8 @@ EXACT = torch.tensor([[0.0, 1.0, -2.5], [0.25, 1024.0, -0.0]])  # in every form
 
 def sent(values, form):
     """What arrives of a tensor that went over the wire."""
-    message = Activations(1, values=packed(values, form_named(form)))
-    return unpacked(decode(encode(Envelope(message))).message.values, form_named(form))
+    message = Activations(1, values=pack_tensor(values, wire_format(form)))
+    return unpack_tensor(decode(encode(Envelope(message))).message.values, wire_format(form))
 
 
 def test_whole_precision_arrives_bit_for_bit():
@@ -32,20 +32,20 @@ def test_half_precision_rounds_and_no_more(form, digits):
     assert ((arrived - VALUES).abs() <= digits * VALUES.abs()).all()
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", WIRE_FORMATS)
 def test_numbers_that_fit_arrive_as_they_are(form):
     assert torch.equal(sent(EXACT, form), EXACT)
     assert torch.equal(sent(EXACT.T, form), EXACT.T)
     assert sent(EXACT[:0], form).shape == (0, 3)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", WIRE_FORMATS)
 def test_every_form_is_one_that_the_messages_know(form):
-    assert form_named(form).dtype in LAYOUTS["activations"].arrays["values"].dtypes
-    assert form_named(form).dtype in LAYOUTS["gradients"].arrays["values"].dtypes
+    assert wire_format(form).dtype in LAYOUTS["activations"].arrays["values"].dtypes
+    assert wire_format(form).dtype in LAYOUTS["gradients"].arrays["values"].dtypes
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", WIRE_FORMATS)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_what_is_not_finite_does_not_arrive(form, value):
     assert sent(torch.tensor([[1.0, value]]), form) is None
@@ -61,23 +61,23 @@ def test_numbers_too_large_for_a_form_do_not_arrive_as_others():
 
 
 def test_numbers_of_another_form_are_nothing():
-    for form in FORMS:
-        other = packed(VALUES, form_named("float32" if form == "float16" else "float16"))
-        assert unpacked(other, form_named(form)) is None
-    assert unpacked(np.zeros((2, 2)), form_named("float32")) is None
+    for form in WIRE_FORMATS:
+        other = pack_tensor(VALUES, wire_format("float32" if form == "float16" else "float16"))
+        assert unpack_tensor(other, wire_format(form)) is None
+    assert unpack_tensor(np.zeros((2, 2)), wire_format("float32")) is None
 
 
 def test_what_arrived_can_be_written_to_and_leaves_the_frame_alone():
     values = np.ones((2, 2), np.float32)
     values.flags.writeable = False
-    unpacked(values, form_named("float32")).zero_()
+    unpack_tensor(values, wire_format("float32")).zero_()
     assert values.all()
 
 
 def test_a_tensor_with_a_past_goes_without_it():
-    assert packed(VALUES.clone().requires_grad_(), form_named("float32")).tolist() == VALUES.tolist()
+    assert pack_tensor(VALUES.clone().requires_grad_(), wire_format("float32")).tolist() == VALUES.tolist()
 
 
 def test_an_unknown_form_is_refused_with_those_there_are():
     with pytest.raises(SettingError, match="wire='float8' is unknown; choose from float32, float16, bfloat16"):
-        form_named("float8")
+        wire_format("float8")

@@ -8,11 +8,16 @@ import torch
 from captum.attr import IntegratedGradients
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.explain import integrated_gradients, merge_contributions
-from fedsim.splitnn.gates.merge import Weighted
+from fedsim.splitnn.gates import WeightedOutputs
 from fedsim.training import train
-from fedsim.training.explain import merge_attributions, merge_importance, weight_curves
-from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries
+from fedsim.training.explain import (
+    integrated_gradients,
+    merge_attributions,
+    merge_contributions,
+    merge_importance,
+    weight_curves,
+)
+from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +38,7 @@ def test_contributions_of_the_merge_gate_equal_captums(trained):
     weights = [weighted.weight.detach() for weighted in lists]
 
     def forward(first, second, cut, *weight):
-        pairs = [Weighted(outputs, entry) for outputs, entry in zip((first, second), weight, strict=True)]
+        pairs = [WeightedOutputs(outputs, entry) for outputs, entry in zip((first, second), weight, strict=True)]
         return network.task.predict(network.merge(pairs, cut, None)).squeeze(1)
 
     inputs = tuple(weighted.outputs.detach() for weighted in lists)

@@ -9,13 +9,12 @@ import pytest
 import torch
 
 from fedsim.splitnn.features import FeatureTensors
-from fedsim.splitnn.gates.order import most_similar
+from fedsim.splitnn.neighbours import keep_most_similar
 from fedsim.training.labels import StandardLabel
-from fedsim.training.local import held_here
-from fedsim.training.prepare import prepared, setting_of, taking_part
-from fedsim.training.primary import Asked, Records, batch_of
-from slow_networks import SlowList, slow_scores
-from small_jobs import ENCODED, MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
+from fedsim.training.loop import prepare_job, select_lists, start_local_secondaries, training_settings
+from fedsim.training.primary import BatchRequest, PrimaryRecords, build_batch
+from reference_networks import SlowList, slow_scores
+from training_fixtures import ENCODED, MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 ROWS = np.array([3, 17, 4, 30, 9, 22, 38, 1])
 
@@ -29,9 +28,9 @@ class Both:
 
     def __init__(self, config, primary, secondaries):
         self.config, self.primary = config, primary
-        setting = setting_of(config, SPLIT, None)
-        self.held = taking_part(primary, held_here(secondaries, setting), SPLIT, config)
-        job = prepared(primary, self.held, SPLIT, setting)
+        setting = training_settings(config, SPLIT, None)
+        self.held = select_lists(primary, start_local_secondaries(secondaries, setting), SPLIT, config)
+        job = prepare_job(primary, self.held, SPLIT, setting)
         self.lists, self.network, target = job.records.lists, job.primary.part.network.double(), job.target
         for partners, held in zip(self.lists, self.held, strict=True):
             in_order = config.method.arrange(held.neighbours, np.random.default_rng(0))
@@ -41,7 +40,7 @@ class Both:
             party.part.network.double()
             party.features = double(party.features)
         self.own = double(primary.features.on(setting.device))
-        self.task, self.labels = target.task, torch.from_numpy(target.inwards(primary.labels))[ROWS]
+        self.task, self.labels = target.task, torch.from_numpy(target.encode_labels(primary.labels))[ROWS]
         self.labels = self.labels if self.labels.dtype == torch.int64 else self.labels.double()
 
     def fast(self, generator):
@@ -50,7 +49,9 @@ class Both:
             [holder.part.network(holder.features.take(question.rows)) for holder in held.holders]
             for question, held in zip(questions, self.held, strict=True)
         ]
-        batch = batch_of(Records(self.own, self.lists), Asked(torch.from_numpy(ROWS), questions), replies)
+        batch = build_batch(
+            PrimaryRecords(self.own, self.lists), BatchRequest(torch.from_numpy(ROWS), questions), replies
+        )
         return self.outcome(self.network(batch, generator))
 
     def slow(self, generator):
@@ -58,7 +59,7 @@ class Both:
         for held in self.held:
             neighbours = held.neighbours
             if self.config.method.arrange(neighbours, np.random.default_rng(0)).k == 1:
-                neighbours = most_similar(neighbours)
+                neighbours = keep_most_similar(neighbours)
             lists.append(
                 SlowList(
                     [holder.part.network for holder in held.holders],

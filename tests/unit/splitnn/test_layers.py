@@ -8,16 +8,24 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.splitnn.chance import Chance, seed_for
-from fedsim.splitnn.encodings import Bins, Piecewise, Plain
 from fedsim.splitnn.features import Features
-from fedsim.splitnn.layers import Dropout, Perceptron, initialise, linear, split_linear
-from fedsim.splitnn.local import Local
+from fedsim.splitnn.layers import (
+    Dropout,
+    Local,
+    Perceptron,
+    Piecewise,
+    Plain,
+    QuantileBins,
+    initialise_weights,
+    split_linear,
+    uninitialised_linear,
+)
+from fedsim.splitnn.rng import RandomSource, derive_seed
 
 
 def test_weights_are_drawn_within_torchs_default_bounds():
-    layer = linear(50, 400)
-    initialise(layer, torch.Generator().manual_seed(1))
+    layer = uninitialised_linear(50, 400)
+    initialise_weights(layer, torch.Generator().manual_seed(1))
     bound = 1 / math.sqrt(50)
     assert layer.weight.abs().max() <= bound
     assert layer.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.02)
@@ -27,7 +35,7 @@ def test_weights_are_drawn_within_torchs_default_bounds():
 def test_building_and_drawing_leave_the_global_generator_alone():
     before = torch.get_rng_state()
     network = Local(encoding=Piecewise(), dropout=0.5).build(Features(np.random.default_rng(0).normal(size=(9, 3))))
-    initialise(network, torch.Generator().manual_seed(1))
+    initialise_weights(network, torch.Generator().manual_seed(1))
     network(Features(np.zeros((4, 3))).on(torch.device("cpu")), torch.Generator().manual_seed(2))
     assert torch.equal(before, torch.get_rng_state())
 
@@ -46,39 +54,41 @@ def test_without_a_generator_nothing_is_dropped():
 
 
 def test_a_layer_in_parts_is_the_layer_on_all_parts():
-    layer, generator = linear(7, 5).double(), torch.Generator().manual_seed(0)
-    initialise(layer, generator)
+    layer, generator = uninitialised_linear(7, 5).double(), torch.Generator().manual_seed(0)
+    initialise_weights(layer, generator)
     parts = [torch.randn(4, width, generator=generator, dtype=torch.float64) for width in (3, 2, 2)]
     torch.testing.assert_close(sum(split_linear(layer, parts)), layer(torch.cat(parts, dim=1)))
 
 
 def test_a_perceptron_ends_without_activation():
     network = Perceptron([3, 4, 2])
-    initialise(network, torch.Generator().manual_seed(0))
+    initialise_weights(network, torch.Generator().manual_seed(0))
     assert (network(torch.randn(50, 3, generator=torch.Generator().manual_seed(1))) < 0).any()
 
 
 def test_chance_differs_by_party_purpose_and_step_alone():
     seeds = {
-        seed_for(seed, party, purpose, step)
+        derive_seed(seed, party, purpose, step)
         for seed in (0, 1)
         for party in ("primary", "secondary")
         for purpose in ("dropout", "weights")
         for step in (0, 1)
     }
     assert len(seeds) == 16
-    assert Chance(0, "a").generator("x", 3).initial_seed() == Chance(0, "a").generator("x", 3).initial_seed()
+    assert (
+        RandomSource(0, "a").generator("x", 3).initial_seed() == RandomSource(0, "a").generator("x", 3).initial_seed()
+    )
 
 
 def test_bins_rise_one_after_the_other_from_zero_to_one():
-    bins = Bins(np.linspace(0, 4, 101)[:, None], 4)
+    bins = QuantileBins(np.linspace(0, 4, 101)[:, None], 4)
     heights = bins(torch.tensor([[-1.0], [0.5], [2.0], [9.0]])).squeeze(1)
     expected = [[0, 0, 0, 0], [0.5, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]
     torch.testing.assert_close(heights, torch.tensor(expected, dtype=torch.float32), atol=1e-5, rtol=0)
 
 
 def test_a_column_that_was_constant_in_training_stays_silent():
-    bins = Bins(np.full((10, 1), 2.0), 4)
+    bins = QuantileBins(np.full((10, 1), 2.0), 4)
     assert (bins(torch.tensor([[2.0], [1e6], [-1e6]])) == 0).all()
 
 
@@ -87,7 +97,7 @@ def test_codes_enter_one_hot_or_as_embeddings():
     tensors = features.on(torch.device("cpu"))
     assert Plain().build(features)(tensors)[:, 1:].tolist() == [[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 1, 0]]
     encode = Piecewise(bins=2, code_width=5).build(features)
-    initialise(encode, torch.Generator().manual_seed(0))
+    initialise_weights(encode, torch.Generator().manual_seed(0))
     embedded = encode(tensors)
     assert embedded.shape == (4, encode.width) == (4, 6)
     assert torch.equal(embedded[1], embedded[3])

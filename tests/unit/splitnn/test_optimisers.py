@@ -7,9 +7,7 @@ import torch
 import torch_optimizer
 from torch import nn
 
-from fedsim.splitnn.adamw import AdamW
-from fedsim.splitnn.lamb import Lamb
-from fedsim.splitnn.schedule import Constant, WarmCosine
+from fedsim.splitnn.optimisers import AdamW, Constant, Lamb, WarmCosine
 
 SHAPES = [(7, 5), (7,), (3, 7), (40, 40)]
 

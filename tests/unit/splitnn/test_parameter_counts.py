@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedsim.splitnn import AvgSim, Exact, Features, FeatureSim, Top1Sim
-from fedsim.splitnn.links import BranchShape
-from fedsim.splitnn.local import Local
-from fedsim.splitnn.method import Blueprint
-from fedsim.splitnn.tasks import Binary, BoundedRegression
+from fedsim.splitnn.layers import Local
+from fedsim.splitnn.methods import NetworkSpec
+from fedsim.splitnn.neighbours import BranchShape
+from fedsim.splitnn.tasks import BinaryClassification, BoundedRegression
 from fedsim.training.paper_sizes import PAPER_DATA
 
 FEDSIM = {"house": 3_469_806, "taxi": 1_846_490, "hdb": 1_869_806, "game": 1_826_506, "company": 494_474}
@@ -34,9 +34,9 @@ def count(name, method):
     data = PAPER_DATA[name]
     own, theirs = (Features(np.zeros((1, columns))) for columns in data.columns)
     below = method.below(data.config.local).build(theirs)
-    task = BoundedRegression() if data.classes == 1 else Binary()
+    task = BoundedRegression() if data.classes == 1 else BinaryClassification()
     branch = BranchShape(data.partners, (below.width,), np.zeros((1, data.partners)))
-    above = method.build(Blueprint(own, data.config.local, (branch,), task))
+    above = method.build(NetworkSpec(own, data.config.local, (branch,), task))
     return sum(parameter.numel() for network in (above, below) for parameter in network.parameters())
 
 
@@ -53,6 +53,6 @@ def test_baselines_have_as_many_parameters_as_in_the_paper(name, method, expecte
 def test_fedsim_has_the_papers_22_tensors():
     data = PAPER_DATA["hdb"]
     branch = BranchShape(50, (100,), np.zeros((1, 50)))
-    above = data.config.method.build(Blueprint(Features(np.zeros((1, 68))), Local(), (branch,), BoundedRegression()))
+    above = data.config.method.build(NetworkSpec(Features(np.zeros((1, 68))), Local(), (branch,), BoundedRegression()))
     below = Local().build(Features(np.zeros((1, 8))))
     assert len([*above.parameters(), *below.parameters()]) == 22

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsim.splitnn.tasks import Binary, BoundedRegression, MultiClass, Regression
+from fedsim.splitnn.tasks import BinaryClassification, BoundedRegression, MulticlassClassification, Regression
 
-TASKS = [Regression(), BoundedRegression(), Binary(), MultiClass(4)]
+TASKS = [Regression(), BoundedRegression(), BinaryClassification(), MulticlassClassification(4)]
 
 
 def scores_of(task, opinions=5, scale=3.0):
@@ -16,7 +16,7 @@ def scores_of(task, opinions=5, scale=3.0):
 
 
 def labels_of(task):
-    return torch.arange(6) % 4 if isinstance(task, MultiClass) else (torch.arange(6) % 2).double()
+    return torch.arange(6) % 4 if isinstance(task, MulticlassClassification) else (torch.arange(6) % 2).double()
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -50,5 +50,5 @@ def test_squashing_and_scoring_undo_each_other(task):
 
 
 def test_probabilities_of_classes_sum_to_one():
-    task = MultiClass(4)
+    task = MulticlassClassification(4)
     torch.testing.assert_close(task.predict(scores_of(task)).sum(dim=1), torch.ones(6, dtype=torch.float64))

@@ -8,10 +8,8 @@ import pytest
 
 from fedsim.errors import SettingError
 from fedsim.training import train
-from fedsim.training.hooks.mlflow import MLflow
-from fedsim.training.hooks.progress import ProgressBar
-from fedsim.training.hooks.tensorboard import WRITERS, TensorBoard
-from small_jobs import SPLIT, small_config, small_primary, small_secondaries
+from fedsim.training.hooks import WRITER_MODULES, MLflowHook, ProgressBar, TensorBoardHook
+from training_fixtures import SPLIT, small_config, small_primary, small_secondaries
 
 
 class Recorder:
@@ -36,8 +34,8 @@ def test_a_progress_bar_is_silent_without_a_terminal(capsys):
 def test_tensorboard_gets_a_scalar_per_epoch_and_metric(monkeypatch, tmp_path):
     library = Recorder()
     library.SummaryWriter = lambda folder: library
-    monkeypatch.setitem(sys.modules, WRITERS[0], library)
-    train_with(TensorBoard(tmp_path))
+    monkeypatch.setitem(sys.modules, WRITER_MODULES[0], library)
+    train_with(TensorBoardHook(tmp_path))
     names = [given[0] for name, given in library.calls if name == "add_scalar"]
     assert names.count("validation/rmse") == names.count("loss/training") == 2
     assert names.count("test/rmse") == 1
@@ -46,16 +44,16 @@ def test_tensorboard_gets_a_scalar_per_epoch_and_metric(monkeypatch, tmp_path):
 def test_mlflow_gets_metrics_by_epoch(monkeypatch):
     library = Recorder()
     monkeypatch.setitem(sys.modules, "mlflow", library)
-    train_with(MLflow())
+    train_with(MLflowHook())
     logged = [given[0] for name, given in library.calls if name == "log_metrics"]
     assert len(logged) == 3
     assert "test_rmse" in logged[-1]
 
 
 def test_a_missing_library_is_named(monkeypatch, tmp_path):
-    for module in ("mlflow", *WRITERS):
+    for module in ("mlflow", *WRITER_MODULES):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SettingError, match="mlflow"):
-        MLflow()
+        MLflowHook()
     with pytest.raises(SettingError, match="tensorboardX"):
-        TensorBoard(tmp_path)
+        TensorBoardHook(tmp_path)

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
-from fedsim.splitnn.gates.convolution import ConvolutionMerge
-from fedsim.splitnn.gates.merge import MeanMerge
-from fedsim.splitnn.gates.weight import SimilarityAsWeight
+from fedsim.splitnn.gates import ConvolutionMerge, MeanMerge, SimilarityAsWeight
 from fedsim.splitnn.methods import FedSim, Solo
-from fedsim.training import Config, Goal, Hook, PrimaryData, SecondaryData, modern, train
+from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, modern_preset, train
 from fedsim.types import Split
 
 RNG = np.random.default_rng(0)
@@ -29,9 +27,9 @@ def weights(result: Any) -> list[np.ndarray]:
     return [tensor.numpy() for part in result.parts.values() for tensor in part.values()]
 
 
-@pytest.mark.parametrize("goal", [Goal.NUMBERS, Goal.CLASSES])
-def test_a_mean_needs_as_many_outputs_as_the_task(goal: Goal) -> None:
-    labels = PRIMARY.labels if goal is Goal.NUMBERS else np.arange(50) % 3
+@pytest.mark.parametrize("goal", [TaskType.NUMBERS, TaskType.CLASSES])
+def test_a_mean_needs_as_many_outputs_as_the_task(goal: TaskType) -> None:
+    labels = PRIMARY.labels if goal is TaskType.NUMBERS else np.arange(50) % 3
     primary = PrimaryData(PRIMARY.features, labels, goal)
     with pytest.raises(SettingError, match="cannot be averaged"):
         train(primary, [SECONDARY], SPLIT, replace(SHORT, method=FedSim(merge=MeanMerge())))
@@ -97,7 +95,7 @@ def test_test_records_do_not_shape_the_network() -> None:
     flags = RNG.integers(0, 2, (50, 3)).astype(float)
     other = flags.copy()
     other[45, 0] = 7.0
-    alone = replace(modern(Solo()), epochs=1, device="cpu")
+    alone = replace(modern_preset(Solo()), epochs=1, device="cpu")
     results = [train(PrimaryData(numbers, PRIMARY.labels), [], SPLIT, alone) for numbers in (flags, other)]
     first, second = ([tensor.shape for tensor in weights(result)] for result in results)
     assert first == second

@@ -10,11 +10,10 @@ import pytest
 
 from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours
-from fedsim.splitnn.below import restored_secondary
-from fedsim.training import HeldList, restored, train
-from fedsim.training.labels import Classes, MinMaxLabel, StandardLabel
-from fedsim.training.target_state import target_from, target_state
-from small_jobs import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
+from fedsim.splitnn.secondary_model import restore_secondary
+from fedsim.training import NeighbourList, restore_model, train
+from fedsim.training.labels import ClassTarget, MinMaxLabel, StandardLabel, target_from_state, target_state
+from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 LABELS = np.array([3.0, 7.5, 4.25])
 
@@ -25,9 +24,9 @@ def without_records(features):
 
 def holders_of(config, parties, weights):
     return [
-        HeldList(
+        NeighbourList(
             Neighbours.without_records(data.neighbours.k),
-            (restored_secondary(data.name, data.features, config.below, weights[data.name]),),
+            (restore_secondary(data.name, data.features, config.below, weights[data.name]),),
         )
         for data in parties
     ]
@@ -38,9 +37,9 @@ def holders_of(config, parties, weights):
 def test_a_restored_model_predicts_the_same_bits(name, start):
     config, primary, parties = start(METHODS[name], epochs=1), small_primary(classes=3), small_secondaries(2)
     model = train(primary, parties, SPLIT, config).model
-    weights, target = model.parts(), target_from(target_state(model.target))
+    weights, target = model.parts(), target_from_state(target_state(model.target))
     lists = holders_of(config, parties, weights)
-    again = restored(config, target, without_records(primary.features), lists, weights["primary"])
+    again = restore_model(config, target, without_records(primary.features), lists, weights["primary"])
     given = primary.features, [data.neighbours for data in parties]
     np.testing.assert_array_equal(again.predict(*given), model.predict(*given))
 
@@ -51,21 +50,21 @@ def test_weights_of_another_model_are_refused():
     weights = model.parts()
     lists = holders_of(config, parties, weights)
     with pytest.raises(FileError, match="the weights of primary do not fit"):
-        restored(config, model.target, Features(np.zeros((0, 9))), lists, weights["primary"])
+        restore_model(config, model.target, Features(np.zeros((0, 9))), lists, weights["primary"])
 
 
-@pytest.mark.parametrize("target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), Classes((-1, 5, 9))])
+@pytest.mark.parametrize("target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), ClassTarget((-1, 5, 9))])
 def test_a_target_comes_back_from_json(target):
-    assert target_from(json.loads(json.dumps(target_state(target)))) == target
+    assert target_from_state(json.loads(json.dumps(target_state(target)))) == target
 
 
 def test_a_target_that_cannot_be_read_or_written_says_so():
     for state in ({}, {"shift": 0.0}, {"classes": None}):
         with pytest.raises(FileError, match="labels' scale cannot be read"):
-            target_from(state)
+            target_from_state(state)
     with pytest.raises(SettingError, match="labels scaled by object cannot be saved"):
         target_state(object())
 
 
 def test_an_earlier_model_tells_how_many_classes_there_are():
-    assert target_from({"classes": 3}) == Classes((0, 1, 2))
+    assert target_from_state({"classes": 3}) == ClassTarget((0, 1, 2))

@@ -13,8 +13,8 @@ import pytest
 
 from fedsim.errors import FileError, SettingError
 from fedsim.training import train
-from killed_runs import KillAt, KilledError, last_tensors, run, same_bits, survive, without_time
-from small_jobs import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
+from resume_fixtures import KillAt, KilledError, last_tensors, run, same_bits, survive, without_time
+from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 LONGER = small_config(epochs=4)
 
@@ -154,7 +154,7 @@ def test_steps_between_checkpoints_are_a_whole_number():
 KILLED = """
 import os, signal, sys
 from dataclasses import replace
-from killed_runs import run
+from resume_fixtures import run
 from test_resume import BRISK
 
 def killing(after, flush=os.fsync):

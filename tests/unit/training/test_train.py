@@ -12,12 +12,12 @@ import torch
 
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
-from fedsim.splitnn.adamw import AdamW
-from fedsim.splitnn.device import device_named
-from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern, paper, train
-from fedsim.training.history import Epoch, best_of, has_ended, is_better
+from fedsim.splitnn.optimisers import AdamW
+from fedsim.splitnn.party_model import resolve_device
+from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern_preset, paper_preset, train
+from fedsim.training.history import Epoch, best_epoch, is_better, should_stop
 from fedsim.types import Split
-from small_jobs import METHODS, SPLIT, small_config, small_primary, small_secondaries
+from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
 def epochs(*errors):
@@ -29,13 +29,13 @@ def epochs(*errors):
 
 
 def test_the_best_epoch_is_the_first_with_the_least_error():
-    assert best_of(epochs(3.0, 1.0, 2.0, 1.0)).number == 2
+    assert best_epoch(epochs(3.0, 1.0, 2.0, 1.0)).number == 2
 
 
 def test_patience_ends_a_run_that_no_longer_improves():
-    assert not has_ended(epochs(3.0, 1.0, 2.0), epochs=9, patience=2)
-    assert has_ended(epochs(3.0, 1.0, 2.0, 2.0), epochs=9, patience=2)
-    assert has_ended(epochs(3.0, 2.0), epochs=2, patience=None)
+    assert not should_stop(epochs(3.0, 1.0, 2.0), epochs=9, patience=2)
+    assert should_stop(epochs(3.0, 1.0, 2.0, 2.0), epochs=9, patience=2)
+    assert should_stop(epochs(3.0, 2.0), epochs=2, patience=None)
 
 
 def test_the_model_has_the_weights_of_the_best_epoch():
@@ -100,7 +100,7 @@ def test_hooks_see_the_whole_run():
     assert seen == [("started", 2, 3), 0, 1, 2, ("epoch", 1), 3, 4, 5, ("epoch", 2), ("ended", "validation", "test")]
 
 
-@pytest.mark.parametrize("preset", [paper, modern])
+@pytest.mark.parametrize("preset", [paper_preset, modern_preset])
 def test_presets_train(preset):
     config = replace(preset(epochs=1), device="cpu")
     result = train(small_primary(), small_secondaries(), SPLIT, config)
@@ -186,7 +186,7 @@ def test_other_columns_at_prediction_are_refused():
 def test_unknown_and_absent_devices_are_told_apart(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SettingError, match="choose auto, cpu, cuda"):
-        device_named("tpu")
+        resolve_device("tpu")
     with pytest.raises(DeviceError, match="no GPU"):
-        device_named("cuda")
-    assert device_named("auto").type == "cpu"
+        resolve_device("cuda")
+    assert resolve_device("auto").type == "cpu"

@@ -8,11 +8,10 @@ import pytest
 import torch
 
 from fedsim.errors import InputError, SettingError
-from fedsim.training import HeldList, Hook, train, train_with
-from fedsim.training.local import held_here
-from fedsim.training.prepare import setting_of
-from killed_runs import same_bits, without_time
-from small_jobs import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
+from fedsim.training import Hook, NeighbourList, train, train_with
+from fedsim.training.loop import start_local_secondaries, training_settings
+from resume_fixtures import same_bits, without_time
+from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 
 class LostError(Exception):
@@ -51,9 +50,10 @@ class Elsewhere:
 
 def elsewhere(config, folder=None, breaks_at=None):
     log = []
-    held = held_here(small_secondaries(3), setting_of(config, SPLIT, folder))
+    held = start_local_secondaries(small_secondaries(3), training_settings(config, SPLIT, folder))
     return log, [
-        HeldList(entry.neighbours, tuple(Elsewhere(party, log, breaks_at) for party in entry.holders)) for entry in held
+        NeighbourList(entry.neighbours, tuple(Elsewhere(party, log, breaks_at) for party in entry.holders))
+        for entry in held
     ]
 
 
@@ -75,7 +75,9 @@ def same_weights(left, right):
 
 def test_a_model_has_the_weights_of_this_process_alone():
     _, lists = elsewhere(small_config())
-    here = held_here([replace(small_secondaries()[0], name="near")], setting_of(small_config(), SPLIT, None))
+    here = start_local_secondaries(
+        [replace(small_secondaries()[0], name="near")], training_settings(small_config(), SPLIT, None)
+    )
     result = train_with(small_primary(), [*lists, *here], SPLIT, small_config(epochs=1))
     assert set(result.parts) == {"primary", "near"}
     assert [len(group) for group in result.model.groups] == [2, 1, 1]
@@ -116,7 +118,7 @@ def test_holders_in_this_process_start_over_too():
                 raise LostError
 
     config = small_config()
-    lists = held_here(small_secondaries(3), setting_of(config, SPLIT, None))
+    lists = start_local_secondaries(small_secondaries(3), training_settings(config, SPLIT, None))
     with pytest.raises(LostError):
         train_with(small_primary(), lists, SPLIT, config, hooks=[Failing()])
     again = train_with(small_primary(), lists, SPLIT, config)
@@ -131,7 +133,7 @@ def test_a_method_without_partners_leaves_the_holders_alone():
 
 def test_lists_that_do_not_fit_are_refused():
     config = small_config()
-    first, second = held_here(small_secondaries(2), setting_of(config, SPLIT, None))
+    first, second = start_local_secondaries(small_secondaries(2), training_settings(config, SPLIT, None))
     short = replace(first, neighbours=first.neighbours.reordered(first.neighbours.partner[:, :0]))
     faults = {
         "no holder": [replace(first, holders=())],
@@ -146,6 +148,6 @@ def test_lists_that_do_not_fit_are_refused():
 
 
 def test_a_run_that_keeps_checkpoints_needs_holders_that_do(tmp_path):
-    lists = held_here(small_secondaries(), setting_of(small_config(), SPLIT, None))
+    lists = start_local_secondaries(small_secondaries(), training_settings(small_config(), SPLIT, None))
     with pytest.raises(SettingError, match="first keeps no checkpoints; give it a folder"):
         train_with(small_primary(), lists, SPLIT, small_config(), folder=tmp_path)

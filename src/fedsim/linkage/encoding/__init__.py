@@ -2,36 +2,49 @@
 
 from __future__ import annotations
 
-from fedsim.linkage.encoding.columns import Column, Values
-from fedsim.linkage.encoding.dates import DateFilter
-from fedsim.linkage.encoding.field import Encoding, Field
-from fedsim.linkage.encoding.hardening import Balance, BitFlip, Hardening, Shuffle, XorFold
+from fedsim.linkage.encoding.columns import ColumnValues, IdentifierColumn
+from fedsim.linkage.encoding.filters import (
+    DateFilter,
+    NumericFilter,
+    StringFilter,
+    normalise_text,
+    paper_bits,
+    rank_hamming,
+)
 from fedsim.linkage.encoding.key import Key
-from fedsim.linkage.encoding.numbers import NumericFilter, paper_bits, rank_hamming
-from fedsim.linkage.encoding.record import Combination, Concatenate, Sample, Union
-from fedsim.linkage.encoding.schema import Schema
-from fedsim.linkage.encoding.strings import StringFilter, normalise
+from fedsim.linkage.encoding.record_filters import (
+    Balance,
+    BitFlip,
+    Combination,
+    Concatenate,
+    Hardening,
+    Sample,
+    Shuffle,
+    Union,
+    XorFold,
+)
+from fedsim.linkage.encoding.schema import FieldEncoding, Schema, SchemaField
 
 __all__ = [
     "Balance",
     "BitFlip",
-    "Column",
+    "ColumnValues",
     "Combination",
     "Concatenate",
     "DateFilter",
-    "Encoding",
-    "Field",
+    "FieldEncoding",
     "Hardening",
+    "IdentifierColumn",
     "Key",
     "NumericFilter",
     "Sample",
     "Schema",
+    "SchemaField",
     "Shuffle",
     "StringFilter",
     "Union",
-    "Values",
     "XorFold",
-    "normalise",
+    "normalise_text",
     "paper_bits",
     "rank_hamming",
 ]

@@ -1,4 +1,4 @@
-"""The secret the parties share and the coordinator never sees.
+"""The secret key the parties share and the coordinator never sees.
 
 One key serves many purposes; each gets its own subkey by HKDF-SHA256 (RFC 5869), so that nothing learnt about one
 field's filters helps with another field's.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.whole_file import whole_file
+from fedsim.storage.files import atomic_write
 
 KEY_BYTES = 32
 _SALT = b"fedsim linkage key 1"
@@ -60,7 +60,7 @@ class Key:
         path = Path(path)
         if path.exists():
             raise FileError(f"{path} exists and may be the only copy of a key; move it away or choose another name")
-        with whole_file(path, mode=0o600) as part:
+        with atomic_write(path, mode=0o600) as part:
             part.write_text(self.secret.hex() + "\n", encoding="ascii")
 
     def derive(self, label: str) -> bytes:

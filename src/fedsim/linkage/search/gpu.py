@@ -1,4 +1,4 @@
-"""The same exact search on a GPU: torch computes rough distances, survivors are computed again and ranked.
+"""The same exact searches on a GPU with torch; the only linkage file that imports torch.
 
 Hamming distances come from a matrix product of the bits, ``|a| + |b| - 2ab``, exact in float32 below 2**24 bits.
 Euclidean distances are computed in float32 from centred coordinates; whatever the rounding could hide is computed again
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import DeviceError
-from fedsim.linkage.search.tiles import tiles_of
+from fedsim.linkage.search.runner import row_tiles
 from fedsim.types import Floats, Integers
 
 QUERIES_PER_TILE = 4096
@@ -39,7 +39,7 @@ def _cuda() -> torch.device:
     return torch.device("cuda")
 
 
-class Rough(Protocol):
+class RoughDistances(Protocol):
     """Distances that are cheap and never hide a near candidate, and the exact ones for chosen pairs."""
 
     def block(self, tile: Tensor, first: int, last: int) -> Tensor: ...
@@ -52,12 +52,12 @@ class Rough(Protocol):
 class DeviceSearch:
     """Search of all candidates, chunk by chunk, in the memory of one device."""
 
-    def __init__(self, rough: Rough, n_queries: int, n_candidates: int, device: torch.device) -> None:
+    def __init__(self, rough: RoughDistances, n_queries: int, n_candidates: int, device: torch.device) -> None:
         self.rough, self.n_queries, self.n_candidates, self.device = rough, n_queries, n_candidates, device
         self.lock = Lock()  # tiles take turns: the device is already busy with one
 
     def tiles(self) -> list[Integers]:
-        return tiles_of(self.n_queries, QUERIES_PER_TILE)
+        return row_tiles(self.n_queries, QUERIES_PER_TILE)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         with self.lock, torch.inference_mode():
@@ -106,7 +106,7 @@ class HammingBits:
         self.query_ones, self.candidate_ones = self.queries.float().sum(1), self.candidates.float().sum(1)
 
     def block(self, tile: Tensor, first: int, last: int) -> Tensor:
-        with _short_products():
+        with _allow_tf32():
             common = self.queries[tile].float() @ self.candidates[first:last].float().T  # (T, C)
         either = self.query_ones[tile][:, None] + self.candidate_ones[first:last]
         return either.sub(common, alpha=2)
@@ -117,7 +117,7 @@ class HammingBits:
     def exact(self, queries: Tensor, candidates: Tensor) -> Tensor:
         parts = [
             (self.queries[queries[at]] != self.candidates[candidates[at]]).sum(1)
-            for at in _pieces(len(queries), 2**28 // self.queries.shape[1])
+            for at in _slices(len(queries), 2**28 // self.queries.shape[1])
         ]
         return torch.cat(parts).double()
 
@@ -170,7 +170,7 @@ def euclidean_search(queries: Floats, candidates: Floats, device: torch.device |
 
 
 @contextmanager
-def _short_products() -> Iterator[None]:
+def _allow_tf32() -> Iterator[None]:
     """Products of zeros and ones are exact in the GPU's short float format, and twice as fast."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
@@ -189,5 +189,5 @@ def _bits(words: NDArray[np.uint64], device: torch.device) -> Tensor:
     return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1)).to(device)
 
 
-def _pieces(length: int, size: int) -> list[slice]:
+def _slices(length: int, size: int) -> list[slice]:
     return [slice(first, first + max(1, size)) for first in range(0, max(length, 1), max(1, size))]

@@ -1,20 +1,28 @@
-"""Several queries in one machine vector: the building blocks of the exact kernels.
-
-A *lane* holds one query. A kernel walks once over all candidates and compares each with every lane of its group at the
-same time, so a candidate is read once for 32 to 128 queries and the arithmetic runs at the width of the machine.
-numba has no vector type, so the blocks are written in LLVM's language; LLVM maps them to AVX-512, AVX2 or NEON.
-
-Letters: L lanes of one group, B bits of a lane, L * B = 2048.
-"""
+"""Many queries in one machine vector: LLVM building blocks and the selection of the K best per lane."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from fedsim.errors import InputError
+from fedsim.types import Floats, Integers
+
+# Several queries in one machine vector: the building blocks of the exact kernels
+#
+# A *lane* holds one query. A kernel walks once over all candidates and compares each with every lane of its group at
+# the same time, so a candidate is read once for 32 to 128 queries and the arithmetic runs at the width of the
+# machine. numba has no vector type, so the blocks are written in LLVM's language; LLVM maps them to AVX-512, AVX2 or
+# NEON.
+#
+# Letters: L lanes of one group, B bits of a lane, L * B = 2048.
+
 
 VECTOR_BITS = 2048  # four AVX-512 registers: enough independent work to hide latency, few enough not to spill
 
@@ -22,10 +30,10 @@ I64 = ir.IntType(64)
 ZERO64, ONE64 = ir.Constant(I64, 0), ir.Constant(I64, 1)
 
 
-def lanes_of(bits: int) -> int:
+def lane_count(bits: int) -> int:
     """Number of queries that share one group of lanes with this many bits each.
 
-    >>> [lanes_of(bits) for bits in (16, 32, 64)]
+    >>> [lane_count(bits) for bits in (16, 32, 64)]
     [128, 64, 32]
     """
     return VECTOR_BITS // bits
@@ -36,7 +44,7 @@ class Lanes:
 
     def __init__(self, context: Any, builder: Any, bits: int) -> None:
         self.context, self.builder, self.bits = context, builder, bits
-        self.count = lanes_of(bits)
+        self.count = lane_count(bits)
         self.scalar = ir.IntType(bits)
         self.vector = ir.VectorType(self.scalar, self.count)
         self.width = ir.Constant(I64, self.count)
@@ -67,14 +75,14 @@ class Lanes:
         self.builder.store(value, place)
         return place
 
-    def pointer(self, array: Array, offset: Any) -> Any:
+    def pointer(self, array: ArrayPointer, offset: Any) -> Any:
         start = self.builder.gep(array.data, [offset])
         return self.builder.bitcast(start, self.vector.as_pointer())
 
-    def load(self, array: Array, offset: Any) -> Any:
+    def load(self, array: ArrayPointer, offset: Any) -> Any:
         return self.builder.load(self.pointer(array, offset), align=self.bits // 8)
 
-    def store(self, value: Any, array: Array, offset: Any) -> None:
+    def store(self, value: Any, array: ArrayPointer, offset: Any) -> None:
         self.builder.store(value, self.pointer(array, offset), align=self.bits // 8)
 
     def any_within(self, distance: Any, limit: Any) -> Any:
@@ -84,7 +92,7 @@ class Lanes:
         return self.builder.icmp_unsigned("!=", self.builder.bitcast(flags, mask), ir.Constant(mask, 0))
 
 
-class Array:
+class ArrayPointer:
     """The data pointer of a C-ordered numba array and scalar reads from it."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
@@ -108,3 +116,176 @@ def popcount(typing_context: Any, word: Any) -> Any:
         return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.ctpop.i64"), arguments)
 
     return types.int64(types.uint64), generate
+
+
+# Keep the K smallest of a stream of candidates, for every lane of a group, by counting
+#
+# Distances of the integer metrics are fractions ``numerator / denominator`` (Hamming and Levenshtein: denominator 1;
+# normalised Levenshtein: the longer length; Dice: the ones of both filters). A candidate becomes one 64-bit key,
+# ``floor(numerator * 2**shift / denominator)`` above its row number: keys sort exactly as (distance, row) as long as
+# ``2**shift`` exceeds the square of every denominator, since two different fractions are at least that far apart.
+#
+# Every lane counts its kept values in bins and knows ``cut``, the lowest bin up to which it has K candidates. Nothing
+# above the cut can be among the K best, so ``limit[size, lane]``, the largest numerator still of interest for a
+# candidate of that size, is all a kernel has to compare with. Nothing is sorted until the end.
+#
+# Letters: L lanes, S distinct sizes of candidates (1 where the denominator is 1), C capacity of a buffer, H bins.
+
+
+MAX_BINS = 2048
+
+
+class KeyLayout(NamedTuple):
+    """How a fraction and a row number share 63 bits, how values fall into bins, how many partners are wanted."""
+
+    k: int
+    shift: int
+    row_bits: int
+    bin_shift: int
+    n_bins: int
+    first_wins: int  # 1: rows come in ascending order and a bin is one value, so a tie with the cut has lost
+
+
+class Buffers(NamedTuple):
+    """What one group of lanes has found so far."""
+
+    keys: Integers  # (L, C)
+    counters: Integers  # (L, 3): FILLED, CUT, BELOW
+    histogram: NDArray[np.int32]  # (L, H)
+    denominator: Integers  # (S, L)
+    limit: NDArray[Any]  # (S, L), signed, as wide as a lane
+
+
+FILLED, CUT, BELOW = 0, 1, 2  # entries of the buffer, lowest bin that completes K, how many lie up to it
+
+
+def key_layout(
+    k: int, *, largest_numerator: int, largest_denominator: int, n_candidates: int, ascending: bool = False
+) -> KeyLayout:
+    """The layout for these sizes; fails where 63 bits cannot keep two different fractions apart.
+
+    >>> key_layout(5, largest_numerator=30, largest_denominator=30, n_candidates=1000)
+    KeyLayout(k=5, shift=10, row_bits=10, bin_shift=0, n_bins=1025, first_wins=0)
+    """
+    row_bits = max(1, (n_candidates - 1).bit_length())
+    shift = 2 * largest_denominator.bit_length() if largest_denominator > 1 else 0
+    largest_value = 1 << shift if shift else largest_numerator
+    if largest_value.bit_length() + max(row_bits, largest_denominator.bit_length()) > 62:
+        raise InputError(
+            f"identifiers of size {max(largest_numerator, largest_denominator)} among {n_candidates} candidates need "
+            "more than 63 bits to be ranked exactly; shorten the identifiers or link the candidates in parts"
+        )
+    bin_shift = max(0, largest_value.bit_length() - MAX_BINS.bit_length() + 1)
+    n_bins = (largest_value >> bin_shift) + 1
+    return KeyLayout(k, shift, row_bits, bin_shift, n_bins, int(ascending and bin_shift == 0))
+
+
+def new_buffers(layout: KeyLayout, denominator: Integers, used_lanes: int, bits: int) -> Buffers:
+    """Empty buffers; lanes beyond ``used_lanes`` hold no query and accept nothing."""
+    lanes = denominator.shape[1]
+    limit = np.full(denominator.shape, np.iinfo(f"i{bits // 8}").max, dtype=f"i{bits // 8}")
+    limit[:, used_lanes:] = -1
+    counters = np.zeros((lanes, 3), np.int64)
+    counters[:, CUT] = layout.n_bins - 1
+    keys = np.empty((lanes, 8 * layout.k + 64), np.int64)
+    return Buffers(keys, counters, np.zeros((lanes, layout.n_bins), np.int32), denominator, limit)
+
+
+@njit(nogil=True, cache=True)
+def clear_buffers(buffers: Buffers) -> None:
+    """Empty the buffers of lanes that all hold a query."""
+    _, counters, histogram, _, limit = buffers
+    histogram[:] = 0
+    counters[:] = 0
+    counters[:, CUT] = histogram.shape[1] - 1
+    limit[:] = np.iinfo(limit.dtype).max
+
+
+# The functions below take arrays one by one: numba counts references whenever a tuple of arrays is passed on, which
+# costs more than the work itself.
+
+
+@njit(nogil=True, cache=True)
+def offer_lanes(  # noqa: PLR0913, PLR0917
+    keys: Integers,
+    counters: Integers,
+    histogram: NDArray[np.int32],
+    denominator: Integers,
+    limit: NDArray[Any],
+    layout: KeyLayout,
+    distance: NDArray[Any],
+    size: int,
+    row: int,
+) -> None:
+    """Put a candidate into the buffer of every lane whose limit it keeps."""
+    for lane in range(len(keys)):
+        if distance[lane] > limit[size, lane]:
+            continue
+        value = np.int64(distance[lane])
+        if layout.shift:
+            value = (value << layout.shift) // denominator[size, lane]
+        if value >> layout.bin_shift > counters[lane, CUT]:
+            continue
+        if counters[lane, FILLED] == keys.shape[1]:
+            _make_room(keys, counters, histogram, layout, lane)
+        keys[lane, counters[lane, FILLED]] = (value << layout.row_bits) | row
+        counters[lane, FILLED] += 1
+        if _count_value(counters, histogram, layout, lane, value >> layout.bin_shift):
+            _lower_limit(counters, denominator, limit, layout, lane)
+
+
+@njit(nogil=True, cache=True)
+def _count_value(counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int, place: int) -> bool:
+    """Count one more value; true if the lane now has a lower cut, or its first."""
+    histogram[lane, place] += 1
+    below, cut = counters[lane, BELOW] + 1, counters[lane, CUT]
+    complete = below == layout.k
+    while below - histogram[lane, cut] >= layout.k:
+        below -= histogram[lane, cut]
+        cut -= 1
+    lower = complete or cut < counters[lane, CUT]
+    counters[lane, BELOW], counters[lane, CUT] = below, cut
+    return bool(lower)
+
+
+@njit(nogil=True, cache=True)
+def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any], layout: KeyLayout, lane: int) -> None:
+    """Set the lane's limits to the cut; with many sizes only once it pays for rewriting them all."""
+    end = (counters[lane, CUT] + 1 - layout.first_wins) << layout.bin_shift
+    lowest = (end * denominator[0, lane] - 1) >> layout.shift
+    if limit.shape[0] > 1 and limit[0, lane] - lowest <= limit[0, lane] >> 4:
+        return
+    most = np.iinfo(limit.dtype).max
+    for size in range(limit.shape[0]):
+        limit[size, lane] = min((end * denominator[size, lane] - 1) >> layout.shift, most)
+
+
+@njit(nogil=True, cache=True)
+def _make_room(keys: Integers, counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int) -> None:
+    """Drop what lies above the cut; if ties at the cut still crowd the buffer, drop those that have lost."""
+    kept = 0
+    for place in range(counters[lane, FILLED]):
+        if keys[lane, place] >> (layout.row_bits + layout.bin_shift) <= counters[lane, CUT]:
+            keys[lane, kept] = keys[lane, place]
+            kept += 1
+    if 2 * kept > keys.shape[1]:
+        keys[lane, :kept].sort()
+        kept = layout.k
+        histogram[lane, counters[lane, CUT]] -= counters[lane, BELOW] - kept
+        counters[lane, BELOW] = kept
+    counters[lane, FILLED] = kept
+
+
+@njit(nogil=True, cache=True)
+def write_best(buffers: Buffers, layout: KeyLayout, size_of: Integers, partner: Integers, distance: Floats) -> None:
+    """Write the K best of the first lanes, in order; the numerator is recovered exactly from the key."""
+    for lane in range(len(partner)):
+        _make_room(buffers.keys, buffers.counters, buffers.histogram, layout, lane)
+        best = np.sort(buffers.keys[lane, : buffers.counters[lane, FILLED]])
+        for rank in range(layout.k):
+            row = best[rank] & ((np.int64(1) << layout.row_bits) - 1)
+            below = buffers.denominator[size_of[row], lane]
+            scaled = (best[rank] >> layout.row_bits) * below
+            above = (scaled + (np.int64(1) << layout.shift) - 1) >> layout.shift
+            partner[lane, rank] = row
+            distance[lane, rank] = above / below

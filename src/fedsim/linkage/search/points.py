@@ -1,12 +1,4 @@
-"""Exact K nearest points with a k-d tree, for few dimensions.
-
-scipy's tree is fast but leaves the order of ties, and the choice among them at the boundary, to chance. Here equal
-points become one node, one neighbour more than needed is fetched, distances are computed anew by the metric's own
-formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up
-to the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
-
-Letters: T queries of a tile, U distinct points, d dimensions.
-"""
+"""Exact K nearest points: k-d tree for few dimensions, matrix product with re-ranking for many."""
 
 from __future__ import annotations
 
@@ -15,17 +7,27 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
-from fedsim.linkage.search.distinct import distinct
-from fedsim.linkage.search.tiles import in_tiles
-from fedsim.privacy.plane import EARTH_RADIUS
+from fedsim.linkage.search.runner import distinct_records, insert_sorted, row_tiles, split_rows
+from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Integers
 
-QUERIES_PER_TILE = 2048
-CLEARLY_BEYOND = 1e-9  # relative; far above the rounding of either distance, far below any real gap
+# Exact K nearest points with a k-d tree, for few dimensions
+#
+# scipy's tree is fast but leaves the order of ties, and the choice among them at the boundary, to chance. Here equal
+# points become one node, one neighbour more than needed is fetched, distances are computed anew by the metric's own
+# formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up
+# to the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
+#
+# Letters: T queries of a tile, U distinct points, d dimensions.
 
-Exact = Callable[[Floats, Floats, Integers], Floats]
+
+QUERIES_PER_TREE_TILE = 2048
+TIE_TOLERANCE = 1e-9  # relative; far above the rounding of either distance, far below any real gap
+
+ExactDistance = Callable[[Floats, Floats, Integers], Floats]
 
 
 @njit(nogil=True, cache=True)
@@ -65,7 +67,7 @@ def on_sphere(radians: Floats) -> Floats:
 
 
 @dataclass(frozen=True)
-class Nodes:
+class PointNodes:
     """Distinct candidate points and the rows that stand at each, ascending."""
 
     points: Floats  # (U, d)
@@ -73,8 +75,8 @@ class Nodes:
     rows: Integers
 
     @classmethod
-    def of(cls, candidates: Floats) -> Nodes:
-        first, node_of = distinct(candidates)
+    def of(cls, candidates: Floats) -> PointNodes:
+        first, node_of = distinct_records(candidates)
         begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
         return cls(np.ascontiguousarray(candidates[first]), begins, np.argsort(node_of, kind="stable"))
 
@@ -83,16 +85,22 @@ class TreeSearch:
     """Search by k-d tree in ``place(points)``, where distances grow with the metric's own up to an error ``blur``."""
 
     def __init__(
-        self, queries: Floats, candidates: Floats, *, exact: Exact, place: Callable[[Floats], Floats], blur: float
+        self,
+        queries: Floats,
+        candidates: Floats,
+        *,
+        exact: ExactDistance,
+        place: Callable[[Floats], Floats],
+        blur: float,
     ) -> None:
-        self.nodes, self.exact, self.queries, self.blur = Nodes.of(candidates), exact, queries, blur
+        self.nodes, self.exact, self.queries, self.blur = PointNodes.of(candidates), exact, queries, blur
         self.places = place(queries)
         self.tree = cKDTree(place(self.nodes.points))
 
     def tiles(self) -> list[Integers]:
         """Neighbouring queries together: a tile then walks the same branches of the tree, twice as fast."""
         order = np.lexsort(self.places.T[:2])
-        return in_tiles(order, QUERIES_PER_TILE)
+        return split_rows(order, QUERIES_PER_TREE_TILE)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         wanted = min(k + 1, self.tree.n)
@@ -101,14 +109,14 @@ class TreeSearch:
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         farthest = _rank(exact, found, self.nodes.begins, self.nodes.rows, partner, distance)
         if wanted < self.tree.n:
-            needed = reach[np.arange(len(tile)), farthest] * (1 + CLEARLY_BEYOND) + self.blur
+            needed = reach[np.arange(len(tile)), farthest] * (1 + TIE_TOLERANCE) + self.blur
             for place in np.flatnonzero(reach[:, -1] <= needed):
                 self._rank_ball(tile[place], needed[place], partner[place], distance[place])
         return partner, distance
 
     def _rank_ball(self, query: int, radius: float, partner: Integers, distance: Floats) -> None:
         """Answer one query from every node up to its K-th distance and a little beyond."""
-        ball = self.tree.query_ball_point(self.places[query], radius * (1 + CLEARLY_BEYOND))
+        ball = self.tree.query_ball_point(self.places[query], radius * (1 + TIE_TOLERANCE))
         found = np.array(ball, np.int64)[None, :]
         exact = self.exact(self.queries[query : query + 1], self.nodes.points, found)
         order = np.argsort(exact[0], kind="stable")
@@ -184,3 +192,78 @@ def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers
         filled += len(here)
     tied.sort()
     return tied
+
+
+# Exact K nearest points in many dimensions: a float32 matrix product sifts, float64 decides
+#
+# Coordinates are centred and scaled to one before they become float32 (raw GPS in float32 is wrong in the sixth digit).
+# ``|x|^2 + |y|^2 - 2xy`` then misses the true square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that
+# this error could hide is computed again from the original float64 coordinates.
+#
+# Letters: T queries of a tile, C candidates of a block, d dimensions.
+
+
+QUERIES_PER_FLAT_TILE = 128
+CANDIDATES_PER_BLOCK = 4096
+
+Float32 = NDArray[np.float32]
+
+
+class FlatSearch:
+    """Search of all candidates by blocks of a matrix product."""
+
+    def __init__(self, queries: Floats, candidates: Floats) -> None:
+        self.queries, self.candidates = queries, np.ascontiguousarray(candidates)
+        centre = candidates.mean(axis=0)
+        reach = max(np.abs(candidates - centre).max(), np.abs(queries - centre).max(), np.finfo(np.float64).tiny)
+        self.scale = float(2.0 ** np.ceil(np.log2(reach)))
+        self.near_queries = ((queries - centre) / self.scale).astype(np.float32)
+        self.near_candidates = ((candidates - centre) / self.scale).astype(np.float32)
+        self.query_squares = np.square(self.near_queries).sum(axis=1)
+        self.candidate_squares = np.square(self.near_candidates).sum(axis=1)
+        # (d + 8) roundings of 2**-24 each, doubled for safety, plus what float32 cannot represent at all
+        self.error = (queries.shape[1] + 8) * 2.0**-23
+        self.floor = 1e-30
+
+    def tiles(self) -> list[Integers]:
+        return row_tiles(len(self.queries), QUERIES_PER_FLAT_TILE)
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        partner, distance = np.zeros((len(tile), k), np.int64), np.full((len(tile), k), np.inf)
+        queries, squares = self.near_queries[tile], self.query_squares[tile]
+        for first in range(0, len(self.candidates), CANDIDATES_PER_BLOCK):
+            block = slice(first, first + CANDIDATES_PER_BLOCK)
+            rough = queries @ self.near_candidates[block].T  # (T, C)
+            rough *= -2
+            rough += self.candidate_squares[block]
+            farthest = np.sqrt(self.candidate_squares[block].max(initial=0))
+            margin = (self.error * np.square(np.sqrt(squares) + farthest) + self.floor - squares).astype(np.float64)
+            _rerank_block(rough, margin, self.scale, self.queries[tile], self.candidates, first, partner, distance)
+        return partner, distance
+
+
+@njit(nogil=True, cache=True)
+def _rerank_block(  # noqa: PLR0913, PLR0917 - numba passes arrays cheaply, tuples of them not
+    rough: Float32,
+    margin: Floats,
+    scale: float,
+    queries: Floats,
+    candidates: Floats,
+    first: int,
+    partner: Integers,
+    distance: Floats,
+) -> None:
+    """Compute again, and keep if near enough, every candidate whose rough square may be below the K-th."""
+    k = partner.shape[1]
+    for query in range(rough.shape[0]):
+        worst = distance[query, k - 1] / scale
+        limit = np.float32(worst * worst * (1 + 1e-6) + margin[query])
+        for place in range(rough.shape[1]):
+            if rough[query, place] <= limit:
+                total = 0.0
+                for axis in range(queries.shape[1]):
+                    step = queries[query, axis] - candidates[first + place, axis]
+                    total += step * step
+                if insert_sorted(partner[query], distance[query], first + place, np.sqrt(total)):
+                    worst = distance[query, k - 1] / scale
+                    limit = np.float32(worst * worst * (1 + 1e-6) + margin[query])

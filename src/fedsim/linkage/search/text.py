@@ -1,4 +1,4 @@
-"""Exact K nearest strings by edit distance.
+"""Exact K nearest strings by edit distance (Myers' bit-parallel algorithm over vector lanes).
 
 Myers' bit-parallel algorithm (1999) keeps one column of the edit matrix as two bit vectors, the positive and the
 negative steps down the column. Here every lane of a vector holds the column of another query. Candidates are visited in
@@ -21,16 +21,25 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.lanes import I64, ONE64, ZERO64, Array, Lanes, lanes_of
-from fedsim.linkage.search.select import Buffers, KeyLayout, offer_lanes
-from fedsim.linkage.search.tiles import in_tiles
+from fedsim.linkage.search.lanes import (
+    I64,
+    ONE64,
+    ZERO64,
+    ArrayPointer,
+    Buffers,
+    KeyLayout,
+    Lanes,
+    lane_count,
+    offer_lanes,
+)
+from fedsim.linkage.search.runner import split_rows
 from fedsim.types import Floats, Integers
 
 COLUMNS_KEPT = 1024  # for reuse by the next candidate; longer candidates go on without keeping more
 BYTES_KEPT = 2**25  # the same for very long queries, whose columns are large
 
 
-class Texts(NamedTuple):
+class TextArray(NamedTuple):
     """Strings as one array of character numbers and the places where each begins."""
 
     chars: NDArray[np.uint32]
@@ -41,15 +50,15 @@ class Texts(NamedTuple):
         return np.diff(self.starts)
 
 
-def texts_of(strings: list[str]) -> Texts:
+def to_text_array(strings: list[str]) -> TextArray:
     """Any Unicode strings, one number per code point.
 
-    >>> texts_of(["né", ""]).lengths.tolist()
+    >>> to_text_array(["né", ""]).lengths.tolist()
     [2, 0]
     """
     chars = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-    return Texts(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
+    return TextArray(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
 
 
 class Alphabet(NamedTuple):
@@ -71,7 +80,7 @@ class Alphabet(NamedTuple):
         return self.number_of[chars]
 
 
-class Sorted(NamedTuple):
+class SortedTexts(NamedTuple):
     """Candidates in lexicographic order with the length of the prefix each shares with the one before."""
 
     chars: NDArray[np.uint32]  # numbers in the candidates' own alphabet
@@ -81,7 +90,7 @@ class Sorted(NamedTuple):
     size_of: Integers  # by place in this order: index into the distinct sizes
 
 
-class Group(NamedTuple):
+class TextGroup(NamedTuple):
     """Queries that share the lanes of one vector."""
 
     equal: NDArray[Any]  # (A, W, L): which characters of the query are this one
@@ -91,14 +100,14 @@ class Group(NamedTuple):
 
 
 @intrinsic
-def advance(typing_context: Any, group: Any, chars: Any, begin: Any, start: Any, stop: Any) -> Any:
+def advance_lanes(typing_context: Any, group: Any, chars: Any, begin: Any, start: Any, stop: Any) -> Any:
     """Carry all lanes from column ``start`` to column ``stop`` of the candidate that begins at ``begin``."""
     signature = types.void(group, chars, types.int64, types.int64, types.int64)
     bits = group.types[0].dtype.bitwidth
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         columns = _Columns(context, builder, signature.args[0], arguments[0])
-        text = Array(context, builder, signature.args[1], arguments[1])
+        text = ArrayPointer(context, builder, signature.args[1], arguments[1])
         walk = _Walk(Lanes(context, builder, bits), columns, text, *arguments[2:])
         with builder.if_else(builder.icmp_signed("==", columns.words, ONE64)) as (single, several):
             with single:
@@ -115,11 +124,12 @@ class _Columns:
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         arrays = [
-            Array(context, builder, part, builder.extract_value(value, place)) for place, part in enumerate(kind.types)
+            ArrayPointer(context, builder, part, builder.extract_value(value, place))
+            for place, part in enumerate(kind.types)
         ]
         self.equal, self.last, self.state, self.distance = arrays
         self.builder, self.words = builder, self.last.length
-        self.width = ir.Constant(I64, lanes_of(kind.types[0].dtype.bitwidth))
+        self.width = ir.Constant(I64, lane_count(kind.types[0].dtype.bitwidth))
 
     def plus_at(self, depth: Any, word: Any = ZERO64) -> Any:
         """Where the positive steps are kept; the negative ones follow. The last row serves all that lie deeper."""
@@ -138,7 +148,7 @@ class _Columns:
 class _Walk:
     """The loop over a candidate's characters, for lanes of one word (kept in registers) or of several."""
 
-    def __init__(self, lanes: Lanes, columns: _Columns, text: Array, begin: Any, start: Any, stop: Any) -> None:
+    def __init__(self, lanes: Lanes, columns: _Columns, text: ArrayPointer, begin: Any, start: Any, stop: Any) -> None:
         self.lanes, self.columns, self.text = lanes, columns, text
         self.begin, self.start, self.stop = begin, start, stop
 
@@ -194,7 +204,7 @@ def _myers_step(lanes: Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any,
 
 
 @intrinsic
-def within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -> Any:
+def texts_within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -> Any:
     """Distances of all lanes after ``depth`` columns; true if any keeps its limit.
 
     The corner of the edit matrix is the depth plus all positive minus all negative steps down the last column.
@@ -204,7 +214,7 @@ def within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         columns = _Columns(context, builder, signature.args[0], arguments[0])
-        limits = Array(context, builder, signature.args[2], arguments[2])
+        limits = ArrayPointer(context, builder, signature.args[2], arguments[2])
         lanes = Lanes(context, builder, bits)
         total = lanes.variable(lanes.spread(arguments[1]))
         with cgutils.for_range_slice(builder, ZERO64, columns.words, ONE64, I64) as (word, _):
@@ -222,21 +232,21 @@ def within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -
 
 
 @njit(nogil=True, cache=True)
-def _scan(candidates: Sorted, group: Group, buffers: Buffers, layout: KeyLayout) -> None:
+def _scan_texts(candidates: SortedTexts, group: TextGroup, buffers: Buffers, layout: KeyLayout) -> None:
     chars, starts, shared, rows, size_of = candidates
     keys, counters, histogram, denominator, limit = buffers
     distance, deepest = group.distance, group.state.shape[0] - 2
     for place in range(len(rows)):
         begin = starts[place]
         depth = starts[place + 1] - begin
-        advance(group, chars, begin, min(shared[place], deepest), depth)
+        advance_lanes(group, chars, begin, min(shared[place], deepest), depth)
         size = size_of[place]
-        if within(group, depth, limit, size):
+        if texts_within(group, depth, limit, size):
             offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size, rows[place])
 
 
 @njit(nogil=True, cache=True)
-def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group: Group) -> None:
+def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group: TextGroup) -> None:
     """Set the match tables of the lanes; characters outside the candidates' alphabet match nothing."""
     bits = 8 * group.last.itemsize
     one = group.last.dtype.type(1)
@@ -251,14 +261,14 @@ def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group:
 
 
 @njit(nogil=True, cache=True)
-def _fill_block(candidates: Sorted, group: Group, accept_all: NDArray[Any], block: NDArray[Any]) -> None:
+def _fill_block(candidates: SortedTexts, group: TextGroup, accept_all: NDArray[Any], block: NDArray[Any]) -> None:
     """Distances of every candidate (rows) to every lane (columns)."""
     deepest = group.state.shape[0] - 2
     for place in range(len(candidates.rows)):
         begin = candidates.starts[place]
         depth = candidates.starts[place + 1] - begin
-        advance(group, candidates.chars, begin, min(candidates.shared[place], deepest), depth)
-        within(group, depth, accept_all, 0)
+        advance_lanes(group, candidates.chars, begin, min(candidates.shared[place], deepest), depth)
+        texts_within(group, depth, accept_all, 0)
         block[candidates.rows[place]] = group.distance
 
 
@@ -280,15 +290,15 @@ class TextKernel:
 
     def __init__(self, queries: list[str], candidates: list[str], *, normalised: bool) -> None:
         order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__), np.int64)
-        texts = texts_of([candidates[row] for row in order])
+        texts = to_text_array([candidates[row] for row in order])
         alphabet = Alphabet.of(texts.chars)
         self.sizes, size_of = np.unique(texts.lengths if normalised else np.zeros(len(order)), return_inverse=True)
         shared = _shared_prefixes(texts.chars, texts.starts)
-        self.candidates = Sorted(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
+        self.candidates = SortedTexts(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
         self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, alphabet.size
         self.size_of_row = np.empty(len(order), np.int64)
         self.size_of_row[order] = size_of
-        self.queries = texts_of(queries)
+        self.queries = to_text_array(queries)
         self.query_chars = alphabet.numbers(self.queries.chars)
         self.longest = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
 
@@ -309,7 +319,7 @@ class TextKernel:
         cuts = np.flatnonzero(np.diff(bits[order]) | np.diff(np.maximum(words[order], 1))) + 1
         tiles = []
         for part in np.split(order, cuts):
-            tiles += in_tiles(part, lanes_of(int(bits[part[0]])))
+            tiles += split_rows(part, lane_count(int(bits[part[0]])))
         return tiles
 
     def bits_of(self, tile: Integers) -> int:
@@ -325,13 +335,13 @@ class TextKernel:
         return self.size_of_row
 
     def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
-        _scan(self.candidates, self._group(tile), buffers, layout)
+        _scan_texts(self.candidates, self._group(tile), buffers, layout)
 
     def block(self, tile: Integers) -> Floats:
         """The distances from a tile to every candidate, in the candidates' own order."""
         bits = self.bits_of(tile)
-        block = np.empty((self.n_candidates, lanes_of(bits)), f"i{bits // 8}")
-        no_limit = np.zeros((len(self.sizes), lanes_of(bits)), f"i{bits // 8}")
+        block = np.empty((self.n_candidates, lane_count(bits)), f"i{bits // 8}")
+        no_limit = np.zeros((len(self.sizes), lane_count(bits)), f"i{bits // 8}")
         _fill_block(self.candidates, self._group(tile), no_limit, block)
         edits = block[:, : len(tile)].T  # (L, n)
         return edits / self.denominators(tile)[self.size_of_row].T if self.normalised else edits.astype(np.float64)
@@ -340,14 +350,14 @@ class TextKernel:
         narrowest = 16 if self.longest < 2**15 else 32
         return np.asarray(np.maximum(np.select([lengths <= 16, lengths <= 32], [16, 32], 64), narrowest))
 
-    def _group(self, tile: Integers) -> Group:
+    def _group(self, tile: Integers) -> TextGroup:
         bits = self.bits_of(tile)
-        lanes, words = lanes_of(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
+        lanes, words = lane_count(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
         kind = np.dtype(f"u{bits // 8}")
         kept = max(1, min(COLUMNS_KEPT, BYTES_KEPT // (512 * words), self.longest))
         state = np.empty((kept + 1, words, 2, lanes), kind)
         state[0, :, 0], state[0, :, 1] = np.iinfo(kind).max, 0
         equal = np.zeros((self.alphabet_size, words, lanes), kind)
-        group = Group(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
+        group = TextGroup(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
         _fill_group(self.query_chars, self.queries.starts, tile, group)
         return group

@@ -1,4 +1,4 @@
-"""The primary's side of the conversations: its links from the coordinator, and secondaries that live elsewhere.
+"""The primary's side of the protocol: links from the coordinator, and remote secondaries.
 
 Letters: n primary records, K partners, U distinct rows, C width of the cut layer.
 """
@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.protocol.cut_noise import CutNoise, of_values
-from fedsim.protocol.hidden import NOTHING
+from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, values_occasion
 from fedsim.protocol.messages import (
     OUTSIDE_TRAINING,
     Activations,
@@ -41,16 +40,16 @@ from fedsim.protocol.messages import (
     UseBest,
     Want,
 )
+from fedsim.protocol.sealed_rows import NO_BYTES
 from fedsim.protocol.session import Session
-from fedsim.protocol.tensors import Form, packed, unpacked
-from fedsim.splitnn.shelf import DamagedCheckpoint
+from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.types import EncodedTable
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class EncodedQueries:
     """Encoded identifiers of the primary for one list; ``counted`` marks its training records."""
 
     partner_list: str
@@ -59,7 +58,7 @@ class Table:
     digest: str
 
 
-def fetch_partners(session: Session, table: Table, have: str) -> Partners | None:
+def fetch_partners(session: Session, table: EncodedQueries, have: str) -> Partners | None:
     """The partners of every record; nothing where those in hand (``have`` is their digest) still hold."""
     request = session.post(Offer(table.partner_list, table.digest, have))
     if session.fetch(request, Want).wanted:
@@ -76,18 +75,18 @@ def fetch_partners(session: Session, table: Table, have: str) -> Partners | None
     answer = session.fetch(request, Message)
     if isinstance(answer, Unchanged):
         return None
-    return _checked(session, answer, table.partner_list, len(table.encoded))
+    return _check_partners(session, answer, table.partner_list, len(table.encoded))
 
 
-def new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> Partners:
+def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> Partners:
     """The partners of records that took no part in training."""
     answer = session.call(NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits), Message)
     if isinstance(answer, Done):
         raise PeerError(f"{session.peer} made no links of '{partner_list}': {answer.fault}")
-    return _checked(session, answer, partner_list, len(encoded))
+    return _check_partners(session, answer, partner_list, len(encoded))
 
 
-def _checked(session: Session, answer: Message, partner_list: str, n_records: int) -> Partners:
+def _check_partners(session: Session, answer: Message, partner_list: str, n_records: int) -> Partners:
     fits = (
         isinstance(answer, Partners)
         and answer.partner_list == partner_list
@@ -103,7 +102,7 @@ def _checked(session: Session, answer: Message, partner_list: str, n_records: in
 
 
 @dataclass(frozen=True)
-class Study:
+class ComparisonRun:
     """A training to compare with: its seed, and whether the secondary's feature rows are shuffled in it."""
 
     seed: int
@@ -111,7 +110,7 @@ class Study:
 
 
 class RemoteSecondary:
-    """A secondary in another process; implements :class:`fedsim.splitnn.cut.Secondary` by messages.
+    """A secondary in another process; implements :class:`fedsim.splitnn.secondary_api.Secondary` by messages.
 
     Gradients, and what needs no answer, are sent without waiting: the next answer shows that they arrived.
     """
@@ -119,12 +118,12 @@ class RemoteSecondary:
     def __init__(
         self,
         session: Session,
-        form: Form,
+        form: WireFormat,
         *,
         predicting: bool = False,
         noise: CutNoise | None = None,
         device: torch.device = CPU,
-        study: Study | None = None,
+        study: ComparisonRun | None = None,
     ) -> None:
         self.session, self.form, self.noise, self.device, self.study = session, form, noise, device, study
         self.name = session.peer.name
@@ -133,10 +132,10 @@ class RemoteSecondary:
             raise PeerError(f"{session.peer} has a cut layer of {ready.width} for {ready.n_records} records")
         self.width, self.n_records = ready.width, ready.n_records
         self._rows: NDArray[Any] = np.zeros(0, np.int32)  # asked for last
-        self._sealed: NDArray[Any] = NOTHING
+        self._sealed: NDArray[Any] = NO_BYTES
         self._asked: tuple[int, int, int] | None = None  # step, rows, sequence
 
-    def expect(self, partners: Partners) -> None:
+    def use_partners(self, partners: Partners) -> None:
         """Ask about these partners from now on; where rows are hidden, only the secondary knows which they are."""
         self.n_records, self._sealed = partners.n_candidates, np.array(partners.sealed)
 
@@ -150,7 +149,7 @@ class RemoteSecondary:
             raise PeerError(fault)
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        self._rows = _numbers(rows)
+        self._rows = _row_numbers(rows)
         message: Message = Infer(self._rows, self._sealed) if step is None else Ask(step, rows=self._rows)
         self._asked = OUTSIDE_TRAINING if step is None else step, len(rows), self.session.post(message)
 
@@ -163,9 +162,9 @@ class RemoteSecondary:
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:
             sent = gradients.cpu()
-            occasion = of_values(f"gradients of step {step} to {self.session.peer}", sent)
+            occasion = values_occasion(f"gradients of step {step} to {self.session.peer}", sent)
             gradients = self.noise.protected(sent, self._rows, occasion)
-        self.session.post(Gradients(step, values=packed(gradients, self.form)))
+        self.session.post(Gradients(step, values=pack_tensor(gradients, self.form)))
 
     def keep_best(self) -> None:
         self.session.post(KeepBest())
@@ -186,7 +185,7 @@ class RemoteSecondary:
 
     def finish(self) -> None:
         """Have the secondary save its part of the model."""
-        finish(self.session)
+        send_finish(self.session)
 
     def _fetched(self, rows: Tensor, step: int | None) -> Tensor:
         wanted = OUTSIDE_TRAINING if step is None else step
@@ -194,7 +193,7 @@ class RemoteSecondary:
             self.ask(rows, step)
         asked, self._asked = self._asked, None
         reply = self.session.fetch(asked[2] if asked else 0, Activations)
-        values = unpacked(reply.values, self.form)
+        values = unpack_tensor(reply.values, self.form)
         if reply.step != wanted or values is None or values.shape != (len(rows), self.width):
             when = "outside training" if step is None else f"of step {step}"
             raise PeerError(
@@ -204,11 +203,11 @@ class RemoteSecondary:
         return values.to(self.device)
 
 
-def finish(session: Session) -> None:
+def send_finish(session: Session) -> None:
     """Say that training has ended, and wait until that is safely written there."""
     session.phase = Phase.END
     session.call(Finish(), Done)
 
 
-def _numbers(rows: Tensor) -> NDArray[Any]:
+def _row_numbers(rows: Tensor) -> NDArray[Any]:
     return rows.to(torch.int32).cpu().numpy()

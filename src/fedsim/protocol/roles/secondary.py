@@ -1,4 +1,4 @@
-"""The secondary's side of the conversations: its identifiers to the coordinator, its cut layer to the primary.
+"""The secondary's side of the protocol: identifiers to the coordinator, its cut layer to the primary.
 
 Rows are asked for by pseudonym, or by link where the job hides rows; the coordinator said which row is meant.
 """
@@ -13,11 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.digest import arrays_digest
 from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.protocol.codec import Envelope
-from fedsim.protocol.cut_noise import CutNoise, of_weights
-from fedsim.protocol.hidden import KEY_BYTES, NOTHING, unsealed
+from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, weights_occasion
 from fedsim.protocol.messages import (
     OUTSIDE_TRAINING,
     Activations,
@@ -43,17 +41,18 @@ from fedsim.protocol.messages import (
     UseBest,
     Want,
 )
+from fedsim.protocol.sealed_rows import NO_BYTES, SEAL_KEY_BYTES, unseal_rows
 from fedsim.protocol.session import Session
-from fedsim.protocol.tensors import Form, packed, unpacked
-from fedsim.splitnn.secondary import LocalSecondary
-from fedsim.splitnn.shelf import DamagedCheckpoint
+from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.storage.digest import arrays_digest
 from fedsim.types import EncodedTable
 
-MOST_CHECKPOINTS = 4
+MAX_CHECKPOINTS = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Order:
+class RowMapping:
     """Which of our rows every pseudonym stands for; with a key where the primary's numbers are those of its links."""
 
     rows: NDArray[np.int32]
@@ -69,42 +68,42 @@ class Order:
 
     def opened(self, closed: NDArray[np.uint8]) -> NDArray[np.int32]:
         """The rows of a question: those of training, or what the coordinator sealed for it."""
-        return unsealed(self.key, closed) if len(closed) else self.rows
+        return unseal_rows(self.key, closed) if len(closed) else self.rows
 
 
-def fetch_order(session: Session, encoded: EncodedTable, digest: str, have: str) -> Order | None:
+def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have: str) -> RowMapping | None:
     """The order of our rows; nothing where the one in hand still holds."""
-    name = session.station.party.name
+    name = session.connection.party.name
     request = session.post(Offer(name, digest, have))
     if session.fetch(request, Want).wanted:
         request = session.post(Candidates(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits))
     answer = session.fetch(request, Message)
     if isinstance(answer, Unchanged):
         return None
-    if not isinstance(answer, RowOrder) or not _is_order(answer, len(encoded)):
+    if not isinstance(answer, RowOrder) or not _is_valid_order(answer, len(encoded)):
         raise PeerError(f"{session.peer} sent an order of rows that does not fit the {len(encoded)} records")
-    return Order(np.array(answer.order), np.array(answer.seal))
+    return RowMapping(np.array(answer.order), np.array(answer.seal))
 
 
-def _is_order(answer: RowOrder, n_records: int) -> bool:
+def _is_valid_order(answer: RowOrder, n_records: int) -> bool:
     """Every row once; or, where rows are hidden, any rows that there are."""
     order = answer.order
     if len(answer.seal):
-        return len(answer.seal) == KEY_BYTES and len(order) > 0 and order.min() >= 0 and order.max() < n_records
+        return len(answer.seal) == SEAL_KEY_BYTES and len(order) > 0 and order.min() >= 0 and order.max() < n_records
     return len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
 
 
 @dataclass(eq=False)
-class BelowTheCut:
+class SecondaryResponder:
     """Answers the primary. ``start`` builds the network anew as a Begin says, ``trained`` brings the saved one."""
 
     width: int
-    order: Order
+    order: RowMapping
     start: Callable[[Begin], LocalSecondary]
     trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
     farewell: Callable[[], None]
-    form: Form
+    form: WireFormat
     noise: CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
     _learns: bool = field(default=False, init=False)
@@ -157,9 +156,9 @@ class BelowTheCut:
         else:
             values, step, asked = party.activations(rows, message.step), message.step, b"step %d" % message.step
         if self.noise is not None:  # the same for the same weights, so that two answers share noise only if equal
-            occasion = of_weights(party.part.network.state_dict(), asked)
+            occasion = weights_occasion(party.part.network.state_dict(), asked)
             values = self.noise.noisy(values.cpu(), message.rows, occasion)
-        return Activations(step, values=packed(values, self.form))
+        return Activations(step, values=pack_tensor(values, self.form))
 
     def _descend(self, session: Session, party: LocalSecondary, message: Gradients) -> None:
         try:
@@ -179,10 +178,10 @@ class BelowTheCut:
         elif isinstance(message, ForgetBefore):
             party.forget_before(message.step)
         elif isinstance(message, Save):
-            _save(party, message.step)
+            _save_checkpoint(party, message.step)
             return Done("")
         elif isinstance(message, Restore):
-            return Done(_restored(party, message.step))
+            return Done(_restore_fault(party, message.step))
         elif isinstance(message, Finish):
             session.phase = Phase.END
             self.finish(party)
@@ -200,13 +199,13 @@ class BelowTheCut:
             raise PeerError(f"{session.peer} sent '{message.kind}' where gradients are due")
 
     def _rows(self, session: Session, party: LocalSecondary, message: Ask | Infer) -> Tensor:
-        rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NOTHING)
+        rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NO_BYTES)
         if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
             raise PeerError(f"{session.peer} asked for rows that there are not; rows count from zero")
         return torch.from_numpy(order[rows]).to(party.part.device)
 
     def _gradients(self, session: Session, message: Gradients) -> Tensor:
-        values, expected = unpacked(message.values, self.form), self._party.pending_shape if self._party else None
+        values, expected = unpack_tensor(message.values, self.form), self._party.pending_shape if self._party else None
         if values is None or tuple(values.shape) != expected:
             raise PeerError(
                 f"{session.peer} sent gradients of step {message.step} that are not finite numbers of the shape of the "
@@ -215,14 +214,14 @@ class BelowTheCut:
         return values
 
 
-def _save(party: LocalSecondary, step: int) -> None:
+def _save_checkpoint(party: LocalSecondary, step: int) -> None:
     """The primary says when old checkpoints may go, but our disk is not filled for its sake."""
     party.save(step)
-    if party.shelf:
-        party.forget_before(party.shelf.steps()[-MOST_CHECKPOINTS:][0])
+    if party.checkpoint_store:
+        party.forget_before(party.checkpoint_store.steps()[-MAX_CHECKPOINTS:][0])
 
 
-def _restored(party: LocalSecondary, step: int) -> str:
+def _restore_fault(party: LocalSecondary, step: int) -> str:
     """What kept the checkpoint from being read, without naming our folders."""
     try:
         party.restore(step)

@@ -1,4 +1,4 @@
-"""What a transport offers: a line to one peer, on which whole frames travel in order until it breaks."""
+"""The transport interface: ordered streams of frames to one peer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from fedsim.protocol.parties import Party
 
 
-class LineBroken(Exception):  # noqa: N818
+class ConnectionLost(Exception):  # noqa: N818
     """The line is gone. A session dials again; ``lasting`` says that this would be in vain, and why."""
 
     def __init__(self, reason: str = "the line broke", *, lasting: bool = False) -> None:
@@ -16,7 +16,7 @@ class LineBroken(Exception):  # noqa: N818
         self.lasting = lasting
 
 
-class Line(Protocol):
+class FrameStream(Protocol):
     """One connection to one peer."""
 
     def send(self, frame: bytes) -> None:
@@ -31,7 +31,7 @@ class Line(Protocol):
 
 # The caller as its certificate proves it (nobody where there is no TLS); runs in a thread of its own until it is done
 # with the line.
-Answer = Callable[[Party | None, Line], None]
+StreamHandler = Callable[[Party | None, FrameStream], None]
 
 
 class Listener(Protocol):
@@ -47,8 +47,8 @@ class Listener(Protocol):
 class Transport(Protocol):
     """A way to reach peers."""
 
-    def listen(self, address: str, answer: Answer) -> Listener:
+    def listen(self, address: str, answer: StreamHandler) -> Listener:
         """Answer every line that comes in."""
 
-    def dial(self, address: str, peer: Party) -> Line:
+    def dial(self, address: str, peer: Party) -> FrameStream:
         """A line to this peer and no other; raises LineBroken."""

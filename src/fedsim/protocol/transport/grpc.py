@@ -1,4 +1,4 @@
-"""Lines as gRPC bidirectional streams with mutual TLS; the only file that knows gRPC.
+"""The gRPC transport: bidirectional streams with mutual TLS.
 
 A frame of up to 4 MiB is one gRPC message, a longer one several; the size it declares is checked before it is
 collected. HTTP/2 pings are the heartbeat: they are answered by gRPC's own threads while Python computes, and a peer
@@ -16,28 +16,29 @@ from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is said in our own words
-
 import grpc
 
 from fedsim.errors import FedSimError, SettingError, WireError
-from fedsim.protocol.certificates import party_of, server_name
-from fedsim.protocol.codec import MOST_BYTES, declared_size
+from fedsim.protocol.certificates import certificate_party, server_name
+from fedsim.protocol.codec import MAX_FRAME_BYTES, declared_size
 from fedsim.protocol.parties import Party
-from fedsim.protocol.tls import Credentials, check_plaintext, examine, split_address
-from fedsim.protocol.transport.base import Answer, LineBroken
+from fedsim.protocol.tls import Credentials, check_plaintext, probe_tls, split_address
+from fedsim.protocol.transport.base import ConnectionLost, StreamHandler
+
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is said in our own words
+
 
 METHOD = "/fedsim.Parties/Talk"
-PIECE = 4 << 20
+CHUNK_BYTES = 4 << 20
 FIRST_BYTES = 2 << 20  # of the first frame of a line: a greeting
-STREAMS = 128  # at a time, of all callers together
-STREAMS_EACH = 3  # of one caller: a line, the one that replaces it, and one to be told "no"
+MAX_STREAMS = 128  # at a time, of all callers together
+MAX_STREAMS_PER_PARTY = 3  # of one caller: a line, the one that replaces it, and one to be told "no"
 FRAMES_PER_SECOND, FRAMES_AT_ONCE = 5000.0, 20000.0
 DIAL_SECONDS = 5.0
 CLOSING_SECONDS = 2.0
 OPTIONS = [
-    ("grpc.max_receive_message_length", PIECE + 1024),
-    ("grpc.max_send_message_length", PIECE + 1024),
+    ("grpc.max_receive_message_length", CHUNK_BYTES + 1024),
+    ("grpc.max_send_message_length", CHUNK_BYTES + 1024),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 30_000),  # a ping stands in line behind data on a slow link
@@ -52,29 +53,29 @@ SERVER_OPTIONS = [
     ("grpc.server_handshake_timeout_ms", 10_000),
 ]
 CLIENT_OPTIONS = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
-ENDED = b""
+END_OF_STREAM = b""
 
 
 class GrpcTransport:
     """Mutual TLS; without credentials plaintext, on this machine alone."""
 
-    def __init__(self, credentials: Credentials | None, *, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, credentials: Credentials | None, *, most_bytes: int = MAX_FRAME_BYTES) -> None:
         self.credentials, self.most_bytes = credentials, most_bytes
 
-    def listen(self, address: str, answer: Answer) -> GrpcListener:
+    def listen(self, address: str, answer: StreamHandler) -> GrpcListener:
         if self.credentials is None:
             check_plaintext(address)
         return GrpcListener(address, answer, self.credentials, self.most_bytes)
 
-    def dial(self, address: str, peer: Party) -> ClientLine:
+    def dial(self, address: str, peer: Party) -> GrpcClientStream:
         channel = self._channel(address, peer)
         if _is_ready(channel):
-            return ClientLine(channel, self.most_bytes)
+            return GrpcClientStream(channel, self.most_bytes)
         channel.close()
         if self.credentials is None:
-            raise LineBroken(f"nobody answers at {address}")
-        found = examine(address, self.credentials, peer)
-        raise LineBroken(found.words or f"{address} is not ready yet", lasting=found.lasting and _is_open(address))
+            raise ConnectionLost(f"nobody answers at {address}")
+        found = probe_tls(address, self.credentials, peer)
+        raise ConnectionLost(found.words or f"{address} is not ready yet", lasting=found.lasting and _is_open(address))
 
     def _channel(self, address: str, peer: Party) -> Any:
         if self.credentials is None:
@@ -89,14 +90,14 @@ class GrpcTransport:
 class GrpcListener:
     """A server with a thread per line."""
 
-    def __init__(self, address: str, answer: Answer, credentials: Credentials | None, most_bytes: int) -> None:
+    def __init__(self, address: str, answer: StreamHandler, credentials: Credentials | None, most_bytes: int) -> None:
         self._answer, self._secure, self._most_bytes = answer, credentials is not None, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
         self._server = grpc.server(
-            ThreadPoolExecutor(STREAMS, "fedsim-line"),
+            ThreadPoolExecutor(MAX_STREAMS, "fedsim-line"),
             options=SERVER_OPTIONS,
-            maximum_concurrent_rpcs=STREAMS,
+            maximum_concurrent_rpcs=MAX_STREAMS,
             handlers=[_Handlers(self._talk)],
         )
         self.address = self._bind(address, credentials)
@@ -125,7 +126,7 @@ class GrpcListener:
         caller = self._caller(context)
         if not self._enter(caller):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many lines of one party")
-        line = ServerLine(requests, context, self._most_bytes)
+        line = GrpcServerStream(requests, context, self._most_bytes)
         threading.Thread(target=self._answer, args=(caller, line), daemon=True).start()
         try:
             yield from line.outgoing()
@@ -138,13 +139,13 @@ class GrpcListener:
         if not self._secure:
             return None
         try:
-            return party_of(context.auth_context()["x509_pem_cert"][0])
+            return certificate_party(context.auth_context()["x509_pem_cert"][0])
         except (FedSimError, LookupError):
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
             raise
 
     def _enter(self, caller: Party | None) -> bool:
-        most = STREAMS_EACH if caller else STREAMS
+        most = MAX_STREAMS_PER_PARTY if caller else MAX_STREAMS
         with self._lock:
             self._open[caller] = self._open.get(caller, 0) + 1
             if self._open[caller] > most:
@@ -163,22 +164,22 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._method if details.method == METHOD else None
 
 
-class ServerLine:
+class GrpcServerStream:
     """A line that came in; its outgoing frames are what the handler yields."""
 
     def __init__(self, requests: Iterator[bytes], context: Any, most_bytes: int) -> None:
         self._context, self._queue, self._closed = context, SimpleQueue[bytes](), threading.Event()
-        self._frames = _frames(requests, most_bytes, Allowance())
+        self._frames = _join_frames(requests, most_bytes, RateLimiter())
         context.add_callback(self._end)
 
     def outgoing(self) -> Iterator[bytes]:
         """Pieces to send, until the line is closed."""
         while frame := self._queue.get():
-            yield from pieces(frame)
+            yield from split_frame(frame)
 
     def send(self, frame: bytes) -> None:
         if self._closed.is_set():
-            raise LineBroken
+            raise ConnectionLost
         self._queue.put(frame)
 
     def receive(self) -> bytes:
@@ -186,34 +187,34 @@ class ServerLine:
             return next(self._frames)
         except (StopIteration, grpc.RpcError):
             self.close()
-            raise LineBroken from None
+            raise ConnectionLost from None
 
     def close(self) -> None:
         """What was sent goes out first; a caller that does not take it is cut off."""
         if not self._closed.is_set():
             self._end()
-            _later(self._context.cancel)
+            _call_later(self._context.cancel)
 
     def _end(self) -> None:
         self._closed.set()
-        self._queue.put(ENDED)
+        self._queue.put(END_OF_STREAM)
 
 
-class ClientLine:
+class GrpcClientStream:
     """A line that was dialled."""
 
     def __init__(self, channel: Any, most_bytes: int) -> None:
         self._channel, self._queue, self._closed = channel, SimpleQueue[bytes](), threading.Event()
         self._call = channel.stream_stream(METHOD)(self._outgoing())
-        self._frames = _frames(self._call, most_bytes, Allowance())
+        self._frames = _join_frames(self._call, most_bytes, RateLimiter())
 
     def _outgoing(self) -> Iterator[bytes]:
         while frame := self._queue.get():
-            yield from pieces(frame)
+            yield from split_frame(frame)
 
     def send(self, frame: bytes) -> None:
         if self._closed.is_set():
-            raise LineBroken
+            raise ConnectionLost
         self._queue.put(frame)
 
     def receive(self) -> bytes:
@@ -221,20 +222,20 @@ class ClientLine:
             return next(self._frames)
         except StopIteration:
             self.close()
-            raise LineBroken from None
+            raise ConnectionLost from None
         except grpc.RpcError as fault:
             self.close()
-            raise LineBroken(_words(fault)) from None
+            raise ConnectionLost(_status_reason(fault)) from None
 
     def close(self) -> None:
         """What was sent goes out first; the other side then ends the line too, or is cut off."""
         if not self._closed.is_set():
             self._closed.set()
-            self._queue.put(ENDED)
-            _later(self._channel.close)
+            self._queue.put(END_OF_STREAM)
+            _call_later(self._channel.close)
 
 
-class Allowance:
+class RateLimiter:
     """So many frames per second and no more, with room for a burst."""
 
     def __init__(self, rate: float = FRAMES_PER_SECOND, burst: float = FRAMES_AT_ONCE) -> None:
@@ -249,21 +250,21 @@ class Allowance:
             raise WireError(f"more than {self._rate:.0f} messages per second")
 
 
-def pieces(frame: bytes) -> Iterator[bytes]:
+def split_frame(frame: bytes) -> Iterator[bytes]:
     """A frame as gRPC messages.
 
-    >>> [len(piece) for piece in pieces(bytes(PIECE + 1))]
+    >>> [len(piece) for piece in split_frame(bytes(CHUNK_BYTES + 1))]
     [4194304, 1]
     """
-    if len(frame) <= PIECE:
+    if len(frame) <= CHUNK_BYTES:
         yield frame
         return
     view = memoryview(frame)
-    for start in range(0, len(frame), PIECE):
-        yield bytes(view[start : start + PIECE])
+    for start in range(0, len(frame), CHUNK_BYTES):
+        yield bytes(view[start : start + CHUNK_BYTES])
 
 
-def _frames(messages: Iterator[bytes], most_bytes: int, allowance: Allowance) -> Iterator[bytes]:
+def _join_frames(messages: Iterator[bytes], most_bytes: int, allowance: RateLimiter) -> Iterator[bytes]:
     """Whole frames from gRPC messages; nothing larger than it declares, and nothing larger than we allow."""
     most = min(FIRST_BYTES, most_bytes)  # nobody has said a word yet
     for first in messages:
@@ -278,9 +279,9 @@ def _frames(messages: Iterator[bytes], most_bytes: int, allowance: Allowance) ->
         collected = bytearray(first)
         while len(collected) < total:
             allowance.take()
-            piece = next(messages, ENDED)
+            piece = next(messages, END_OF_STREAM)
             if not piece:
-                raise LineBroken
+                raise ConnectionLost
             collected += piece
         if len(collected) != total:
             raise WireError(f"a frame of {len(collected)} bytes declares {total}")
@@ -303,7 +304,7 @@ def _is_ready(channel: Any) -> bool:
     return ready.is_set()
 
 
-def _later(cut: Callable[[], Any]) -> None:
+def _call_later(cut: Callable[[], Any]) -> None:
     timer = threading.Timer(CLOSING_SECONDS, cut)
     timer.daemon = True
     timer.start()
@@ -318,7 +319,7 @@ def _is_open(address: str) -> bool:
     return True
 
 
-def _words(fault: Any) -> str:
+def _status_reason(fault: Any) -> str:
     if fault.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return "the other side takes no more lines of this party for now"
     if fault.code() is grpc.StatusCode.UNAUTHENTICATED:

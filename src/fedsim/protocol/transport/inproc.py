@@ -1,4 +1,4 @@
-"""All parties in one process: the same frames, through queues."""
+"""The in-process transport: the same frames through queues."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from queue import SimpleQueue
 
 from fedsim.errors import SettingError
 from fedsim.protocol.parties import Party
-from fedsim.protocol.transport.base import Answer, LineBroken
+from fedsim.protocol.transport.base import ConnectionLost, StreamHandler
 
 
-class QueueLine:
+class QueueStream:
     """One end of a line; an empty frame says that it broke."""
 
     def __init__(self, incoming: SimpleQueue[bytes], outgoing: SimpleQueue[bytes]) -> None:
@@ -18,14 +18,14 @@ class QueueLine:
 
     def send(self, frame: bytes) -> None:
         if self.closed:
-            raise LineBroken
+            raise ConnectionLost
         self._outgoing.put(frame)
 
     def receive(self) -> bytes:
         frame = b"" if self.closed else self._incoming.get()
         if not frame:
             self.close()
-            raise LineBroken
+            raise ConnectionLost
         return frame
 
     def close(self) -> None:
@@ -35,50 +35,50 @@ class QueueLine:
             self._incoming.put(b"")
 
 
-def line_pair() -> tuple[QueueLine, QueueLine]:
+def stream_pair() -> tuple[QueueStream, QueueStream]:
     """Both ends of a line.
 
-    >>> here, there = line_pair()
+    >>> here, there = stream_pair()
     >>> here.send(b"word")
     >>> there.receive()
     b'word'
     """
     forth: SimpleQueue[bytes] = SimpleQueue()
     back: SimpleQueue[bytes] = SimpleQueue()
-    return QueueLine(back, forth), QueueLine(forth, back)
+    return QueueStream(back, forth), QueueStream(forth, back)
 
 
-class InProcess:
+class InProcessTransport:
     """Addresses are any words; callers need no certificate, for they are ourselves."""
 
     def __init__(self) -> None:
-        self._doors: dict[str, _Door] = {}
+        self._doors: dict[str, _InProcessListener] = {}
 
-    def listen(self, address: str, answer: Answer) -> _Door:
+    def listen(self, address: str, answer: StreamHandler) -> _InProcessListener:
         if address in self._doors:
             raise SettingError(f"somebody listens at '{address}' already; give every party an address of its own")
-        self._doors[address] = door = _Door(address, answer, self._doors)
+        self._doors[address] = door = _InProcessListener(address, answer, self._doors)
         return door
 
-    def dial(self, address: str, peer: Party) -> QueueLine:
+    def dial(self, address: str, peer: Party) -> QueueStream:
         door = self._doors.get(address)
         if door is None:
-            raise LineBroken(f"nobody listens at '{address}'")
+            raise ConnectionLost(f"nobody listens at '{address}'")
         return door.entered()
 
 
-class _Door:
-    def __init__(self, address: str, answer: Answer, doors: dict[str, _Door]) -> None:
+class _InProcessListener:
+    def __init__(self, address: str, answer: StreamHandler, doors: dict[str, _InProcessListener]) -> None:
         self.address, self._answer, self._doors = address, answer, doors
         self._lock = threading.Lock()
-        self._lines: list[QueueLine] | None = []  # none once it is closed
+        self._lines: list[QueueStream] | None = []  # none once it is closed
 
-    def entered(self) -> QueueLine:
+    def entered(self) -> QueueStream:
         """A line that is answered."""
-        here, there = line_pair()
+        here, there = stream_pair()
         with self._lock:
             if self._lines is None:
-                raise LineBroken(f"nobody listens at '{self.address}'")
+                raise ConnectionLost(f"nobody listens at '{self.address}'")
             self._lines = [*(line for line in self._lines if not line.closed), there]
         threading.Thread(target=self._answer, args=(None, there), daemon=True).start()
         return here

@@ -1,0 +1,1 @@
+"""Command definitions; they import the work behind a command only when it runs."""

@@ -1,0 +1,1 @@
+"""Job and party files, the owner's policy, and what they mean."""

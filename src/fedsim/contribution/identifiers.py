@@ -1,0 +1,92 @@
+"""Identifiers without a partner: the primary's identifiers as features, and exact matches between two tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedsim.data.features import fit_preprocessor
+from fedsim.splitnn.features import Features
+from fedsim.types import Integers
+
+# The primary's own identifiers as features: what it could have learnt from them without any partner
+
+
+GRAM_LENGTH = 3
+HASH_COLUMNS = 64
+
+
+def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
+    """Numbers and dates as they are, text as counts of its three-letter pieces; scaled by the training ``rows``.
+
+    >>> identifier_features(pl.DataFrame({"lat": [1.0, 2.0], "name": ["fox", "ox"]}), np.arange(2))
+    Features(2 records x 65 numbers and 0 codes)
+    """
+    words = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    plain = frame.drop(words)
+    prepared = fit_preprocessor(plain, party="primary", rows=rows).apply(plain)
+    pieces = [_standardise(trigram_counts(frame[name].to_list()), rows) for name in words]
+    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *pieces]).astype(np.float32)
+    codes = prepared.codes.reshape(len(frame), -1)
+    return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
+
+
+def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> NDArray[np.float32]:
+    """How often each text has pieces of three letters that fall into a column; a missing text has none.
+
+    >>> trigram_counts(["abc", None], columns=4).sum(axis=1).tolist()
+    [3.0, 0.0]
+    """
+    counts = np.zeros((len(texts), columns), dtype=np.float32)
+    for row, text in enumerate(texts):
+        padded = f" {text.casefold()} " if text else ""
+        for first in range(len(padded) - GRAM_LENGTH + 1):
+            counts[row, zlib.crc32(padded[first : first + GRAM_LENGTH].encode()) % columns] += 1
+    return counts
+
+
+def _standardise(counts: NDArray[np.float32], rows: Integers) -> NDArray[np.float32]:
+    deviation = counts[rows].std(axis=0)
+    return np.asarray((counts - counts[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
+
+
+# Exact matches: which record of a secondary has exactly the identifiers of a primary record
+
+
+def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
+    """For every primary record the first secondary row whose columns, in order, are all equal; -1 where none is.
+
+    >>> exact_match_rows(pl.DataFrame({"name": ["b", "c"]}), pl.DataFrame({"title": ["a", "b", "b"]})).tolist()
+    [1, -1]
+    >>> exact_match_rows(pl.DataFrame({"year": [1, 2]}), pl.DataFrame({"year": [2.0, 2.5]})).tolist()
+    [-1, 0]
+    """
+    ours, theirs = (
+        frame.select(pl.concat_str(pl.all(), separator="\0")).to_series()
+        for frame in _as_comparable_text(primary, secondary)
+    )
+    first: dict[str, int] = {}
+    for row, key in enumerate(theirs.to_list()):
+        if key is not None:
+            first.setdefault(key, row)
+    return np.array([first.get(key, -1) for key in ours.to_list()], dtype=np.int64)
+
+
+def _as_comparable_text(primary: pl.DataFrame, secondary: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Both tables as text, in which numbers of different types are written alike."""
+    pairs = [_common_type(*columns) for columns in zip(primary, secondary, strict=True)]
+    ours, theirs = (
+        pl.DataFrame([column.alias(str(place)).cast(pl.String) for place, column in enumerate(side)])
+        for side in zip(*pairs, strict=True)
+    )
+    return ours, theirs
+
+
+def _common_type(ours: pl.Series, theirs: pl.Series) -> tuple[pl.Series, pl.Series]:
+    if ours.dtype == theirs.dtype or not (ours.dtype.is_numeric() and theirs.dtype.is_numeric()):
+        return ours, theirs
+    return ours.cast(pl.Float64), theirs.cast(pl.Float64)

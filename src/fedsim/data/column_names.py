@@ -1,0 +1,160 @@
+"""Column names: looking them up in a header, and what they say about their cells.
+
+What a column's name says: a place, a name, a date of birth; in English, German, French and Spanish
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from fedsim.errors import InputError, nearest_word
+
+LATITUDE_WORDS, LONGITUDE_WORDS = {"lat", "latitude"}, {"lon", "lng", "long", "longitude"}
+FIRST_NAME_WORDS = {
+    *("first", "firstname", "given", "givenname", "forename"),
+    *("vorname", "rufname", "prenom", "prénom", "nombre"),
+}
+FAMILY_NAME_WORDS = {
+    *("last", "lastname", "family", "familyname", "surname"),
+    *("nachname", "familienname", "zuname", "nom", "apellido", "apellidos"),
+}
+STREET_WORDS = {
+    "street",
+    "address",
+    "strasse",
+    "straße",
+    "anschrift",
+    "adresse",
+    "rue",
+    "calle",
+    "direccion",
+    "dirección",
+}
+NAME_WORDS = {
+    *("name", "names", "title", "company", "firm", "author", "surname", "forename", "firma", "entreprise", "empresa"),
+    *("vorname", "rufname", "nachname", "familienname", "zuname", "prenom", "prénom", "nom", "apellido", "apellidos"),
+    *STREET_WORDS,
+}
+PERSON_NAME_WORDS = (
+    FIRST_NAME_WORDS | FAMILY_NAME_WORDS | {"middle", "full"}
+)  # beside a word of NAMES, or alone: a person's name
+SALUTATION_WORDS = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
+BIRTH_WORDS = {
+    *("birth", "birthday", "birthdate", "born", "dob", "founded", "founding"),
+    *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "geb", "naissance", "nacimiento"),
+}
+
+PERSONAL_PATTERN = re.compile(
+    r"(name|names|phone|phones|mail|mails|address|street|birth)$"
+    r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
+    r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
+    r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
+)
+NAME_PART_WORDS = {"first", "last", "given", "nombre"}  # of a name, or of anything else
+
+
+def name_words(name: str) -> tuple[str, ...]:
+    """The words a column's name is made of.
+
+    >>> name_words("startLat_2"), name_words("Company name")
+    (('start', 'lat', '2'), ('company', 'name'))
+    """
+    apart = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name)
+    return tuple(re.findall(r"[^\W\d_]+|\d+", apart.lower()))
+
+
+def is_latitude_column(column: str) -> bool:
+    """Whether a column's name says latitude."""
+    return bool(LATITUDE_WORDS & set(name_words(column)))
+
+
+def is_longitude_column(column: str) -> bool:
+    """Whether a column's name says longitude."""
+    return bool(LONGITUDE_WORDS & set(name_words(column)))
+
+
+def is_birth_date_column(column: str) -> bool:
+    """Whether a column's name says a date of birth."""
+    return bool(BIRTH_WORDS & set(name_words(column)))
+
+
+def is_name_column(column: str) -> bool:
+    """Whether a column's name says nothing but a name or an address; such a column links, however few its values.
+
+    >>> [is_name_column(column) for column in ("first_name", "Nachname", "street", "company size", "title")]
+    [True, True, True, False, False]
+    """
+    words = [word for word in name_words(column) if not word.isdecimal()]
+    known = (NAME_WORDS | PERSON_NAME_WORDS) - SALUTATION_WORDS
+    return bool(words) and all(word in known or word.endswith("name") for word in words)
+
+
+def person_name_part(column: str) -> str:
+    """Which part of a person's name a column's name says; nothing where it says neither or both.
+
+    >>> [person_name_part(column) for column in ("Vorname", "family_name", "name")]
+    ['first', 'family', '']
+    """
+    words = set(name_words(column))
+    said = [part for part, known in (("first", FIRST_NAME_WORDS), ("family", FAMILY_NAME_WORDS)) if words & known]
+    return said[0] if len(said) == 1 else ""
+
+
+def identifies_person(column: str) -> bool:
+    """Whether a column's name says who a record is: a name or a date of birth, and no street.
+
+    >>> [identifies_person(column) for column in ("Vorname", "dob", "street name", "town")]
+    [True, True, False, False]
+    """
+    return is_birth_date_column(column) or (is_name_column(column) and not STREET_WORDS & set(name_words(column)))
+
+
+def is_personal_column(column: str) -> bool:
+    """Whether a column's name says name, birth, phone, mail or address.
+
+    >>> [is_personal_column(column) for column in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
+    [True, True, True, False, False, False]
+    """
+    return any(PERSONAL_PATTERN.search(word) for word in name_words(column))
+
+
+def is_name_part_column(column: str) -> bool:
+    """Whether a column's name says first or last, which are names of people where it holds text."""
+    return bool(NAME_PART_WORDS & set(name_words(column)))
+
+
+def column_positions(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
+    """Places of the wanted columns in the header, each present exactly once; ``source`` is named in errors.
+
+    >>> column_positions("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
+    [2, 1]
+    """
+    wanted = list(header) if columns is None else list(columns)
+    for name in wanted:
+        if name not in header:
+            raise InputError(f"{source}: {missing_column_message(name, header)}")
+        if header.count(name) > 1:
+            times = header.count(name)
+            raise InputError(f"{source}: the column {name!r} stands {times} times in the header; rename all but one")
+    return [list(header).index(name) for name in wanted]
+
+
+def missing_column_message(name: str, header: Sequence[str]) -> str:
+    """What to say about a column that is not there.
+
+    Only the nearest name is shown, not the whole header: in a file without one it is the first record.
+
+    >>> missing_column_message("latt", ["id", "lat", "lon"])
+    "there is no column 'latt' among its 3; did you mean 'lat'?"
+    """
+    same = {_fold_name(column): column for column in header}
+    near = nearest_word(_fold_name(name), same)
+    advice = (
+        f"did you mean {same[near]!r}?" if near in same else "check the name and that the first line holds the names"
+    )
+    return f"there is no column {name!r} among its {len(header)}; {advice}"
+
+
+def _fold_name(name: str) -> str:
+    return name.strip().casefold()

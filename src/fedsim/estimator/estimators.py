@@ -1,0 +1,297 @@
+"""FedSimRegressor and FedSimClassifier: scikit-learn estimators with all parties in one process."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from fedsim.data.features import FeatureRules
+from fedsim.data.splits import group_equal_records
+from fedsim.estimator import inputs
+from fedsim.estimator.federation import Federation, FederationPlan, LinkParameters, TrainingLabels, fit_federation
+from fedsim.estimator.parameters import (
+    PRIMARY,
+    EstimatorSettings,
+    check_kinds,
+    columns_per_secondary,
+    draw_seed,
+    estimator_settings,
+    primary_link_columns,
+    secondary_tables,
+    select_columns,
+)
+from fedsim.estimator.saving import read_model_folder, restore_estimator, store_estimator, write_model_folder
+from fedsim.linkage import Metric
+from fedsim.splitnn.methods import Method, PartnerRequirement
+from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.secondary_model import look_up
+from fedsim.training import TaskType
+from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.hooks import ProgressBar
+from fedsim.types import Floats, Links, Split
+
+# What both estimators share: parameters, links, preparation, training, prediction
+#
+# They inherit from scikit-learn's base classes, against our rule to inherit from nothing: cloning, parameter search and
+# scikit-learn's own checks look for those classes.
+
+
+class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
+    """Base of the estimators; their docstrings say what the parameters mean."""
+
+    links_: list[Links]
+    history_: list[dict[str, Any]]
+    federation_: Federation
+    n_features_in_: int
+
+    def __init__(  # noqa: PLR0913 - scikit-learn takes every parameter by name here
+        self,
+        secondaries: Sequence[Any] | None = (),
+        link_on: Any = (),
+        *,
+        metric: str | Metric | Sequence[str | Metric] = "euclidean",
+        k: int = 20,
+        sigma: float = 0.0,
+        tau: float | None = None,
+        method: str | Method = "fedsim",
+        preset: str = "modern",
+        use_identifiers: bool = False,
+        kinds: Mapping[str, str] | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        patience: int | None = None,
+        validation_fraction: float = 0.125,
+        validation_split: str = "random",
+        random_state: Any = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.secondaries = secondaries
+        self.link_on = link_on
+        self.metric = metric
+        self.k = k
+        self.sigma = sigma
+        self.tau = tau
+        self.method = method
+        self.preset = preset
+        self.use_identifiers = use_identifiers
+        self.kinds = kinds
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.validation_split = validation_split
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
+        """Train on the primary's table and its labels; a training that fails leaves what was learnt before."""
+        fresh = copy(self)
+        fresh._fit(X, y)
+        self.__dict__ = fresh.__dict__
+        return self
+
+    @abstractmethod
+    def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
+        """The labels as training takes them."""
+
+    def _fit(self, X: Any, y: Any) -> None:  # noqa: N803
+        """Split off validation records, then link, prepare and train."""
+        primary = inputs.check_training_table(self, X)
+        labels, settings, tables = (
+            self._labels(y, primary),
+            estimator_settings(self),
+            secondary_tables(self.secondaries),
+        )
+        plan = _federation_plan(settings, len(tables), draw_seed(self.random_state))
+        check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
+        split = _validation_split(settings, primary, labels, plan.config.seed)
+        hooks = [ProgressBar()] if self.verbose else []
+        fitted = fit_federation(plan, primary, tables if plan.pairs else [], labels, split, hooks)
+        self.federation_, self.links_, result = fitted
+        self.history_ = [asdict(epoch) for epoch in result.history]
+
+    def _predict(self, X: Any) -> Floats:  # noqa: N803
+        """Numbers, or probabilities per class; new records are linked to the known secondaries first."""
+        check_is_fitted(self, "federation_")
+        return self.federation_.predict(inputs.check_prediction_table(self, X))
+
+    def save(self, path: str | Path) -> None:
+        """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""
+        check_is_fitted(self, "federation_")
+        write_model_folder(Path(path), store_estimator(self))
+
+    @classmethod
+    def load(
+        cls, path: str | Path, secondaries: Sequence[Any] = (), *, method: Method | None = None, device: str = "auto"
+    ) -> Self:
+        """The model that :meth:`save` wrote; the secondaries bring their tables again.
+
+        ``method`` is needed only where the constructor was given an object instead of a word.
+        """
+        found: Self = restore_estimator(
+            cls, read_model_folder(Path(path)), secondaries, {"method": method, "device": device}
+        )
+        return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        return tags
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's parameters; the tables come in a list whose ``repr`` shows no record."""
+        parameters: dict[str, Any] = super().get_params(deep)
+        tables = parameters["secondaries"]
+        if isinstance(tables, list | tuple) and tables and not isinstance(tables, TableList):
+            parameters["secondaries"] = TableList(tables)
+        return parameters
+
+
+def _federation_plan(settings: EstimatorSettings, n_secondaries: int, seed: int) -> FederationPlan:
+    deviations = ConfigOverrides(settings.epochs, settings.batch_size, settings.learning_rate, settings.patience)
+    method = settings.method if n_secondaries else "solo"
+    config = build_config(settings.preset, method, deviations, seed=seed, device=settings.device)
+    linked = config.method.partners is not PartnerRequirement.NONE
+    return FederationPlan(
+        config=config,
+        pairs=tuple(columns_per_secondary(n_secondaries, settings.link_on, settings.metric)) if linked else (),
+        asked=LinkParameters(settings.k, settings.sigma, settings.tau),
+        rules=FeatureRules(settings.kinds or {}),
+        identifiers=() if settings.use_identifiers else tuple(primary_link_columns(settings.link_on)),
+    )
+
+
+def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels: TrainingLabels, seed: int) -> Split:
+    """Validation records, drawn one by one or by place, name or whatever identifies them."""
+    inputs.check_fraction(settings.validation_fraction)
+    rng = RandomSource(seed, PRIMARY).rng("validation records")
+    by_identifiers = look_up({"random": False, "identifiers": True}, settings.validation_split, "validation_split")
+    if by_identifiers:
+        groups = group_equal_records(select_columns(primary, primary_link_columns(settings.link_on), PRIMARY))
+        return inputs.split_by_group(groups, settings.validation_fraction, rng)
+    kinds = labels.values if labels.task_type is TaskType.CLASSES else None
+    return inputs.split_by_record(len(primary), settings.validation_fraction, rng, kinds)
+
+
+class TableList(list[Any]):
+    """A list of tables that shows their sizes alone: scikit-learn prints parameters wherever an estimator is shown."""
+
+    def __repr__(self) -> str:
+        sizes = (getattr(table, "shape", ("?", "?")) for table in self)
+        return f"[{', '.join('<table of {} records x {} columns>'.format(*size) for size in sizes)}]"
+
+
+# Numbers predicted from linked records
+
+
+class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
+    """Regression on a primary table fuzzily linked to any number of secondary tables.
+
+    Parameters
+    ----------
+    secondaries : list of tables, default=()
+        pandas, polars or Arrow, each with its identifiers; without any, the primary learns alone (Solo).
+    link_on : list of columns, one such list per secondary, or a mapping from the primary's names to theirs
+        The identifiers, in the same order on both sides.
+    metric : str, Metric, or one per secondary, default="euclidean"
+        How identifiers are compared: euclidean, great-circle, days, levenshtein, ..., or a ``WeightedSum``.
+    k : int, default=20
+        Partners per record.
+    sigma, tau : float
+        Noise on the similarities, by its scale or by the bound on an attack's success (``fedsim.privacy.bounds``).
+    method : str or Method, default="fedsim"
+        fedsim, avgsim, featuresim, top1sim, exact, combine or solo.
+    preset : {"modern", "paper"}, default="modern"
+    use_identifiers : bool, default=False
+        Whether the primary's identifiers are features of its own as well.
+    kinds : dict from column to "number", "category" or "date", default=None
+        What columns hold where their type does not say it, in any of the tables.
+    epochs, batch_size, learning_rate, patience : default=None
+        As the preset has them; without patience all epochs run and the best one is kept.
+    validation_fraction : float, default=0.125
+        Share of the training records set aside to choose the best epoch.
+    validation_split : {"random", "identifiers"}, default="random"
+        Whether they are drawn one by one, or so that records with equal identifiers stay together.
+    random_state : int, RandomState or None
+    device : {"auto", "cpu", "cuda"}
+    verbose : bool, default=False
+        Show a progress bar.
+
+    Attributes
+    ----------
+    links_ : list of Links
+        The links of the training records, one per secondary.
+    history_ : list of dict
+        One record per epoch.
+    federation_ : Federation
+        The trained networks and every party's preparation.
+    n_features_in_, feature_names_in_
+        Columns of the primary's table, identifiers included.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedsim.data.synthetic import city
+    >>> town = city(np.random.default_rng(0), flats=60, rentals=40)
+    >>> flats, price = town.flats.drop("price"), town.flats["price"]
+    >>> model = FedSimRegressor([town.rentals], ["lat", "lon"], k=5, epochs=1, random_state=0).fit(flats, price)
+    >>> model.predict(flats[:3]).shape
+    (3,)
+    """
+
+    def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
+        return TrainingLabels(inputs.regression_labels(y, table), TaskType.NUMBERS, inputs.label_name(y))
+
+    def predict(self, X: Any) -> Floats:  # noqa: N803
+        """A number per record, in the unit of the labels."""
+        return self._predict(X)
+
+
+# Classes predicted from linked records
+
+
+class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
+    """Classification on a primary table fuzzily linked to any number of secondary tables.
+
+    Parameters and attributes are those of :class:`fedsim.estimator.FedSimRegressor`; ``classes_`` holds the classes,
+    which may be numbers or text, in the order of the columns of ``predict_proba``.
+
+    Examples
+    --------
+    >>> from fedsim.data.synthetic import city
+    >>> town = city(np.random.default_rng(0), flats=60, rentals=40)
+    >>> flats, dear = town.flats.drop("price"), town.flats["price"] > 500_000
+    >>> model = FedSimClassifier([town.rentals], ["lat", "lon"], k=5, epochs=1, random_state=0).fit(flats, dear)
+    >>> model.predict_proba(flats[:3]).shape
+    (3, 2)
+    """
+
+    classes_: NDArray[Any]
+
+    def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
+        self.classes_, places = inputs.class_labels(y, table)
+        return TrainingLabels(places, TaskType.CLASSES, inputs.label_name(y))
+
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The most probable class of every record."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+        """Probabilities, one row per record and one column per class."""
+        return self._predict(X)

@@ -1,1 +1,0 @@
-"""The metrics, one file per kind of identifier."""

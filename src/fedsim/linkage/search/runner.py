@@ -1,0 +1,236 @@
+"""Run an exact search: distinct records, tiles of queries on threads, and the generic search by distance blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any, Protocol
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedsim.linkage.search.lanes import Buffers, KeyLayout, key_layout, lane_count, new_buffers, write_best
+from fedsim.types import Floats, Integers
+
+# Queries in pieces that a thread can work on
+
+
+def row_tiles(n_queries: int, size: int) -> list[Integers]:
+    """Consecutive rows, ``size`` at a time.
+
+    >>> [tile.tolist() for tile in row_tiles(5, 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    return split_rows(np.arange(n_queries), size)
+
+
+def split_rows(rows: Integers, size: int) -> list[Integers]:
+    """Rows in their given order, ``size`` at a time."""
+    return [rows[first : first + size] for first in range(0, len(rows), size)]
+
+
+# Equal records are searched once
+
+
+Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
+
+
+def distinct_records(records: Records) -> tuple[Integers, Integers]:
+    """Row of the first record of every kind, and every record's kind.
+
+    >>> first, kind = distinct_records(["b", "a", "b"])
+    >>> first.tolist(), kind.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    if isinstance(records, list):
+        kinds: dict[str, int] = {}
+        kind = np.fromiter((kinds.setdefault(text, len(kinds)) for text in records), np.int64, len(records))
+        return np.unique(kind, return_index=True)[1], kind
+    if isinstance(records, tuple):
+        records = np.column_stack([distinct_records(column)[1] for column in records])
+    table = np.ascontiguousarray(records)
+    if table.dtype.kind == "f":
+        table = table + 0.0  # -0.0 and 0.0 are the same place
+    bytes_of_row = table.view(np.uint8).reshape(len(table), -1)
+    _, first, kind = np.unique(_row_hashes(bytes_of_row), return_index=True, return_inverse=True)
+    if (table[first][kind] != table).any():  # two kinds of record share a hash: compare whole rows instead
+        whole_rows = bytes_of_row.view(np.dtype((np.void, bytes_of_row.shape[1]))).ravel()
+        _, first, kind = np.unique(whole_rows, return_index=True, return_inverse=True)
+    return first, kind
+
+
+@njit(nogil=True, cache=True)
+def _row_hashes(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """FNV-1a of every row."""
+    hashes = np.empty(len(rows), np.uint64)
+    for row in range(len(rows)):
+        state = np.uint64(0xCBF29CE484222325)
+        for place in range(rows.shape[1]):
+            state = (state ^ np.uint64(rows[row, place])) * np.uint64(0x100000001B3)
+        hashes[row] = state
+    return hashes
+
+
+def take_records(records: Records, rows: slice | Integers) -> Records:
+    """Some of the records, in the same form."""
+    if isinstance(records, list):
+        return records[rows] if isinstance(rows, slice) else [records[row] for row in rows]
+    if isinstance(records, tuple):
+        return tuple(take_records(column, rows) for column in records)
+    return records[rows]
+
+
+def count_records(records: Records) -> int:
+    """Number of records."""
+    return len(records[0]) if isinstance(records, tuple) else len(records)
+
+
+# Run a search over all its queries: tiles of queries on threads, results in the queries' order
+
+
+SearchProgress = Callable[[int, int], None]
+
+
+class Search(Protocol):
+    """Finds the K nearest candidates of a tile of queries, exactly, ties by candidate row."""
+
+    def tiles(self) -> list[Integers]: ...
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]: ...
+
+
+class LaneKernel(Protocol):
+    """Distances of many queries at once as fractions; the selector does the rest."""
+
+    n_candidates: int
+    ascending: bool  # candidates are visited by ascending row
+
+    @property
+    def largest_numerator(self) -> int: ...
+
+    @property
+    def largest_denominator(self) -> int: ...
+
+    def tiles(self) -> list[Integers]: ...
+
+    def bits_of(self, tile: Integers) -> int: ...
+
+    def denominators(self, tile: Integers) -> Integers: ...
+
+    def size_by_row(self) -> Integers: ...
+
+    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None: ...
+
+
+class LaneSearch:
+    """The exhaustive search with a lane kernel."""
+
+    def __init__(self, kernel: LaneKernel) -> None:
+        self.kernel = kernel
+        self.size_by_row = kernel.size_by_row()
+
+    def tiles(self) -> list[Integers]:
+        return self.kernel.tiles()
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        kernel, bits = self.kernel, self.kernel.bits_of(tile)
+        layout = key_layout(
+            k,
+            largest_numerator=kernel.largest_numerator,
+            largest_denominator=kernel.largest_denominator,
+            n_candidates=kernel.n_candidates,
+            ascending=kernel.ascending,
+        )
+        used = kernel.denominators(tile)
+        padding = np.ones((len(used), lane_count(bits) - len(tile)), np.int64)
+        buffers = new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
+        kernel.scan(tile, buffers, layout)
+        partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
+        write_best(buffers, layout, self.size_by_row, partner, distance)
+        return partner, distance
+
+
+def run_search(
+    search: Search, n_queries: int, k: int, threads: int | None = None, progress: SearchProgress | None = None
+) -> tuple[Integers, Floats]:
+    """Partners and distances of all queries, each row in the order (distance, candidate row)."""
+    partner, distance = np.empty((n_queries, k), np.int64), np.empty((n_queries, k))
+    done = 0
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        waiting = {pool.submit(search.best, tile, k): tile for tile in search.tiles()}
+        try:
+            for future in as_completed(waiting):
+                tile = waiting.pop(future)
+                partner[tile], distance[tile] = future.result()
+                done += len(tile)
+                if progress is not None:
+                    progress(done, n_queries)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return partner, distance
+
+
+# Exact K nearest by blocks of plain distances: slower, but right for every metric that can compute a block
+#
+# This is how a weighted sum of fields is searched, and what a new metric gets for free.
+#
+# Letters: T queries of a tile, C candidates of a chunk.
+
+
+QUERIES_PER_BLOCK_TILE = 32
+CANDIDATES_PER_CHUNK = 32_768
+
+
+class DistanceBlocks(Protocol):
+    """Distances from some of the queries to all candidates of one chunk."""
+
+    def block(self, tile: Integers) -> Floats: ...
+
+
+BlocksFactory = Callable[[Records, Records], DistanceBlocks]
+
+
+class BlockSearch:
+    """Search of all candidates, chunk by chunk."""
+
+    def __init__(self, queries: Records, candidates: Records, blocks_of: BlocksFactory) -> None:
+        self.n_queries, n_candidates = count_records(queries), count_records(candidates)
+        self.firsts = range(0, n_candidates, CANDIDATES_PER_CHUNK)
+        self.chunks = [
+            blocks_of(queries, take_records(candidates, slice(first, first + CANDIDATES_PER_CHUNK)))
+            for first in self.firsts
+        ]
+
+    def tiles(self) -> list[Integers]:
+        return row_tiles(self.n_queries, QUERIES_PER_BLOCK_TILE)
+
+    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
+        partner, distance = np.zeros((len(tile), k), np.int64), np.full((len(tile), k), np.inf)
+        for first, chunk in zip(self.firsts, self.chunks, strict=True):
+            _merge_block(chunk.block(tile), first, partner, distance)
+        return partner, distance
+
+
+@njit(nogil=True, cache=True)
+def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -> bool:
+    """Insert into a list sorted by (distance, row) if it belongs there; rows must come in ascending order."""
+    place = len(distance) - 1
+    if value >= distance[place]:
+        return False
+    while place > 0 and distance[place - 1] > value:
+        distance[place], partner[place] = distance[place - 1], partner[place - 1]
+        place -= 1
+    distance[place], partner[place] = value, row
+    return True
+
+
+@njit(nogil=True, cache=True)
+def _merge_block(block: Floats, first: int, partner: Integers, distance: Floats) -> None:
+    """Merge a block of distances into every query's list."""
+    for query in range(block.shape[0]):
+        for place in range(block.shape[1]):
+            if block[query, place] < distance[query, -1]:
+                insert_sorted(partner[query], distance[query], first + place, block[query, place])

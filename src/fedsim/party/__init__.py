@@ -1,1 +1,0 @@
-"""Running a party: its files, its policy, its owner's approval, its log, its process."""

@@ -1,0 +1,90 @@
+"""Format numbers, percentages, durations and byte counts for people."""
+
+from __future__ import annotations
+
+import math
+
+METRIC_UNITS = {"great-circle": "m", "days": "days", "levenshtein": "edits", "hamming": "bits", "rank-hamming": "bits"}
+
+
+def format_count(value: int) -> str:
+    """A whole number with thousands set apart.
+
+    >>> format_count(1234567)
+    '1,234,567'
+    """
+    return f"{value:,}"
+
+
+def pluralise(value: int, thing: str) -> str:
+    """How many of a thing.
+
+    >>> pluralise(1, "record"), pluralise(4000, "record")
+    ('1 record', '4,000 records')
+    """
+    return f"{format_count(value)} {thing if value == 1 else thing + 's'}"
+
+
+def format_number(value: float) -> str:
+    """Three figures that count, and no more zeros than needed.
+
+    >>> [format_number(number) for number in (0.0, 0.0123456, 4.5, 1234.56, 2.5e9, 3e-7)]
+    ['0', '0.0123', '4.5', '1,235', '2.5e+09', '3e-07']
+    """
+    if not math.isfinite(value):
+        return "–"
+    size = abs(value)
+    if size and not 1e-4 <= size < 1e7:
+        return f"{value:.3g}"
+    if size >= 100:
+        return f"{value:,.0f}"
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def format_distance(value: float, metric: str) -> str:
+    """A measure in the unit of the metric, where it has one.
+
+    >>> format_distance(1234.5, "great-circle"), format_distance(0.25, "dice")
+    ('1,234 m', '0.25')
+    """
+    return f"{format_number(value)} {METRIC_UNITS.get(metric, '')}".rstrip()
+
+
+def format_percent(share: float) -> str:
+    """A share of one.
+
+    >>> [format_percent(share) for share in (0.0, 0.0004, 0.0423, 0.9996, 1.0)]
+    ['0 %', '< 0.1 %', '4.2 %', '> 99.9 %', '100 %']
+    """
+    if 0.0 < share < 0.001:
+        return "< 0.1 %"
+    if 0.999 < share < 1.0:
+        return "> 99.9 %"
+    return f"{round(100.0 * share, 1):g} %"
+
+
+def format_duration(seconds: float) -> str:
+    """How long it took.
+
+    >>> [format_duration(seconds) for seconds in (0.0042, 3.14, 75, 4000)]
+    ['4 ms', '3.1 s', '1 min 15 s', '1 h 6 min']
+    """
+    if seconds < 1.0:
+        return f"{1000.0 * seconds:.0f} ms"
+    if seconds < 60.0:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+def format_bytes(n_bytes: int) -> str:
+    """Bytes in a unit one can read.
+
+    >>> format_bytes(2_560_000)
+    '2.6 MB'
+    """
+    for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.1f} {unit}"
+    return f"{n_bytes} bytes"

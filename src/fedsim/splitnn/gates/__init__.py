@@ -1,1 +1,0 @@
-"""The three gates of Algorithm 1: weight, sort (``order``) and merge."""

@@ -1,0 +1,207 @@
+"""A secondary's model below the cut, built from the settings of a job; imports nothing above the cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedsim.errors import SettingError, nearest_word
+from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
+from fedsim.splitnn.features import Features, FeatureTensors
+from fedsim.splitnn.layers import Bare, ClippedNetwork, Local, LocalNetwork, Piecewise, RawFeatureNetwork
+from fedsim.splitnn.optimisers import AdamW, Lamb, OptimiserConfig, WarmCosine, check_learning_rate
+from fedsim.splitnn.party_model import PartyModel
+from fedsim.splitnn.rng import CPU, RandomSource
+
+# A secondary party in this process: its features, its local network, its optimiser
+#
+# Letters: U distinct rows, C width of the cut layer.
+
+
+INFERENCE_ROWS = 65536  # of inference
+
+
+@dataclass(eq=False)
+class LocalSecondary:
+    """Implements :class:`fedsim.splitnn.secondary_api.Secondary`; without a shelf it keeps no checkpoints."""
+
+    name: str
+    width: int
+    part: PartyModel
+    features: FeatureTensors
+    checkpoint_store: CheckpointStore | None = None
+    _pending: tuple[int, Tensor] | None = field(default=None, init=False)
+
+    @property
+    def n_records(self) -> int:
+        return len(self.features)
+
+    @property
+    def pending_shape(self) -> tuple[int, ...] | None:
+        """Shape (U, C) of the activations that wait for their gradients, if any do."""
+        return None if self._pending is None else tuple(self._pending[1].shape)
+
+    def begin(self, total_steps: int) -> None:
+        self.part.start(total_steps)
+        self._pending = None
+        if self.checkpoint_store:
+            self.checkpoint_store = replace(
+                self.checkpoint_store, job={**self.checkpoint_store.job, "steps": total_steps}
+            )
+
+    def ask(self, rows: Tensor, step: int | None) -> None:
+        """Nothing to do: whoever asks waits in this very process."""
+
+    def activations(self, rows: Tensor, step: int) -> Tensor:
+        self.part.begin(step)
+        outputs: Tensor = self.part.network(self.features.take(rows), self.part.dropout)  # (U, C)
+        self._pending = step, outputs
+        return outputs.detach()
+
+    def descend(self, gradients: Tensor, step: int) -> None:
+        asked, outputs = self._pending or (None, gradients)
+        if asked != step:
+            raise SettingError(
+                f"{self.name} was given gradients of step {step}, but its activations are of step {asked}; "
+                "ask for activations first"
+            )
+        self._pending = None
+        if outputs.requires_grad:
+            outputs.backward(gradients)
+        self.part.descend()
+
+    @torch.no_grad()
+    def infer(self, rows: Tensor) -> Tensor:
+        pieces = [self.part.network(self.features.take(piece)) for piece in rows.split(INFERENCE_ROWS)]
+        return torch.cat(pieces) if pieces else torch.empty(0, self.width)
+
+    def keep_best(self) -> None:
+        self.part.keep_best()
+
+    def use_best(self) -> None:
+        self.part.use_best()
+
+    def save(self, step: int) -> None:
+        self._kept().save(step, self.part.tensors(), {})
+
+    def restore(self, step: int) -> None:
+        self.part.load(self._kept().load(step)[0])
+
+    def forget_before(self, step: int) -> None:
+        self._kept().forget_before(step)
+
+    def _kept(self) -> CheckpointStore:
+        if self.checkpoint_store is None:
+            raise SettingError(f"{self.name} keeps no checkpoints; give it a folder, or train without one")
+        return self.checkpoint_store
+
+
+# A secondary from the words of a job: the local network, the optimiser and the chance of a party below the cut
+#
+# This is all that a secondary's own process needs; nothing here imports what is above the cut. There every secondary
+# runs a local network: ``Bare``, which sends the features themselves, is for simulations.
+
+
+LOCAL_NETWORKS = {
+    "modern": Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
+    "paper": Local(hidden=(200,), cut=100),
+}
+OPTIMISERS: dict[str, OptimiserConfig] = {
+    "modern": AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
+    "paper": Lamb(rate=1e-3, decay=1e-4),
+}
+
+
+@dataclass(frozen=True)
+class SecondaryConfig:
+    """What a job says to all its secondaries alike: what they run, how they learn, the seed of their chance."""
+
+    local: Local | Bare
+    optimiser: OptimiserConfig
+    seed: int
+    clip: float | None = None  # the longest a row of the cut layer may be
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.optimiser.rate)
+
+
+def secondary_config(
+    preset: str, *, seed: int, learning_rate: float | None = None, clip: float | None = None
+) -> SecondaryConfig:
+    """What a preset says below the cut; ``None`` leaves its learning rate.
+
+    >>> secondary_config("paper", seed=0, learning_rate=0.01).optimiser.rate
+    0.01
+    """
+    return SecondaryConfig(
+        look_up(LOCAL_NETWORKS, preset, "preset"), with_learning_rate(OPTIMISERS[preset], learning_rate), seed, clip
+    )
+
+
+def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:
+    """The same optimiser with another learning rate, where one is given."""
+    return optimiser if rate is None else replace(optimiser, rate=rate)  # type: ignore[type-var]
+
+
+def start_secondary(
+    name: str,
+    features: Features,
+    below: SecondaryConfig,
+    *,
+    total_steps: int,
+    device: torch.device = CPU,
+    folder: Path | None = None,
+) -> LocalSecondary:
+    """A secondary at step 0; with a folder it keeps checkpoints there.
+
+    It learns its encoding from all its rows, none of which is a test row.
+    """
+    party = _build_secondary(name, features, below, device)
+    party.checkpoint_store = _checkpoint_store(name, features, below, folder) if folder else None
+    party.begin(total_steps)
+    return party
+
+
+def restore_secondary(
+    name: str, features: Features, below: SecondaryConfig, weights: Mapping[str, Tensor], *, device: torch.device = CPU
+) -> LocalSecondary:
+    """A secondary that has learnt these weights, ready to infer."""
+    party = _build_secondary(name, features, below, device)
+    party.part.fill(weights)
+    return party
+
+
+def look_up(words: Mapping[str, Any], word: str, parameter: str) -> Any:
+    """What a word stands for, or the nearest word that stands for something."""
+    if word in words:
+        return words[word]
+    near = nearest_word(word, words)
+    hint = f"did you mean '{near}'? " if near else ""
+    raise SettingError(f"{parameter}='{word}' is unknown; {hint}choose from {', '.join(words)}")
+
+
+def _build_secondary(name: str, features: Features, below: SecondaryConfig, device: torch.device) -> LocalSecondary:
+    features.check(name)
+    network: LocalNetwork | RawFeatureNetwork | ClippedNetwork = below.local.build(features)
+    if below.clip is not None:
+        network = ClippedNetwork(network, below.clip)
+    part = PartyModel(network, below.optimiser, RandomSource(below.seed, name), device)
+    return LocalSecondary(name, network.width, part, features.on(device))
+
+
+def _checkpoint_store(name: str, features: Features, below: SecondaryConfig, folder: Path) -> CheckpointStore:
+    job = {
+        "party": name,
+        "seed": below.seed,
+        "local": describe(below.local),
+        "optimiser": describe(below.optimiser),
+        "data": arrays_fingerprint([features.numbers, features.codes]),
+    }
+    if below.clip is not None:
+        job["clip"] = below.clip
+    return CheckpointStore(folder, job)  # the number of steps joins when an attempt begins

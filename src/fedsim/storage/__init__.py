@@ -1,0 +1,1 @@
+"""Files, digests and secrets on disk."""

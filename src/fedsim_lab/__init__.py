@@ -1,0 +1,1 @@
+"""Research: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse."""

@@ -1,0 +1,196 @@
+"""A dataset as arrays for every split and seed: linked in the clear or by the paper's filters, then scaled and prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
+from fedsim.contribution.identifiers import exact_match_rows, identifier_features
+from fedsim.data.features import fit_preprocessor
+from fedsim.data.splits import group_matching_records, group_split, random_split
+from fedsim.errors import SettingError
+from fedsim.linkage import fit_scale, link, similarities
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
+from fedsim.privacy.bounds import sigma_for_bound
+from fedsim.splitnn.features import Features
+from fedsim.types import Integers, Links, Split
+from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
+
+# Identifiers as they are compared: in the clear, or as the filters with which the paper hid them
+
+
+HAMMING = "hamming"
+FIXED_KEY = Key(bytes(range(32)))  # which key it is changes nothing that is measured
+
+
+def identifier_tables(dataset: Dataset, secondary: SecondaryTable) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Identifiers of both parties, under the primary's names."""
+    how = secondary.link
+    named = dict(zip(how.secondary, how.primary, strict=True))
+    ours = dataset.primary.frame.select(how.primary)
+    theirs = secondary.table.frame.select(how.secondary).rename(named)
+    if how.casefold:
+        lower = pl.all().cast(pl.String).str.to_lowercase()
+        return ours.select(lower), theirs.select(lower)
+    return ours, theirs
+
+
+def comparable_identifiers(
+    ours: pl.DataFrame, theirs: pl.DataFrame, secondary: SecondaryTable, metric: str
+) -> tuple[Any, Any, str]:
+    """Both sides and the metric's word; for ``hamming`` as the paper's filters, numbers in their rank form."""
+    if metric != HAMMING:
+        return ours, theirs, metric or secondary.link.metric
+    filters = secondary.link.filters
+    if isinstance(filters, NumberFilterSettings):
+        schema = Schema([SchemaField(name, _number_filter(ours, theirs, name, filters)) for name in ours.columns])
+        return schema.ranks(ours, FIXED_KEY), schema.ranks(theirs, FIXED_KEY), "rank-hamming"
+    if isinstance(filters, TextFilterSettings):
+        schema = Schema([SchemaField(name, _text_filter(ours[name], theirs[name], filters)) for name in ours.columns])
+        rng = np.random.default_rng(0)  # draws nothing: no bit is flipped
+        return schema.encode(ours, FIXED_KEY, rng), schema.encode(theirs, FIXED_KEY, rng), HAMMING
+    raise SettingError(f"{secondary.name} has no filters in the paper; compare its identifiers in the clear")
+
+
+def _number_filter(ours: pl.DataFrame, theirs: pl.DataFrame, name: str, filters: NumberFilterSettings) -> NumericFilter:
+    both = np.concatenate([ours[name].to_numpy(), theirs[name].to_numpy()])
+    low, high = float(both.min()), float(both.max())
+    return NumericFilter.sized(low, high, filters.threshold, epsilon=filters.epsilon, delta=filters.delta)
+
+
+def _text_filter(ours: pl.Series, theirs: pl.Series, filters: TextFilterSettings) -> StringFilter:
+    letters = pl.concat([ours, theirs]).str.len_chars().mean()
+    return StringFilter.sized(
+        edit_distance=filters.edits,
+        hashes=filters.hashes,
+        collision=filters.collisions,
+        delta=filters.delta,
+        mean_grams=max(1.0, float(str(letters)) - filters.q + 1),
+        q=filters.q,
+    )
+
+
+# A dataset as arrays for every split and seed: linked once, scaled and prepared by each split's training records
+
+
+NOISE_SEED = 77
+
+
+@dataclass(frozen=True)
+class LinkageOverrides:
+    """What differs from how the dataset is linked; ``tau`` or ``sigma`` put noise on similarities."""
+
+    k: int | None = None
+    metric: str = ""
+    tau: float | None = None
+    sigma: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class DatasetCases:
+    """The splits of a dataset; ``secondaries`` names those that take part, the first where nothing is said."""
+
+    dataset: Dataset
+    linkage: LinkageOverrides = field(default_factory=LinkageOverrides)
+    secondaries: Sequence[str] = ()
+
+    def each(self, splits: Sequence[str], seeds: Sequence[int]) -> Iterator[SplitArrays]:
+        """Arrays of every split and seed."""
+        for kind in splits:
+            for seed in seeds:
+                yield self.one(kind, seed)
+
+    def one(self, kind: str, seed: int) -> SplitArrays:
+        """One split's arrays."""
+        rng = np.random.default_rng(seed)
+        split = group_split(self.groups, rng) if kind == "group" else random_split(len(self.groups), rng)
+        data = self.dataset
+        return SplitArrays(
+            primary=_prepare_table(data.primary.frame.select(data.primary.features), "primary", split.train),
+            own=identifier_features(self._identifiers, split.train),
+            secondaries=tuple(self._linked(secondary, split) for secondary in self.taking_part),
+            labels=_encode_labels(data),
+            groups=self.groups,
+            split=split,
+            about=self._words() | {"split": kind, "seed": seed},
+        )
+
+    def _words(self) -> dict[str, Any]:
+        """What is known of the dataset; of a generated one also what these secondaries are truly worth."""
+        about, truth = self.dataset.about, self.dataset.truth
+        words = {"name": about.name, "unit": about.unit, "label": self.dataset.label, "task": str(about.task)}
+        known = {} if truth is None else {"truth": truth.worth(*(secondary.name for secondary in self.taking_part))}
+        return words | known
+
+    @cached_property
+    def taking_part(self) -> tuple[SecondaryTable, ...]:
+        """The secondaries of these cases."""
+        names = self.secondaries or [self.dataset.secondaries[0].name]
+        return tuple(self.dataset.secondary(name) for name in names)
+
+    @cached_property
+    def groups(self) -> Integers:
+        """A number per record, the same where all identifiers are compared as equal."""
+        compared = [identifier_tables(self.dataset, secondary)[0] for secondary in self.taking_part]
+        return group_matching_records([self._identifiers], compared)
+
+    @cached_property
+    def links(self) -> dict[str, Links]:
+        """The links of every secondary, before they are scaled by a split's training records."""
+        return {secondary.name: self._found(secondary) for secondary in self.taking_part}
+
+    @cached_property
+    def _identifiers(self) -> pl.DataFrame:
+        named = [column for secondary in self.taking_part for column in secondary.link.primary]
+        return self.dataset.primary.frame.select(list(dict.fromkeys(named)))
+
+    def _found(self, secondary: SecondaryTable) -> Links:
+        """Links of distinct identifiers; ``_linked`` spreads them over the records."""
+        ours, theirs = identifier_tables(self.dataset, secondary)
+        first = np.unique(self.groups, return_index=True)[1]
+        k = min(self.linkage.k or secondary.link.k, len(theirs))
+        left, right, metric = comparable_identifiers(ours[first], theirs, secondary, self.linkage.metric)
+        return link(left, right, metric=metric, k=k)
+
+    def _linked(self, secondary: SecondaryTable, split: Split) -> LinkedSecondary:
+        found, (ours, theirs) = self.links[secondary.name], identifier_tables(self.dataset, secondary)
+        first, list_of = np.unique(self.groups, return_index=True, return_inverse=True)[1:]
+        scale = fit_scale(found.distance[list_of[split.train]])
+        tau, sigma = self.linkage.tau, self.linkage.sigma
+        sigma = sigma if tau is None else sigma_for_bound(tau, scale.deviation)
+        rng = np.random.default_rng(NOISE_SEED)
+        used = np.unique(found.partner[list_of[split.train]])
+        return LinkedSecondary(
+            features=_prepare_table(secondary.table.frame.select(secondary.table.features), secondary.name, used),
+            list_of=list_of.astype(np.int32),
+            partner=found.partner.astype(np.int32),
+            similarity=similarities(found.distance, scale, sigma=sigma, rng=rng).astype(np.float32),
+            equal=exact_match_rows(ours[first], theirs).astype(np.int32),
+            name=secondary.name,
+        )
+
+
+def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
+    """Write the arrays of every split and seed into a folder, one file each."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for arrays in cases:
+        about = arrays.about
+        arrays.save(folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")
+
+
+def _prepare_table(frame: pl.DataFrame, party: str, rows: Integers) -> Features:
+    return Features.of(fit_preprocessor(frame, party=party, rows=rows).apply(frame))
+
+
+def _encode_labels(data: Dataset) -> NDArray[Any]:
+    """Numbers as they are learnt, classes as numbers from zero."""
+    labels = data.labels
+    return np.unique(labels, return_inverse=True)[1] if data.about.task == "classification" else labels

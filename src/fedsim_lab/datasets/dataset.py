@@ -1,0 +1,205 @@
+"""Dataset types: description before a file is read, and all parties' records with how they are linked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from fedsim.data.synthetic_city import GroundTruth
+from fedsim.errors import InputError
+
+# How the paper encoded identifiers before it compared them by Hamming distance (FEDERAL filters)
+
+
+@dataclass(frozen=True)
+class NumberFilterSettings:
+    """Settings for ``NumericFilter.sized``: each number is a filter of its own, ``threshold`` in the column's unit."""
+
+    epsilon: float
+    delta: float
+    threshold: float
+
+
+@dataclass(frozen=True)
+class TextFilterSettings:
+    """Settings of the string filters: ``q``-grams, ``hashes`` per gram, and what their size was chosen for."""
+
+    q: int
+    hashes: int
+    edits: int
+    collisions: float
+    delta: float
+
+
+SINGLE_TABLE_FILTERS = NumberFilterSettings(epsilon=0.1, delta=0.1, threshold=0.1)
+TITLE_FILTERS = TextFilterSettings(q=4, hashes=10, edits=1, collisions=0.05, delta=0.1)
+
+
+# What a dataset is: what is known about it before a file is read (``About``), and the records (``Dataset``)
+
+
+class DatasetTask(StrEnum):
+    """What is learnt."""
+
+    REGRESSION = "regression"
+    CLASSIFICATION = "classification"
+
+
+class LabelTransform(StrEnum):
+    """What is done to a label before it is learnt; the words are those of experiment files."""
+
+    NONE = ""
+    LOG10 = "log10"
+
+    def apply(self, labels: NDArray[Any]) -> NDArray[Any]:
+        """The labels as they are learnt."""
+        return np.asarray(np.log10(labels)) if self is LabelTransform.LOG10 else labels
+
+
+@dataclass(frozen=True)
+class PaperScore:
+    """A figure of the paper: mean and deviation of five runs, in the dataset's measure."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class DatasetFile:
+    """One file of a dataset: the first of ``paths`` (below the user's folder) that is there is read.
+
+    A file that is not ``needed`` adds a secondary the paper did not have.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    holds: str
+    source: str
+    licence: str
+    needed: bool = True
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A dataset before any file is read.
+
+    ``measure`` is what the paper reports (rmse in ``unit``, accuracy in percent, r2), ``records`` the paper's counts
+    (primary, then secondaries), ``scores`` its figures by method, ``note`` where our preparation cannot be theirs.
+    """
+
+    name: str
+    title: str
+    task: DatasetTask
+    measure: str
+    unit: str
+    records: tuple[int, ...]
+    files: tuple[DatasetFile, ...] = ()
+    scores: Mapping[str, PaperScore] = field(default_factory=dict, repr=False)
+    note: str = ""
+
+    @property
+    def generated(self) -> bool:
+        """Whether it needs no file at all."""
+        return not self.files
+
+
+@dataclass(frozen=True, eq=False)
+class PartyTable:
+    """One party's records: ``frame`` holds the identifiers, the ``features``, and the label where it has one.
+
+    ``dropped`` says which columns of the file are not used, and why.
+    """
+
+    frame: pl.DataFrame
+    features: tuple[str, ...]
+    dropped: Mapping[str, str] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def __repr__(self) -> str:
+        return f"PartyTable({len(self)} records, {len(self.features)} features)"
+
+
+@dataclass(frozen=True)
+class LinkSpec:
+    """How primary and secondary records are compared: columns on both sides, metric, and the paper's K.
+
+    ``casefold``: text is compared in lower case. ``filters``: how the paper encoded the columns for Hamming distances.
+    """
+
+    primary: tuple[str, ...]
+    secondary: tuple[str, ...]
+    metric: str
+    k: int
+    casefold: bool = False
+    filters: NumberFilterSettings | TextFilterSettings | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SecondaryTable:
+    """A party without labels, and how it is linked."""
+
+    name: str
+    table: PartyTable
+    link: LinkSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """All parties' records, ready to be linked, split and prepared; the first secondary is the paper's.
+
+    ``truth`` is known for generated data alone.
+    """
+
+    about: DatasetInfo
+    primary: PartyTable
+    label: str
+    secondaries: tuple[SecondaryTable, ...]
+    transform: LabelTransform = LabelTransform.NONE
+    truth: GroundTruth | None = None
+
+    def __post_init__(self) -> None:
+        linked = [column for secondary in self.secondaries for column in secondary.link.primary]
+        self._check(self.primary, "primary", [*linked, self.label])
+        for secondary in self.secondaries:
+            self._check(secondary.table, secondary.name, secondary.link.secondary)
+
+    @property
+    def name(self) -> str:
+        """Under which it is loaded."""
+        return self.about.name
+
+    @property
+    def labels(self) -> NDArray[Any]:
+        """The labels as they are learnt."""
+        return self.transform.apply(self.primary.frame[self.label].to_numpy())
+
+    def secondary(self, name: str) -> SecondaryTable:
+        """The secondary of that name."""
+        for secondary in self.secondaries:
+            if secondary.name == name:
+                return secondary
+        names = ", ".join(secondary.name for secondary in self.secondaries)
+        raise InputError(f"{self.name} has no secondary '{name}' here; it has {names}")
+
+    def __repr__(self) -> str:
+        parties = ", ".join(f"{secondary.name} {len(secondary.table)}" for secondary in self.secondaries)
+        return f"Dataset({self.name}: {len(self.primary)} records, secondaries {parties})"
+
+    def _check(self, table: PartyTable, party: str, others: Any) -> None:
+        """Identifiers and label are no features, and everything named is there."""
+        twice = sorted(set(table.features) & set(others))
+        if twice:
+            raise InputError(f"{self.name}, {party}: column '{twice[0]}' is a feature and an identifier or the label")
+        absent = [name for name in (*table.features, *others) if name not in table.frame.columns]
+        if absent:
+            raise InputError(f"{self.name}, {party}: there is no column '{absent[0]}'; check the file")
+        if not (len(table) and table.features):
+            raise InputError(f"{self.name}, {party}: no record or no feature is left; check the file")

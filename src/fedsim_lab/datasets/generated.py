@@ -1,0 +1,158 @@
+"""Generated datasets in which the true contribution of each partner is known: two registers of firms, and the city."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+
+from fedsim.data.synthetic import Firms, firms
+from fedsim.data.synthetic_city import (
+    LABEL,
+    LOCATION,
+    OWN_FEATURES,
+    RENTALS_EACH,
+    RENTALS_K,
+    SCHOOLS_K,
+    GroundTruth,
+    KnownCity,
+)
+from fedsim.errors import SettingError
+from fedsim.types import Floats, Integers
+from fedsim_lab.datasets.dataset import Dataset, DatasetInfo, DatasetTask, LinkSpec, PartyTable, SecondaryTable
+
+# Two generated registers of firms of which it is known what the second is worth to the first
+
+
+FIRMS_LABEL = "credit"
+FIRMS_FEATURES = ("staff", "founded")
+CREDIT_OF_HEALTH, CREDIT_NOISE = 40.0, 20.0  # 1000 $: standard deviations
+MARGIN_ERROR, DELAY_ERROR = 0.5, 0.8
+BLUR = 1.0 / (MARGIN_ERROR**-2 + DELAY_ERROR**-2)  # variance of their mean, each weighed by its precision
+FIRMS_K = 10
+
+FIRMS_INFO = DatasetInfo(
+    name="firms",
+    title="generated: two registers of firms",
+    task=DatasetTask.REGRESSION,
+    measure="rmse",
+    unit="1000 $",
+    records=(3_000, 6_000),
+    note="not in the paper",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownFirms:
+    """``ours`` (name, staff, founded, credit), ``theirs`` (name, turnover, margin, delay) and the truth about them.
+
+    ``match[i]`` is the row in ``theirs`` of our firm ``i``, or -1. ``hidden`` has one row of ours: ``own``, the part of
+    the credit that staff and age tell, and ``register``, the best estimate of the firm's health from its match.
+    ``truth`` holds for whoever recognises every match, however it is spelled; see :meth:`truth_of`.
+    """
+
+    ours: pl.DataFrame
+    theirs: pl.DataFrame
+    match: Integers
+    hidden: pl.DataFrame
+    truth: GroundTruth
+
+    def truth_of(self, partner: Integers) -> GroundTruth:
+        """The truth for whoever sees these partners of each firm alone: a match that is not among them tells nothing.
+
+        The match must still be recognised among its list, by its distance; the better the metric, the less is lost.
+        """
+        known = self.match >= 0
+        listed = (partner[known] == self.match[known, np.newaxis]).any(axis=1).mean()
+        told = {name: variance * float(listed) for name, variance in self.truth.told.items()}
+        return replace(self.truth, told=told)
+
+    def dataset(self) -> Dataset:
+        """The same as all other datasets come."""
+        link = LinkSpec(("name",), ("name",), "levenshtein-normalised", FIRMS_K, casefold=True)
+        theirs = PartyTable(self.theirs, ("turnover", "margin", "delay"))
+        return Dataset(
+            FIRMS_INFO,
+            PartyTable(self.ours, FIRMS_FEATURES),
+            FIRMS_LABEL,
+            (SecondaryTable("register", theirs, link),),
+            truth=self.truth,
+        )
+
+
+def generate_firms(
+    rng: np.random.Generator, *, ours: int = 3_000, theirs: int = 6_000, shared: float = 0.7, value: float = 0.8
+) -> KnownFirms:
+    """Credits that follow a firm's size, age and health; the other register shows the health of the ``shared`` ones.
+
+    ``value`` is the share of the health that it shows; with 0 its columns look the same and say nothing.
+
+    >>> generate_firms(np.random.default_rng(7), ours=200, theirs=400, value=0.0).truth.worth("register")
+    0.0
+    """
+    if not 0.0 <= value <= 1.0:
+        raise SettingError(f"value={value} is no share; choose a number from 0 to 1")
+    registers = firms(rng, ours=ours, theirs=theirs, shared=shared)
+    health = rng.normal(size=ours)
+    columns, seen = _register_columns(rng, registers, health, value)
+    features = {"staff": rng.gamma(4.0, 15.0, ours).astype(np.int64) + 1, "founded": rng.integers(1950, 2021, ours)}
+    own = 200.0 + 1.2 * features["staff"] - 0.5 * (features["founded"] - 1985)
+    credit = own + CREDIT_OF_HEALTH * health + rng.normal(0.0, CREDIT_NOISE, ours)
+    known = registers.truth >= 0
+    told = CREDIT_OF_HEALTH**2 * value * (1.0 - BLUR / (1.0 + BLUR)) * float(known.mean())
+    return KnownFirms(
+        ours=pl.DataFrame({"name": registers.ours["name"]} | features | {FIRMS_LABEL: credit.round(2)}),
+        theirs=registers.theirs.with_columns(**columns),
+        match=registers.truth,
+        hidden=pl.DataFrame({"own": own, "register": np.where(known, seen[registers.truth], 0.0)}),
+        truth=GroundTruth(total=CREDIT_OF_HEALTH**2 + CREDIT_NOISE**2, told={"register": told}),
+    )
+
+
+def _register_columns(
+    rng: np.random.Generator, registers: Firms, health: Floats, value: float
+) -> tuple[dict[str, pl.Series], Floats]:
+    """The other register's columns, and the best estimate of the credit that each of its rows allows."""
+    known = np.flatnonzero(registers.truth >= 0)
+    signal = rng.normal(size=len(registers.theirs))
+    rest = math.sqrt(1.0 - value) * rng.normal(size=len(known))
+    signal[registers.truth[known]] = math.sqrt(value) * health[known] + rest
+    margin, delay = (signal + error * rng.normal(size=len(signal)) for error in (MARGIN_ERROR, DELAY_ERROR))
+    seen = BLUR * (margin / MARGIN_ERROR**2 + delay / DELAY_ERROR**2)
+    columns = {"margin": pl.Series((8.0 + 4.0 * margin).round(2)), "delay": pl.Series((40.0 - 12.0 * delay).round(1))}
+    return columns, CREDIT_OF_HEALTH * math.sqrt(value) * seen / (1.0 + BLUR)
+
+
+# The generated city as a dataset
+
+
+CITY_INFO = DatasetInfo(
+    name="city",
+    title="generated: flats, rentals, schools",
+    task=DatasetTask.REGRESSION,
+    measure="rmse",
+    unit="1000 S$",
+    records=(4_000, RENTALS_EACH * 4_000, 4_000),
+    note="not in the paper",
+)
+
+
+def city_dataset(city: KnownCity) -> Dataset:
+    """The generated city in the form of all other datasets; rentals first."""
+    parties = {"rentals": (city.rentals, RENTALS_K), "schools": (city.schools, SCHOOLS_K)}
+    return Dataset(
+        about=CITY_INFO,
+        primary=PartyTable(city.flats, OWN_FEATURES),
+        label=LABEL,
+        secondaries=tuple(
+            SecondaryTable(
+                name,
+                PartyTable(frame, tuple(column for column in frame.columns if column not in LOCATION)),
+                LinkSpec(LOCATION, LOCATION, "great-circle", k),
+            )
+            for name, (frame, k) in parties.items()
+        ),
+        truth=city.truth,
+    )

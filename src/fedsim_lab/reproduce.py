@@ -1,0 +1,204 @@
+"""Every table and figure of the paper by name."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fedsim.errors import FileError, SettingError, nearest_word
+from fedsim_lab.analysis_figures import GateInsight, delta_sheet, train_and_explain
+from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, training_sheet
+from fedsim_lab.result_table import (
+    ChartSeries,
+    FastSettings,
+    ResultChart,
+    ResultSheet,
+    ResultTable,
+    format_score,
+    mark_fast,
+    run_facts,
+    study_result_sheet,
+)
+from fedsim_lab.study_config import FastStudy, PaperStudy, read_study
+from fedsim_lab.study_runner import (
+    LadderPart,
+    PlannedWork,
+    StudyContext,
+    contribution_line,
+    ladder_work,
+    read_ladders,
+    run_study,
+    study_work,
+    train_ladders,
+)
+
+ALL, LADDER = "all", "ladder"
+STUDIES = (
+    "table-real",
+    "figure-synthetic",
+    "figure-privacy",
+    "figure-k",
+    "table-multiparty",
+    "table-random-features",
+    "table-similarity-metrics",
+    "table-single-party",
+)
+
+
+@dataclass(frozen=True)
+class ReproductionContext:
+    """Where studies are described and trained, and whether time is short."""
+
+    studies: Path
+    bench: StudyContext
+    fast: bool = False
+
+    def study(self, name: str) -> PaperStudy:
+        """A study, shortened where time is."""
+        path = self.studies / f"{name}.toml"
+        if not path.is_file():
+            raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
+        found = read_study(path)
+        return found.shortened() if self.fast else found
+
+    def ladders(self) -> list[LadderPart]:
+        """The ladders, shortened where time is."""
+        path = self.studies / f"{LADDER}.toml"
+        if not path.is_file():
+            raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
+        return [part.shortened() if self.fast else part for part in read_ladders(path)]
+
+    def work(self, name: str) -> Iterator[PlannedWork]:
+        """What a study, the ladders or all of them train; the other names train nothing worth another machine."""
+        if name == ALL:
+            return chain.from_iterable(map(self.work, (*STUDIES, LADDER)))
+        if name == LADDER:
+            return ladder_work(self.ladders(), self.bench)
+        if name not in STUDIES:
+            raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}")
+        return study_work(self.study(name), self.bench)
+
+    def marked(self, sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultSheet:
+        """The sheet, with a mark where time was short."""
+        return mark_fast(sheet, shorter) if self.fast else sheet
+
+
+@dataclass(frozen=True, eq=False)
+class Reproduction:
+    """A sheet, the trainings behind it, and what only figure-insight has."""
+
+    sheet: ResultSheet
+    lines: tuple[Mapping[str, Any], ...] = ()
+    insight: GateInsight | None = None
+
+
+def reproduce(name: str, desk: ReproductionContext) -> Reproduction:
+    """One table or figure."""
+    if name not in REPRODUCTIONS:
+        near = nearest_word(name, REPRODUCTIONS)
+        hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(REPRODUCTIONS)}"
+        raise SettingError(f"'{name}' is no table or figure; {hint}")
+    return REPRODUCTIONS[name](name, desk)
+
+
+def _reproduce_study(name: str, desk: ReproductionContext) -> Reproduction:
+    began, study = time.perf_counter(), desk.study(name)
+    found = run_study(study, desk.bench)
+    sheet = study_result_sheet(study, found, time.perf_counter() - began)
+    return Reproduction(desk.marked(sheet, _fast_settings(study)), found.lines)
+
+
+def _reproduce_delta(name: str, desk: ReproductionContext) -> Reproduction:
+    study = desk.study("table-real")
+    sheet, lines = delta_sheet(study, desk.bench)
+    return Reproduction(desk.marked(sheet, _fast_settings(study)), lines)
+
+
+def _reproduce_insight(name: str, desk: ReproductionContext) -> Reproduction:
+    epochs = 8 if desk.fast else 60
+    found = train_and_explain(epochs, desk.bench)
+    return Reproduction(desk.marked(found.sheet, [FastStudy(epochs=epochs)]), insight=found)
+
+
+def _reproduce_linkage_time(name: str, desk: ReproductionContext) -> Reproduction:
+    records = 3_000 if desk.fast else 0
+    return Reproduction(desk.marked(linkage_sheet(desk.bench, records), [FastStudy(records)]))
+
+
+def _reproduce_training_time(name: str, desk: ReproductionContext) -> Reproduction:
+    records = 300 if desk.fast else 2_000
+    return Reproduction(desk.marked(training_sheet(desk.bench, records), [FastStudy(records)]))
+
+
+def _fast_settings(study: PaperStudy) -> list[FastStudy]:
+    return [part.fast for part in study.parts]
+
+
+def _reproduce_parameters(name: str, desk: ReproductionContext) -> Reproduction:
+    return Reproduction(parameters_sheet())
+
+
+def _reproduce_ladder(name: str, desk: ReproductionContext) -> Reproduction:
+    began, parts = time.perf_counter(), desk.ladders()
+    found = train_ladders(parts, desk.bench)
+    sheet = ResultSheet(
+        LADDER,
+        "What partners are worth",
+        "not in the paper",
+        "",
+        tuple(_ladder_table(ladder) for ladder in found.ladders),
+        tuple(_ladder_chart(ladder) for ladder in found.ladders),
+        says=tuple(map(contribution_line, found.ladders)),
+        notes=tuple(found.notes),
+        facts=run_facts(found.lines, time.perf_counter() - began),
+    )
+    return Reproduction(desk.marked(sheet, [part.fast for part in parts]), tuple(found.lines))
+
+
+def _ladder_table(ladder: Mapping[str, Any]) -> ResultTable:
+    splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
+    found = {(rung["name"], rung["split"]): rung for rung in ladder["rungs"]}
+    rows = [
+        (name, *(_format_rung(found[name, split]) for split in splits))
+        for name in dict.fromkeys(rung["name"] for rung in ladder["rungs"])
+    ]
+    gains = {(gain["key"], gain["split"]): gain for gain in ladder["gains"]}
+    for key in dict.fromkeys(gain["key"] for gain in ladder["gains"]):
+        rows.append((f"gain, {key}", *(_format_gain(gains[key, split]) for split in splits)))
+    unit = f", {ladder['unit']}" if ladder["metric"] == "rmse" else ""
+    return ResultTable(
+        f"{ladder['job']}: {ladder['metric']}{unit}", ("rung", *(f"{s} split" for s in splits)), tuple(rows)
+    )
+
+
+def _ladder_chart(ladder: Mapping[str, Any]) -> ResultChart:
+    """The rungs of the last split, the harder one."""
+    split = ladder["rungs"][-1]["split"]
+    rungs = [rung for rung in ladder["rungs"] if rung["split"] == split]
+    means, deviations = (tuple(rung[name] for rung in rungs) for name in ("mean", "deviation"))
+    series = ChartSeries("ours", means, deviations, tuple(None for _ in rungs))
+    title, measure = f"{ladder['job']}, {split} split", f"{ladder['metric']}, {ladder['job']}"
+    return ResultChart(title, "", measure, tuple(rung["name"] for rung in rungs), (series,))
+
+
+def _format_rung(rung: Mapping[str, Any]) -> str:
+    return format_score(rung["mean"], rung["deviation"], len(rung["values"]))
+
+
+def _format_gain(gain: Mapping[str, Any]) -> str:
+    return f"{gain['estimate']:.3g} ({gain['low']:.3g} to {gain['high']:.3g})"
+
+
+REPRODUCTIONS: dict[str, Callable[[str, ReproductionContext], Reproduction]] = {
+    **dict.fromkeys(STUDIES, _reproduce_study),
+    "figure-delta": _reproduce_delta,
+    "table-linkage-time": _reproduce_linkage_time,
+    "table-training-time": _reproduce_training_time,
+    "table-parameters": _reproduce_parameters,
+    "figure-insight": _reproduce_insight,
+    LADDER: _reproduce_ladder,
+}

@@ -1,0 +1,164 @@
+"""A table or figure of the paper as a TOML file: datasets, methods, the varied setting, and the paper's scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedsim.contribution.rungs import Rung, check_rung
+from fedsim.errors import SettingError
+from fedsim_lab.experiment_config import SPLITS, check_choice, parse_section, read_experiment_toml
+
+STUDY_RUNGS = {
+    "solo": Rung("solo", "Solo", "solo"),
+    "solo-identifiers": Rung("solo-identifiers", "Solo + own identifiers", "solo", inputs="identifiers"),
+    "secondary": Rung("secondary", "Secondary", "solo", inputs="secondary"),
+    "exact": Rung("exact", "Exact", "exact"),
+    "combine": Rung("combine", "Combine", "combine"),
+    "top1sim": Rung("top1sim", "Top1Sim", "top1sim"),
+    "featuresim": Rung("featuresim", "FeatureSim", "featuresim"),
+    "avgsim": Rung("avgsim", "AvgSim", "avgsim"),
+    "without-weight": Rung("without-weight", "w/o weight", "fedsim-without-weight"),
+    "without-sort": Rung("without-sort", "w/o sort", "fedsim-without-sort"),
+    "without-cnn": Rung("without-cnn", "w/o CNN", "fedsim-without-cnn"),
+    "fedsim": Rung("fedsim", "FedSim", "fedsim"),
+    "placebo": Rung("placebo", "FedSim, placebo partner", "fedsim", partner="placebo"),
+}
+VARIED = ("k", "rate", "pieces", "preset", "tau", "noise", "metric", "split")
+RUNG_SETTINGS = ("k", "rate", "pieces", "preset")
+WITHOUT_PARTNERS = ("solo", "solo-identifiers")
+AT_MOST_ONE_PARTNER = (*WITHOUT_PARTNERS, "secondary", "exact", "combine", "top1sim")
+UNAFFECTED_RUNGS = {"k": AT_MOST_ONE_PARTNER, "pieces": WITHOUT_PARTNERS}
+PaperFigure = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class FastStudy:
+    """What is smaller when time is short."""
+
+    records: int = 0
+    epochs: int | None = None
+    batch: int | None = None
+    rate: float | None = None
+    values: list[Any] = field(default_factory=list)
+    rungs: list[str] = field(default_factory=list)
+
+    @property
+    def learning(self) -> dict[str, Any]:
+        """How every rung learns then."""
+        given = {"epochs": self.epochs, "batch": self.batch, "rate": self.rate}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class StudyPart:
+    """One dataset of a study; ``label`` tells it from another part with the same one.
+
+    ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
+    ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone where
+    no value changes it.
+    """
+
+    dataset: str
+    rungs: list[str]
+    measure: str
+    preset: str = "paper"
+    split: str = "random"
+    secondaries: list[str] = field(default_factory=list)
+    records: int = 0
+    k: int | None = None
+    metric: str = ""
+    tau: float | None = None
+    noise: float = 0.0
+    vary: str = ""
+    values: list[Any] = field(default_factory=list)
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    paper: Mapping[str, list[float]] = field(default_factory=dict)
+    differs: str = ""
+    label: str = ""
+    fast: FastStudy = field(default_factory=FastStudy)
+
+    def __post_init__(self) -> None:
+        check_choice(self.split, SPLITS, "split")
+        if self.vary:
+            check_choice(self.vary, VARIED, "vary")
+        for word in [*self.rungs, *(word for word in self.settings if word != "all")]:
+            check_choice(word, STUDY_RUNGS, "rung")
+        for rung in self.rungs_at(None):
+            check_rung(rung)
+
+    @property
+    def title(self) -> str:
+        """What its rows are called."""
+        return f"{self.dataset}, {self.label}" if self.label else self.dataset
+
+    def place(self, value: Any) -> str:
+        """What is trained where the varied setting has this value, for people."""
+        return f"{self.title}, {self.vary} {value}" if self.vary else self.title
+
+    def shortened(self) -> StudyPart:
+        """The same where time is short: fewer records, epochs, values and rungs, and larger steps."""
+        given = {"all": {}, **self.settings}
+        settings = {word: {**changes, **self.fast.learning} for word, changes in given.items()}
+        return replace(
+            self,
+            records=self.fast.records or self.records,
+            values=self.fast.values or self.values,
+            rungs=self.fast.rungs or self.rungs,
+            settings=settings,
+        )
+
+    def rungs_at(self, value: Any) -> list[Rung]:
+        """What is trained where the varied setting has this value."""
+        found = []
+        for word in self.rungs:
+            changes = {"preset": self.preset, **self.settings.get("all", {}), **self.settings.get(word, {})}
+            if self.vary in RUNG_SETTINGS and value is not None and not self.leaves(word):
+                changes[self.vary] = value
+            found.append(replace(STUDY_RUNGS[word], **changes))
+        return found
+
+    def leaves(self, word: str) -> bool:
+        """Whether what is varied changes nothing for this rung."""
+        return word in UNAFFECTED_RUNGS.get(self.vary, ())
+
+    def in_paper(self, rung: Rung, value: Any) -> PaperFigure | None:
+        """The paper's figure for it, where it has one."""
+        figures = self.paper.get(f"{rung.name}, {value}", self.paper.get(rung.name))
+        if figures is None:
+            return None
+        mean, deviation = (*figures, 0.0)[:2]
+        return float(mean), float(deviation)
+
+
+@dataclass(frozen=True)
+class PaperStudy:
+    """A table or figure: its place in the paper, what it is to show, and its parts."""
+
+    name: str
+    title: str
+    place: str
+    parts: tuple[StudyPart, ...]
+    reading: str = ""
+    axis: str = ""
+
+    def shortened(self) -> PaperStudy:
+        """The same where time is short."""
+        return replace(self, parts=tuple(part.shortened() for part in self.parts))
+
+
+def read_study(path: Path) -> PaperStudy:
+    """The study of a TOML file; it is called like the file."""
+    words = read_experiment_toml(path)
+    parts = tuple(_parse_part(part) for part in words.get("parts", []))
+    if not parts:
+        raise SettingError(f"{path} has no [[parts]]; name at least one dataset")
+    return parse_section(PaperStudy, {**words, "name": path.stem, "parts": parts}, "file")
+
+
+def _parse_part(words: dict[str, Any]) -> StudyPart:
+    return parse_section(
+        StudyPart, {**words, "fast": parse_section(FastStudy, words.get("fast", {}), "parts.fast")}, "parts"
+    )

@@ -1,0 +1,365 @@
+"""Train the studies and ladders of the paper's datasets, or write them as a plan for a faster machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedsim.contribution.arrays import SplitArrays
+from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
+from fedsim.contribution.result_store import ResultStore, ensure_folder
+from fedsim.contribution.rungs import (
+    BOOSTED_TREES,
+    MessageCallback,
+    Rung,
+    RungTrainer,
+    numbered_progress,
+    result_key,
+    run_training,
+    train_missing,
+)
+from fedsim.errors import SettingError
+from fedsim.training.hooks import Hook
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
+from fedsim_lab.datasets.dataset import Dataset
+from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
+from fedsim_lab.experiment_config import SPLITS, parse_section, read_experiment_toml
+from fedsim_lab.study_config import RUNG_SETTINGS, PaperFigure, PaperStudy, StudyPart
+from fedsim_lab.worker_pool import PLAN_FILE, PlannedTraining, write_plan
+
+# Train what a study asks for and gather its figures beside the paper's
+
+
+PERCENT_MEASURES = ("accuracy",)
+SAMPLE_SEED = 5
+HookFactory = Callable[[str], Sequence[Hook]]
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One method on one dataset at one value of what is varied: our figures over the seeds, and the paper's."""
+
+    dataset: str
+    value: Any
+    method: str
+    measure: str
+    unit: str
+    values: tuple[float, ...]
+    paper: PaperFigure | None
+    epoch_seconds: float | None = None
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values)) if self.values else float("nan")
+
+    @property
+    def deviation(self) -> float:
+        return float(np.std(self.values, ddof=min(1, len(self.values) - 1))) if self.values else float("nan")
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """What came of a study: rows, and what differs from the paper in data."""
+
+    rows: tuple[StudyRow, ...]
+    notes: tuple[str, ...]
+    lines: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
+
+
+def no_hooks(_: str) -> Sequence[Hook]:
+    """Nobody looks at a training while it runs."""
+    return ()
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """Where datasets and results lie, how often everything is trained, who is told and who watches.
+
+    ``tell`` hears of every training when it ends; ``watch`` gives the hooks of one that is called so.
+    """
+
+    data: Path
+    out: Path
+    seeds: int
+    tell: MessageCallback = print
+    watch: HookFactory = no_hooks
+
+    def teller(self, place: str) -> MessageCallback:
+        """Tells of trainings at a place."""
+        return lambda words: self.tell(f"{place}, {words}")
+
+    def trainer(self, place: str) -> RungTrainer:
+        """Trains at a place, watched."""
+        return lambda rung, arrays: run_training(rung, arrays, self.watch(f"{place}, {rung.name}"))
+
+
+class NumberedTrainings:
+    """Trainings one after the other, each told with its number, its place, and how many there are."""
+
+    def __init__(self, results: ResultStore, bench: StudyContext, total: int) -> None:
+        self.results, self.bench, self.total, self.done = results, bench, total, 0
+
+    def line(self, rung: Rung, arrays: SplitArrays, place: str) -> dict[str, Any]:
+        """What is known of a training, after it where it is new."""
+        self.done += 1
+        here = f"[{self.done} of {self.total}] {place}"
+        train_missing([arrays], [rung], self.results, self.bench.teller(here), self.bench.trainer(here))
+        return self.results.line(result_key(rung, arrays))
+
+
+def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
+    """Train what is missing, part by part; a dataset that is not there is said to be missing."""
+    rows, notes, lines = list[StudyRow](), list[str](), list[Mapping[str, Any]]()
+    turns = NumberedTrainings(
+        ResultStore(bench.out), bench, sum(_count_study_trainings(part, bench) for part in study.parts)
+    )
+    for part in study.parts:
+        absent = missing_data_note(part.dataset, bench.data)
+        if absent:
+            notes += [absent, *_own_difference(part)]
+            rows += [
+                _study_row(part, value, rung, []) for value in part.values or [None] for rung in part.rungs_at(value)
+            ]
+            continue
+        notes += data_differences(part, part_dataset(part, bench.data))
+        for value, rungs, cases in study_points(part, bench):
+            place = part.place(value)
+            here = [{**turns.line(rung, arrays, place), "value": value} for arrays in cases for rung in rungs]
+            rows += [_study_row(part, value, rung, here[place :: len(rungs)]) for place, rung in enumerate(rungs)]
+            lines += here
+    return StudyResult(tuple(rows), tuple(dict.fromkeys(notes)), tuple(lines))
+
+
+def _count_study_trainings(part: StudyPart, bench: StudyContext) -> int:
+    """How many trainings a part has, where its data is there."""
+    return (
+        0 if missing_data_note(part.dataset, bench.data) else len(part.values or [None]) * len(part.rungs) * bench.seeds
+    )
+
+
+def study_points(part: StudyPart, bench: StudyContext) -> Iterator[tuple[Any, list[Rung], Iterator[SplitArrays]]]:
+    """For every value of what is varied: the rungs, and the cases they are trained on."""
+    whole = None if part.vary == "noise" else part_cases(part, bench.data)
+    for value in part.values or [None]:
+        here = part_at_value(part, value)
+        cases = whole if whole and part.vary in (*RUNG_SETTINGS, "", "split") else part_cases(here, bench.data)
+        yield value, part.rungs_at(value), cases.each([here.split], range(bench.seeds))
+
+
+def part_at_value(part: StudyPart, value: Any) -> StudyPart:
+    """The part with what is varied at one value, where that is not a setting of the rungs."""
+    if not part.vary or part.vary in RUNG_SETTINGS or value is None:
+        return part
+    return replace(part, **{part.vary: value})
+
+
+def part_cases(part: StudyPart, data: Path) -> DatasetCases:
+    """The cases of a part; K is the largest that any rung asks for."""
+    wanted = [part.k, *(part.values if part.vary == "k" else [])]
+    k = max((number for number in wanted if number), default=None)
+    return DatasetCases(part_dataset(part, data), LinkageOverrides(k, part.metric, part.tau), part.secondaries)
+
+
+def part_dataset(part: StudyPart, data: Path) -> Dataset:
+    """The dataset with as many primary records as the part asks for."""
+    return load_sample(part.dataset, data, part.records, part.noise)
+
+
+def load_sample(name: str, data: Path, records: int, noise: float = 0.0) -> Dataset:
+    """A dataset with at most so many primary records (0: all), drawn the same way every time."""
+    whole = load_dataset(name, data, noise=noise)
+    if not records or len(whole.primary) <= records:
+        return whole
+    rows = np.random.default_rng(SAMPLE_SEED).choice(len(whole.primary), records, replace=False)
+    return replace(whole, primary=replace(whole.primary, frame=whole.primary.frame[np.sort(rows)]))
+
+
+def missing_data_note(name: str, data: Path) -> str:
+    """What to get where a dataset is not there; nothing where it is."""
+    here = next(each for each in find_datasets(data) if each.about.name == name)
+    wanted = [file for file in here.missing if file.needed]
+    if not wanted:
+        return ""
+    return f"{name}: not trained, {wanted[0].paths[0]} is not in the data folder; get it from {wanted[0].source}"
+
+
+def data_differences(part: StudyPart, dataset: Dataset) -> Iterator[str]:
+    """What is not as in the paper: numbers of records, and what is known about the files."""
+    about, counts = dataset.about, (len(dataset.primary), len(dataset.secondaries[0].table))
+    if about.scores and counts != about.records[:2]:
+        ours, papers = (" and ".join(f"{count:,}" for count in each) for each in (counts, about.records[:2]))
+        yield f"{part.title}: {ours} records, the paper had {papers}"
+    if about.note:
+        yield f"{part.dataset}: {about.note}"
+    yield from _own_difference(part)
+
+
+def _own_difference(part: StudyPart) -> Iterator[str]:
+    if part.differs:
+        yield f"{part.title}: {part.differs}"
+
+
+def _study_row(part: StudyPart, value: Any, rung: Rung, lines: Sequence[Mapping[str, Any]]) -> StudyRow:
+    times = 100.0 if part.measure in PERCENT_MEASURES else 1.0
+    figures = tuple(times * line["test"][part.measure] for line in lines)
+    seconds = [line["epoch_seconds"] for line in lines if "epoch_seconds" in line]
+    unit = lines[0]["unit"] if lines and part.measure not in ("r2",) else ""
+    paper = part.in_paper(rung, value) or _published_score(part, value, rung)
+    return StudyRow(
+        part.title,
+        value,
+        rung.name,
+        part.measure,
+        unit,
+        figures,
+        paper,
+        float(np.median(seconds)) if seconds else None,
+    )
+
+
+def _published_score(part: StudyPart, value: Any, rung: Rung) -> PaperFigure | None:
+    """What the paper has for a dataset where the study names nothing: at this value, or where none changes the rung."""
+    known = {} if part.paper else SOURCES[part.dataset].about.scores
+    at_all_values = known.get(rung.name) if value is None or part.leaves(rung.key) else None
+    score = known.get(f"{rung.name}, {value}", at_all_values)
+    return None if score is None else (score.mean, score.deviation)
+
+
+# The honest ladder on datasets, as a file says it
+
+
+@dataclass(frozen=True)
+class FastLadder:
+    """What is smaller when time is short."""
+
+    records: int = 0
+    epochs: int | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True)
+class LadderPart:
+    """One dataset's ladder: who takes part, how many partners, how long networks train."""
+
+    dataset: str
+    secondaries: list[str] = field(default_factory=list)
+    preset: str = "modern"
+    records: int = 0
+    k: int | None = None
+    epochs: int | None = None
+    batch: int | None = None
+    fast: FastLadder = field(default_factory=FastLadder)
+
+    def shortened(self) -> LadderPart:
+        """The same where time is short."""
+        kept = {name: value for name, value in asdict(self.fast).items() if value}
+        return replace(self, **kept)
+
+    def rungs(self) -> list[Rung]:
+        """All that is trained."""
+        return LadderTraining(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs()
+
+    def cases(self, bench: StudyContext, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
+        """Every seed of every split."""
+        dataset = load_sample(self.dataset, bench.data, self.records)
+        return DatasetCases(dataset, LinkageOverrides(k=self.k), self.secondaries).each(splits, range(bench.seeds))
+
+
+def read_ladders(path: Path) -> list[LadderPart]:
+    """The ladders of a TOML file."""
+    found = [
+        parse_section(
+            LadderPart, {**words, "fast": parse_section(FastLadder, words.get("fast", {}), "parts.fast")}, "parts"
+        )
+        for words in read_experiment_toml(path).get("parts", [])
+    ]
+    if not found:
+        raise SettingError(f"{path} has no [[parts]]; name at least one dataset")
+    return found
+
+
+@dataclass(frozen=True)
+class TrainedLadders:
+    """Ladders as JSON has them, a note for each dataset that is not there, and the trainings behind them."""
+
+    ladders: list[dict[str, Any]]
+    notes: list[str]
+    lines: list[Mapping[str, Any]]
+
+
+def train_ladders(parts: Sequence[LadderPart], bench: StudyContext) -> TrainedLadders:
+    """A ladder per dataset that is there."""
+    results, found = ResultStore(bench.out), TrainedLadders([], [], [])
+    told = replace(
+        bench, tell=numbered_progress(bench.tell, sum(_count_ladder_trainings(part, bench) for part in parts))
+    )
+    for part in parts:
+        absent = missing_data_note(part.dataset, bench.data)
+        if absent:
+            found.notes.append(absent)
+            continue
+        at = part.dataset
+        ladder = train_ladder(part.cases(bench), part.rungs(), results, told.teller(at), told.trainer(at))
+        found.ladders.append(ladder.described())
+        found.lines.extend(line for lines in ladder.lines.values() for line in lines)
+    return found
+
+
+def _count_ladder_trainings(part: LadderPart, bench: StudyContext) -> int:
+    return 0 if missing_data_note(part.dataset, bench.data) else len(SPLITS) * bench.seeds * len(part.rungs())
+
+
+def contribution_line(ladder: Mapping[str, Any]) -> str:
+    """A ladder's sentence, beside the truth where its data were generated.
+
+    >>> contribution_line({"job": "city", "worth": "This partner is worth 18 x 1000 S$ less error.", "truth": 19.71})
+    'city: This partner is worth 18 x 1000 S$ less error. Known truth: 19.7.'
+    """
+    truth = f" Known truth: {format_number(ladder['truth'])}." if "truth" in ladder else ""
+    return f"{ladder['job']}: {ladder['worth']}{truth}"
+
+
+# Trainings of a study as files for a faster machine, and what it brought back
+#
+# There ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` carries the plan out with torch and
+# numpy alone; :func:`fedsim_lab.worker_pool.collect_results` takes the results over.
+
+
+PlannedWork = tuple[SplitArrays, Sequence[Rung]]
+
+
+def study_work(study: PaperStudy, bench: StudyContext) -> Iterator[PlannedWork]:
+    """What a study trains, where its data is there."""
+    for part in study.parts:
+        if not missing_data_note(part.dataset, bench.data):
+            for _, rungs, cases in study_points(part, bench):
+                yield from ((arrays, rungs) for arrays in cases)
+
+
+def ladder_work(parts: Iterable[LadderPart], bench: StudyContext) -> Iterator[PlannedWork]:
+    """What ladders train, but for trees, which need scikit-learn."""
+    for part in parts:
+        if not missing_data_note(part.dataset, bench.data):
+            networks = [rung for rung in part.rungs() if rung.method != BOOSTED_TREES]
+            yield from ((arrays, networks) for arrays in part.cases(bench))
+
+
+def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> int:
+    """Write arrays and plan of what is not among the results yet; gives the number of trainings."""
+    ensure_folder(folder)
+    orders: dict[str, PlannedTraining] = {}
+    for arrays, rungs in work:
+        name = f"{arrays.digest[:16]}-{arrays.about['seed']}.npz"
+        wanted = {
+            known.name_of(result_key(rung, arrays)): rung for rung in rungs if not known.has(result_key(rung, arrays))
+        }
+        new = {key: PlannedTraining(name, rung, {}) for key, rung in wanted.items() if key not in orders}
+        if new:
+            arrays.save(folder / name)
+        orders |= new
+    write_plan(list(orders.values()), folder / PLAN_FILE)
+    return len(orders)

@@ -1,0 +1,127 @@
+"""A newcomer who reads a page and does what it says: runs its snippets, types its commands, writes its files."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from fedsim.cli import main
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
+PROMISE = re.compile(r"^print\(.*\)(?:  |\n)# (.+)$", re.MULTILINE)
+ROLES = {"coordinator", "primary", "secondary", "predict", "serve"}  # each in a process of its own
+PLAIN = {"cp", "mkdir", "head", "cat", "ls"}
+PATIENT = ["--retry", "60", "--retry-delay", "1", "--retry-connrefused", "--fail"]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced part of a page."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks(page: Path) -> list[Block]:
+    """All of them, in their order."""
+    return [Block(*found) for found in BLOCK.findall(page.read_text(encoding="utf-8"))]
+
+
+class Newcomer:
+    """Works in the current folder; ``ports`` stand for those on the page, which somebody else may use."""
+
+    def __init__(self, ports: dict[str, str]) -> None:
+        self._ports, self._names = ports, dict[str, object]()
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def follow(self, page: Path) -> None:
+        """Do all that the page says, and see what it promises."""
+        for block in blocks(page):
+            if block.title:
+                file = Path(block.title)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(self._here(block.text), encoding="utf-8")
+            elif block.language == "python":
+                said = self._run_snippet(block.text, page.name)
+                assert said.splitlines() == PROMISE.findall(block.text)
+            elif block.language == "console":
+                for command, shown in COMMAND.findall(block.text):
+                    self._compare(command, shown, self._type(self._here(command.replace("\\\n", " "))))
+
+    def stop(self) -> None:
+        """End what still runs in the background."""
+        for process in self._started:
+            process.terminate()
+        for process in self._started:
+            process.wait(30)
+
+    def _here(self, text: str) -> str:
+        return re.sub("|".join(self._ports), lambda port: self._ports[port[0]], text)
+
+    def _compare(self, command: str, shown: str, said: str) -> None:
+        for line in filter(None, shown.splitlines()):
+            wanted = re.escape(line.strip()).replace(r"\.\.\.", ".*")
+            assert re.search(wanted, said), f"{command}: the page promises {line!r}, but it printed\n{said}"
+
+    def _run_snippet(self, code: str, name: str) -> str:
+        with redirect_stdout(StringIO()) as said:
+            exec(compile(code, name, "exec"), self._names)  # noqa: S102
+        return said.getvalue()
+
+    def _type(self, line: str) -> str:
+        if line.startswith("eval "):
+            return self._run(["bash", "-c", line])
+        first, *words = shlex.split(line, comments=True)
+        known = {"cd": self._go, "make": self._find_target, "fedsim": self._fedsim, "curl": self._ask}
+        assert first in PLAIN | known.keys(), f"{first} is not known here; teach it to tests/docs_runner.py"
+        return known[first](words) if first in known else self._run([first, *words])
+
+    def _go(self, words: list[str]) -> str:
+        os.chdir(words[0])
+        return ""
+
+    def _find_target(self, words: list[str]) -> str:
+        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"make {words[0]}"
+        return ""
+
+    def _ask(self, words: list[str]) -> str:
+        return self._run(["curl", *words, *PATIENT])
+
+    def _fedsim(self, words: list[str]) -> str:
+        if words[-1] == "&":
+            return self._start(words[:-1])
+        if words[0] in ROLES:
+            return self._run([sys.executable, "-m", "fedsim", *words])
+        said = StringIO()
+        with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code in (0, None), (
+            f"fedsim {' '.join(words)} ended with {left.value.code}:\n{said.getvalue()}"
+        )
+        if words[0] == "init":
+            for job in Path().glob("**/job.toml"):
+                job.write_text(self._here(job.read_text(encoding="utf-8")), encoding="utf-8")
+        return said.getvalue()
+
+    def _start(self, words: list[str]) -> str:
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._started.append(subprocess.Popen([sys.executable, "-m", "fedsim", *words], **quiet))
+        return ""
+
+    def _run(self, words: list[str]) -> str:
+        path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ | path, check=False)
+        assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
+        return done.stdout

@@ -1,0 +1,147 @@
+"""Every method the slow and obvious way: a pair table, K copies of every record, a sort in every batch.
+
+Written apart from ``fedsim.splitnn``, of which it only borrows the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fedsim.splitnn.features import FeatureTensors
+from fedsim.splitnn.gates import AttentionMergeNetwork, ConvolutionMergeNetwork, PerceptronMergeNetwork
+from fedsim.splitnn.methods import AvgSim, FeatureSim, FedSim
+
+
+@dataclass
+class SlowList:
+    networks: list
+    features: list[FeatureTensors]
+    partner: Tensor  # (B, K), -1 for nobody
+    similarity: Tensor  # (B, K)
+
+
+def slow_scores(method, network, own, lists, generator=None):
+    if isinstance(method, FedSim):
+        return _fedsim(network, own, lists, generator)
+    if isinstance(method, AvgSim):
+        return _avgsim(network, own, lists)
+    return _featuresim(network, own, lists) if isinstance(method, FeatureSim) else _one_partner(network, own, lists)
+
+
+def _copies(features, k):
+    return FeatureTensors(features.numbers.repeat_interleave(k, 0), features.codes.repeat_interleave(k, 0))
+
+
+def _pair_cuts(entry):
+    """The cut layers of every pair's partner, side by side: (B * K, all widths)."""
+    rows = entry.partner.flatten()
+    cuts = [
+        network(features.take(rows.clamp(min=0)))
+        for network, features in zip(entry.networks, entry.features, strict=True)
+    ]
+    return torch.cat(cuts, dim=1) * (rows >= 0).unsqueeze(1)
+
+
+def _per_pair(aggregate, pairs, shape):
+    return aggregate.second(F.relu(aggregate.first(torch.cat(pairs, dim=1)))).view(*shape, -1)
+
+
+def _drop(inputs, share, generator):
+    if generator is None or share == 0:
+        return inputs
+    drawn = torch.rand(inputs.shape, generator=generator)
+    return torch.where(drawn >= share, inputs / (1 - share), torch.zeros_like(inputs))
+
+
+def _fedsim(network, own, lists, generator):
+    sorted_outputs, sorted_weights = [], []
+    for gates, entry in zip(network.lists, lists, strict=True):
+        pairs = [network.local(_copies(own, entry.partner.shape[1])), _pair_cuts(entry)]
+        if gates.bins is not None:
+            pairs.append(gates.bins(entry.similarity.reshape(-1, 1)).flatten(1))
+        outputs = network.task.squash(_per_pair(gates.aggregate, pairs, entry.partner.shape))
+        weights = gates.weigh(entry.similarity)
+        order = entry.similarity.argsort(dim=1, stable=True)
+        weighted = torch.stack([torch.diag(w) @ o for w, o in zip(weights, outputs, strict=True)])
+        sorted_outputs.append(torch.stack([rows[places] for rows, places in zip(weighted, order, strict=True)]))
+        sorted_weights.append(weights.gather(1, order))
+    return _merge(network, own, sorted_outputs, sorted_weights, generator).unsqueeze(1)
+
+
+def _merge(network, own, outputs, weights, generator):
+    merge = network.merge
+    if isinstance(merge, ConvolutionMergeNetwork):
+        found = [_drop(part, merge.dropout.share, generator) for part in _convolved(merge, outputs)]
+        return _perceptron(merge.perceptron, torch.cat(found, dim=1), generator)
+    if isinstance(merge, PerceptronMergeNetwork):
+        return _perceptron(merge.perceptron, torch.cat([part.flatten(1) for part in outputs], dim=1), generator)
+    if isinstance(merge, AttentionMergeNetwork):
+        cut = network.local(own)
+        found = [_drop(part, merge.dropout.share, generator) for part in _convolved(merge, outputs)]
+        asked = [_attended(ask, part, cut) for ask, part in zip(merge.questions, outputs, strict=True)]
+        return _perceptron(merge.perceptron, torch.cat([cut, *found, *asked], dim=1), generator)
+    means = [
+        sum(part[row].sum(dim=0) for part in outputs) / sum(weight[row].sum() for weight in weights)
+        for row in range(len(outputs[0]))
+    ]
+    return network.task.score(torch.stack(means))
+
+
+def _convolved(merge, outputs):
+    for convolution, part in zip(merge.kernels, outputs, strict=True):
+        kernel = convolution.kernel
+        padding = (kernel.weight.shape[2] - 1, 0)
+        yield F.relu(F.conv2d(part.unsqueeze(1), kernel.weight, kernel.bias, padding=padding)).flatten(1)
+
+
+def _attended(ask, part, cut):
+    query, key, value = ask.query(cut), ask.key(part), ask.value(part)
+    width = query.shape[1] // ask.heads
+    heads = []
+    for first in range(0, query.shape[1], width):
+        here = slice(first, first + width)
+        agreement = torch.stack([key[row, :, here] @ query[row, here] for row in range(len(query))]) / width**0.5
+        heads.append((agreement.softmax(dim=1).unsqueeze(-1) * value[:, :, here]).sum(dim=1))
+    return torch.cat(heads, dim=1)
+
+
+def _perceptron(perceptron, inputs, generator):
+    outputs = perceptron.first(inputs)
+    for layer in perceptron.others:
+        outputs = layer(_drop(F.relu(outputs), perceptron.dropout.share, generator))
+    return outputs
+
+
+def _avgsim(network, own, lists):
+    pairs = [
+        _per_pair(
+            aggregate, [network.local(_copies(own, entry.partner.shape[1])), _pair_cuts(entry)], entry.partner.shape
+        )
+        for aggregate, entry in zip(network.lists, lists, strict=True)
+    ]
+    scores, task = torch.cat(pairs, dim=1), network.task
+    if type(task).__name__ in {"BinaryClassification", "BoundedRegression"}:
+        return torch.logit(scores.sigmoid().mean(dim=1, keepdim=True))
+    if type(task).__name__ == "MulticlassClassification":
+        return scores.softmax(dim=2).mean(dim=1, keepdim=True).log()
+    return scores.mean(dim=1, keepdim=True)
+
+
+def _featuresim(network, own, lists):
+    opinions = []
+    for aggregate, entry in zip(network.lists, lists, strict=True):
+        record = network.encode(_copies(own, entry.partner.shape[1]))
+        inputs = torch.cat([record, entry.similarity.reshape(-1, 1)], dim=1)
+        cut = _perceptron(network.perceptron, inputs, None)
+        opinions.append(_per_pair(aggregate, [cut, _pair_cuts(entry)], entry.partner.shape))
+    return torch.cat(opinions, dim=1)
+
+
+def _one_partner(network, own, lists):
+    """``lists`` hold one partner per record here."""
+    parts = [network.own(own), *(_pair_cuts(entry) for entry in lists)]
+    return _perceptron(network.perceptron, torch.cat(parts, dim=1), None).unsqueeze(1)

@@ -1,0 +1,133 @@
+"""``fedsim approve`` and ``fedsim log`` at the door."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from fedsim.cli.commands.review import approve
+from fedsim.cli.commands.run import log
+from fedsim.config.job import read_job
+from fedsim.config.party_file import read_party_file
+from fedsim.errors import FileError, SettingError
+from fedsim.runs.approval import require_approval
+from fedsim.runs.audit_log import read_audit_log
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+LOG = "rentals-run/audit.jsonl"
+CANARY = "41.987654"
+
+
+@pytest.fixture(autouse=True)
+def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a job, a party and its table."""
+    for name, source in (("job.toml", "job.toml"), ("party.toml", "job_rentals.toml")):
+        (tmp_path / name).write_bytes((GOLDEN / source).read_bytes())
+    (tmp_path / "rentals.csv").write_text(f"id,latitude,lon,rooms,rent\n1,{CANARY},116,3,9\n2,40,117,2,8\n")
+    monkeypatch.chdir(tmp_path)
+
+
+def run(command: object, *words: str, answer: str = "") -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, words, input=answer)
+
+
+def approving(*words: str, answer: str = "") -> Result:
+    return run(approve, "job.toml", "party.toml", *words, answer=answer)
+
+
+def is_approved() -> bool:
+    return bool(require_approval(read_job(Path("job.toml")), read_party_file(Path("party.toml"))))
+
+
+def test_the_owner_reads_what_leaves_and_says_yes():
+    done = approving(answer="y\n")
+    assert done.exit_code == 0
+    assert "to primary 'city'\n  - what this party's network makes of its features (rooms, rent)" in done.output
+    assert "Approve? [y/N]" in done.output
+    assert is_approved()
+    assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job approved"]
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_anything_but_yes_is_no(answer):
+    done = approving(answer=answer)
+    assert done.exit_code == 2
+    assert "not approved" in done.output
+    assert not Path("rentals-run/approvals").exists()
+    assert [entry.what for entry in read_audit_log(Path(LOG))] == ["approval declined"]
+
+
+def test_programs_get_what_leaves_and_the_answer_while_people_are_asked_aside():
+    declined = approving("--json", answer="\n")
+    found = json.loads(declined.stdout)
+    assert (declined.exit_code, found["approved"], found["how"]) == (2, False, "")
+    assert "to primary 'city'" in [paragraph["heading"] for paragraph in found["leaves"]]
+    assert "Approve? [y/N]" in declined.stderr
+    for _ in range(2):
+        found = json.loads(approving("--json", "--yes").output)
+        assert found["approved"]
+        assert found["how"].startswith("by ")
+
+
+def test_yes_may_be_said_before_and_is_not_asked_for_twice():
+    assert "Approve?" not in approving("--yes").output
+    assert "already approved by" in approving().output
+    assert len(list(read_audit_log(Path(LOG)))) == 1
+
+
+def test_a_job_against_the_policy_cannot_be_approved():
+    text = (
+        Path("party.toml").read_text(encoding="utf-8").replace("min_candidates = 2", "min_candidates = 3\nmin_k = 60")
+    )
+    Path("party.toml").write_text(text + 'columns = ["lon", "rent"]\n', encoding="utf-8")
+    done = approving("--yes")
+    assert isinstance(done.exception, SettingError)
+    for word in ("k of at least 60, the job has 50", "at least 3 records", "columns latitude"):
+        assert word in str(done.exception)
+    assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job refused by policy"]
+
+
+def test_a_column_that_is_not_there_is_told_before_anything_is_written():
+    text = Path("party.toml").read_text(encoding="utf-8").replace('"latitude"', '"latitud"')
+    Path("party.toml").write_text(text, encoding="utf-8")
+    assert "did you mean 'latitude'?" in str(approving("--yes").exception)
+    assert not Path("rentals-run").exists()
+
+
+def test_no_record_is_shown_or_kept():
+    shown = approving("--yes").output + run(log, LOG).output
+    kept = "".join(path.read_text(encoding="utf-8") for path in Path("rentals-run").rglob("*.json*"))
+    assert CANARY not in shown + kept
+
+
+def test_the_log_is_shown_and_checked():
+    approving("--yes")
+    shown = run(log, LOG)
+    assert shown.exit_code == 0
+    assert "secondary 'rentals'" in shown.output
+    assert "job approved" in shown.output
+    assert "1 entries, each as it was written" in shown.output
+    assert "\x1b" not in shown.output
+
+
+def test_a_log_that_was_changed_is_shown_up_to_there():
+    approving()
+    approving("--yes")
+    Path(LOG).write_bytes(Path(LOG).read_bytes().replace(b"job approved", b"job Approved"))
+    shown = run(log, LOG)
+    assert isinstance(shown.exception, FileError)
+    assert "line 2 is not as it was written" in str(shown.exception)
+    assert "approval declined" in shown.output
+
+
+def test_programs_get_one_object():
+    approving("--yes")
+    told = json.loads(run(log, LOG, "--json").output)
+    assert told["fault"] is None
+    assert told["last"] == told["entries"][-1]["hash"]

@@ -1,0 +1,113 @@
+"""``fedsim certs`` makes, adds, renews and lists, and says who needs which file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from fedsim.cli.commands.setup import certs
+from fedsim.errors import FedSimError, FileError, SettingError
+from fedsim.protocol.certificates import Authority, issue_certificates, party_files
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.tls import read_credentials
+
+NOW = datetime.now(UTC)
+RENTALS = Party(Role.SECONDARY, "rentals")
+EVERYONE = ["--coordinator", "notary", "--primary", "city", "--secondary", "rentals", "--secondary", "schools"]
+app = typer.Typer()
+app.command()(certs)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place where the command writes its folder ``certs``."""
+    monkeypatch.chdir(tmp_path)
+    return Path("certs")
+
+
+def run(*words: str) -> str:
+    result: Result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "PRIVATE" not in result.output
+    return str(result.output)
+
+
+def test_everyone_gets_files_that_work(folder: Path) -> None:
+    said = run(*EVERYONE)
+    assert len(list(folder.iterdir())) == 10
+    certificate, key = party_files(folder, RENTALS)
+    assert read_credentials(folder / "ca.pem", certificate, key, RENTALS).days_left(NOW) in (364, 365)
+    assert f"secondary 'rentals'          until {NOW + timedelta(days=365):%Y-%m-%d}, 365 days left" in said
+    assert "give each party ca.pem and its own .pem and .key" in said
+    assert "ca.key can make anyone a party" in said
+
+
+def test_a_later_call_adds_a_party_and_keeps_the_authority(folder: Path) -> None:
+    run("--secondary", "rentals")
+    before = (folder / "ca.pem").read_bytes()
+    said = run("--secondary", "schools", "--days", "7")
+    assert (folder / "ca.pem").read_bytes() == before
+    assert "rentals" not in said
+    assert "7 days left: renew soon" in said
+    assert "ca.key" not in said
+
+
+def test_renewal_replaces_a_certificate_and_says_that_the_key_stays(folder: Path) -> None:
+    run("--secondary", "rentals", "--days", "7")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    said = run("--secondary", "rentals", "--renew")
+    assert [path.name for path, content in before.items() if path.read_bytes() != content] == ["secondary-rentals.pem"]
+    assert "365 days left" in said
+    assert "its key stay as they are" in said
+
+
+def test_quiet_says_nothing(folder: Path) -> None:
+    assert run(*EVERYONE, "--quiet") == ""
+
+
+def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -> None:
+    issue_certificates(folder, [RENTALS, Party(Role.PRIMARY, "city")], NOW - timedelta(days=350))
+    issue_certificates(folder, [Party(Role.COORDINATOR, "notary")], NOW - timedelta(days=10), days=5)
+    stray = Authority.create(NOW).issue(RENTALS, NOW).certificate
+    (folder / "stray.pem").write_bytes(stray)
+    lines = run("--show", "certs").splitlines()
+    assert [line.split()[0] for line in lines[:2]] == ["ca.pem", "coordinator-notary.pem"]
+    assert lines[1].endswith("expired")
+    assert lines[2].endswith("15 days left: renew soon")
+    assert "of another authority" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "no party named"),
+        (["--secondary", "a", "--secondary", "a"], "secondary 'a' is named twice"),
+        (["--secondary", "City Hall"], "party name 'City Hall'"),
+        (["--secondary", "a", "--days", "0"], "days=0; choose between"),
+        (["--secondary", "a", "--days", "2000"], "the authority itself expires on"),
+        (["--secondary", "a", "--show", "certs"], "--show only lists"),
+    ],
+)
+def test_a_mistaken_call_is_explained_and_writes_nothing(folder: Path, words: list[str], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        run(*words)
+    assert not folder.exists()
+
+
+def test_a_second_call_for_the_same_party_overwrites_nothing(folder: Path) -> None:
+    run("--secondary", "rentals")
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(FileError, match="never overwritten; choose another folder, take --renew"):
+        run("--secondary", "rentals")
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize("words", [["--show", "nowhere"], ["--out", "file/certs", "--secondary", "a"]])
+def test_a_folder_that_cannot_be_is_an_error_of_ours(folder: Path, words: list[str]) -> None:
+    Path("file").touch()
+    with pytest.raises(FedSimError, match=r"no certificates|cannot make the folder"):
+        run(*words)

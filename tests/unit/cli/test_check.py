@@ -1,0 +1,133 @@
+"""``fedsim check`` at the door: what it prints, to whom, how fast, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from fedsim.cli.commands.review import check
+from job_fixtures import PARTIES, approve_now, change, fill
+
+FILES = [f"{name}.toml" for name in PARTIES]
+
+
+@pytest.fixture(autouse=True)
+def _ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    change(tmp_path / "job.toml", "batch_size = 256", "batch_size = 2")  # enough steps for so few records
+    for name in PARTIES:
+        approve_now(tmp_path, name)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*words: str) -> Result:
+    app = typer.Typer()
+    app.command()(check)
+    return CliRunner().invoke(app, ["job.toml", *words])
+
+
+def test_all_parties_of_a_job_that_is_ready_fit_on_one_page():
+    done = run(*FILES)
+    assert done.exit_code == 0
+    assert len(done.output.splitlines()) <= 40
+    assert done.output.rstrip().endswith("all is ready")
+    assert "\x1b" not in done.output
+    assert all(line == line.rstrip() for line in done.output.splitlines())
+
+
+def test_what_fails_is_told_with_the_way_out_and_ends_with_two():
+    change(Path("rentals.csv"), "lat,lon", "lat,long")
+    done = run("rentals.toml")
+    assert done.exit_code == 2
+    assert done.output.splitlines()[0].split("  ")[0] == "Check"
+    assert "How to fix" in done.output.splitlines()[0]
+    assert "fails: rentals.csv: there is no column 'lon' among its 5" in done.output
+    assert "did you mean 'long'?" in done.output
+    assert done.output.rstrip().endswith("1 check fails: mend this and check again")
+
+
+def test_warnings_alone_end_with_nought():
+    Path("linkage.key").chmod(0o644)
+    done = run("rentals.toml")
+    assert done.exit_code == 0
+    assert done.output.rstrip().endswith("all is ready, 1 warning")
+
+
+def test_nothing_is_estimated_from_a_party_file_that_cannot_be_read():
+    assert "estimate at" in run("city.toml", "rentals.toml").output
+    change(Path("city.toml"), "[linkage]\nkey =", "[linkage]\nkee =")
+    told = run("city.toml", "rentals.toml").output
+    assert "estimate at" not in told
+    assert (told.count("linkage.kee"), told.count("linkage.key' is missing")) == (1, 0)
+
+
+def test_verbose_tells_every_check():
+    done = run("city.toml", "--verbose")
+    for line in (
+        "  approval      by a test at ",
+        "  running       no other process is at this job",
+        "  disk          ",
+    ):
+        assert line in done.output
+
+
+def test_quiet_prints_errors_and_nothing_else():
+    assert run(*FILES, "--quiet").output == ""
+    change(Path("job.toml"), "epochs", "epoch")
+    done = run("--quiet")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: job file job.toml: job.toml, line 20: unknown setting 'training.epoch'; did")
+
+
+def test_programs_get_one_object():
+    told = json.loads(run(*FILES, "--json", "--quiet").output)
+    assert told["passed"] is True
+    assert {finding["level"] for section in told["sections"] for finding in section["findings"]} == {"ok"}
+    assert told["estimate"]["disk"].keys() == set(PARTIES)
+    assert told["estimate"]["epoch_bytes"]["least"] < told["estimate"]["epoch_bytes"]["expected"]
+
+
+def test_a_slower_line_takes_longer_and_the_page_says_for_which_line():
+    slow = run(*FILES, "--mbit", "1", "--ping-ms", "300").output
+    assert "estimate at 1 Mbit/s, ping 300 ms" in slow
+    told = [json.loads(run("--json", "--mbit", speed).output)["estimate"] for speed in ("1", "100")]
+    assert told[0]["training_seconds"]["expected"] > 10 * told[1]["training_seconds"]["expected"]
+
+
+def test_numbers_that_had_to_be_assumed_are_named():
+    assert "assumed       120 records at rentals;" in run("city.toml").output
+
+
+def test_a_file_that_is_not_there_is_a_finding():
+    done = run("nobody.toml")
+    assert done.exit_code == 2
+    assert "cannot read nobody.toml: No such file or directory" in done.output
+
+
+def test_names_cannot_steer_a_terminal():
+    done = run("no\x1b[31mbody.toml")
+    assert "\x1b" not in done.output
+
+
+PROGRAM = """
+import sys, time
+from fedsim.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as end:
+    heavy = {"torch", "numba", "sklearn", "pandas", "scipy"} & set(sys.modules)
+    print(f"heavy: {sorted(heavy)}, code: {end.code}, fast: {time.process_time() < 2}")
+"""
+
+
+def test_the_check_takes_less_than_two_seconds_and_loads_nothing_heavy():
+    words = [sys.executable, "-c", PROGRAM, "check", "job.toml", *FILES]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "heavy: [], code: 0, fast: True"

@@ -1,0 +1,252 @@
+"""How the command behaves among others: exit codes, pipes, colours, completion, and words for people or programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import fedsim.cli
+from fedsim.cli import main
+from fedsim.cli.app import app
+from fedsim.cli.exit_codes import EXIT_CODE_MEANINGS, ExitCode
+from fedsim.errors import AwayError, FedSimError
+from job_fixtures import fill
+
+PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS", "NO_COLOR")}
+FEDSIM = [sys.executable, "-m", "fedsim"]
+# What they print is what they are for.
+ANSWERS = {"bench"}
+# Their tables are pages, or those of a script.
+FOR_PEOPLE = {"bench", "board"}
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*FEDSIM, *words], capture_output=True, text=True, timeout=60, env=PLAIN, check=False)
+
+
+def on_a_terminal(*words: str) -> str:
+    """What a command prints where it believes that a person looks."""
+    ours, theirs = pty.openpty()
+    env = PLAIN | {"TERM": "xterm-256color"}
+    subprocess.run([*FEDSIM, *words], stdout=theirs, stderr=theirs, stdin=theirs, timeout=60, env=env, check=False)
+    os.close(theirs)
+    said = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    return said
+
+
+@pytest.fixture
+def one_command(monkeypatch: pytest.MonkeyPatch):
+    """``fedsim`` with one command, which raises what it is given."""
+
+    def given(error: BaseException) -> None:
+        small = typer.Typer(pretty_exceptions_enable=False)
+
+        @small.command()
+        def fall() -> None:
+            raise error
+
+        monkeypatch.setattr("fedsim.cli.app.app", small)
+
+    return given
+
+
+ENDS = [
+    (AwayError("rentals is away; start it"), 3, "error: rentals is away; start it\n"),
+    (FedSimError("k=0 is too small; choose 1"), 2, "error: k=0 is too small; choose 1\n"),
+    (KeyboardInterrupt(), 130, ""),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "told"), ENDS, ids=["away", "mend", "stopped"])
+def test_an_error_has_its_exit_code_and_one_line(one_command, capsys, error, code, told):
+    one_command(error)
+    with pytest.raises(SystemExit) as left:
+        main([])
+    assert (left.value.code, capsys.readouterr().err) == (code, told)
+
+
+def test_a_defect_names_its_place_and_shows_no_value(one_command, capsys):
+    one_command(KeyError("Zaphod"))
+    with pytest.raises(SystemExit) as left:
+        main([])
+    said = capsys.readouterr().err
+    assert left.value.code == ExitCode.DEFECT
+    assert "KeyError in test_conventions.py, line " in said
+    assert "Zaphod" not in said
+    assert said.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_came_from(one_command, capsys):
+    one_command(FedSimError("no"))
+    with pytest.raises(SystemExit):
+        main(["--debug"])
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert said.endswith("error: no\n")
+
+
+@pytest.mark.parametrize("words", [["link", "--k", "many"], ["nonsense"], ["encode"], ["log", "absent.jsonl"]])
+def test_what_can_be_mended_ends_with_two_and_without_traceback(words):
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_ctrl_c_ends_a_waiting_party_with_130(tmp_path):
+    fill(tmp_path)
+    words = [*FEDSIM, "coordinator", "job.toml", "notary.toml"]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=PLAIN) as party:
+        assert party.stderr.readline()
+        party.send_signal(signal.SIGINT)
+        rest = party.stderr.read().decode()
+    assert party.returncode == ExitCode.STOPPED
+    assert "Traceback" not in rest
+
+
+def test_every_exit_code_has_a_meaning():
+    assert set(EXIT_CODE_MEANINGS) == set(ExitCode)
+
+
+def test_the_module_is_the_command():
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"fedsim {fedsim.__version__}\n")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["check", "absent.toml"], ["explain", "tau"]])
+def test_no_colour_goes_into_a_pipe(words):
+    done = run(*words)
+    assert len(done.stdout) > 100
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_a_terminal_gets_colour_unless_its_owner_wants_none(monkeypatch):
+    assert "\x1b[" in on_a_terminal("check", "absent.toml")
+    monkeypatch.setitem(PLAIN, "NO_COLOR", "1")
+    assert "\x1b[3" not in on_a_terminal("check", "absent.toml")
+
+
+def test_a_reader_that_goes_away_is_no_crash():
+    with subprocess.Popen([*FEDSIM, "explain"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=PLAIN) as talker:
+        talker.stdout.close()
+        assert talker.stderr.read() == b""
+
+
+COMPLETED = """
+eval "$(_FEDSIM_COMPLETE=source_bash fedsim)"
+words=(fedsim $1); COMP_WORDS=("${words[@]}"); COMP_CWORD=$(( ${#words[@]} - 1 ))
+_fedsim_completion fedsim
+echo "${COMPREPLY[@]}"
+"""
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash is installed: completion is not tested")
+@pytest.mark.parametrize(("typed", "offered"), [("li", "link"), ("link --met", "--metric"), ("privacy t", "tau")])
+def test_bash_completes_commands_and_options(typed, offered):
+    env = PLAIN | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    words = ["bash", "-c", COMPLETED, "bash", typed]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env, check=False)
+    assert offered in done.stdout.split(), done.stderr
+
+
+def commands() -> dict[str, set[str]]:
+    """Every command and its options."""
+    found = {}
+    for name, command in typer.main.get_command(app).commands.items():
+        if not hasattr(command, "commands"):
+            found[name] = {option for parameter in command.params for option in parameter.opts}
+    return found
+
+
+def test_every_command_can_be_quiet_unless_its_answer_is_all_it_does():
+    loud = {name for name, options in commands().items() if "--quiet" not in options}
+    assert loud <= ANSWERS
+
+
+def test_every_command_has_words_for_programs_unless_it_makes_pages():
+    speechless = {name for name, options in commands().items() if "--json" not in options}
+    assert speechless <= FOR_PEOPLE
+
+
+ASKING = [
+    (["init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new"], b"Columns that link"),
+    (["approve", "job.toml", "city.toml", "--json"], b"Approve?"),
+]
+
+
+@pytest.mark.parametrize(("words", "question"), ASKING, ids=["init", "approve"])
+def test_ctrl_c_at_a_question_ends_with_130_and_leaves_nothing(tmp_path, words, question):
+    fill(tmp_path)
+    shutil.rmtree(tmp_path / "city-run")
+    before = sorted(tmp_path.rglob("*"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([*FEDSIM, *words], cwd=tmp_path, env=PLAIN, bufsize=0, **pipes) as asking:
+        said = b""
+        while question not in said:
+            said += asking.stderr.read(1) or pytest.fail(said.decode())
+        asking.send_signal(signal.SIGINT)
+        try:
+            ended = asking.wait(timeout=10)  # with its input still open: nobody presses Enter
+        finally:
+            asking.kill()
+        rest = asking.communicate()
+    assert ended == ExitCode.STOPPED
+    assert b"Traceback" not in rest[1]
+    assert (rest[0].count(b"{"), sorted(tmp_path.rglob("*"))) == (0, before)
+
+
+def told(*words: str) -> dict[str, object]:
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_programs_get_certificates_with_their_days(tmp_path):
+    made = told("certs", "--out", str(tmp_path), "--primary", "city", "--days", "30", "--json")
+    assert made == told("certs", "--show", str(tmp_path), "--json")
+    whose = {Path(one["file"]).name: (one["of"], one["days_left"]) for one in made["certificates"]}
+    assert whose["primary-city.pem"] == ("primary 'city'", 29)
+
+
+def test_programs_get_the_place_of_a_key(tmp_path):
+    made = told("key", "--out", str(tmp_path / "linkage.key"), "--json")
+    assert Path(made["file"]).is_file()
+
+
+def test_programs_get_what_noise_is_worth():
+    noise = told("privacy", "sigma", "--tau", "0.01", "--spread", "21178.86", "--json")["sigma"]
+    assert told("privacy", "tau", "--sigma", str(noise), "--spread", "21178.86", "--json")["tau"] == pytest.approx(0.01)
+    table = told("privacy", "table", "--spread", "21178.86", "--taus", "0.01,0.001", "--json")
+    assert [row["tau"] for row in table["rows"]] == [0.01, 0.001]
+    assert table["rows"][0]["sigma"] == pytest.approx(noise)
+
+
+@pytest.mark.parametrize("words", [["runs", "."], ["explain", "tau"], ["lab", "datasets"]])
+def test_a_quiet_answer_is_its_exit_code(words):
+    done = CliRunner().invoke(app, [*words, "--quiet"])
+    assert (done.exit_code, done.output) == (0, "")
+
+
+def test_quiet_lists_nothing(tmp_path):
+    for words in (["--primary", "city", "--out", str(tmp_path)], ["--show", str(tmp_path)]):
+        assert CliRunner().invoke(app, ["certs", *words, "--quiet"]).output == ""
+
+
+def test_a_quiet_approval_has_to_say_yes(tmp_path):
+    fill(tmp_path)
+    words = ["approve", str(tmp_path / "job.toml"), str(tmp_path / "city.toml"), "--quiet"]
+    assert isinstance(CliRunner().invoke(app, words).exception, FedSimError)
+    done = CliRunner().invoke(app, [*words, "--yes"])
+    assert (done.exit_code, done.output) == (0, "")

@@ -1,0 +1,331 @@
+"""``fedsim link`` at the door: what it writes, what it says, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.cli import main
+from fedsim.data.synthetic import city
+from fedsim.errors import FileError
+from fedsim.linkage import load_links
+
+CANARY = "41.987654"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two small tables that link well."""
+    town = city(np.random.default_rng(1), flats=60, rentals=40)
+    town.flats.write_csv(tmp_path / "flats.csv")
+    town.rentals.write_csv(tmp_path / "rentals.csv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+BASE = ["link", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "links.parquet"]
+PLACES = [*BASE, "--on", "lat,lon", "--k", "5"]
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The one sentence on stderr of a run that must fail and leave nothing behind."""
+    before = set(Path().iterdir())
+    assert run(*words) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith("error: ")
+    assert output.err.count("\n") == 1
+    assert CANARY not in output.err
+    assert set(Path().iterdir()) == before
+    return output.err
+
+
+def spoil(name: str, column: str, row: int, cell: str) -> None:
+    """Replace one cell; rows count from 1 as in messages."""
+    table = pl.read_csv(name, infer_schema=False)
+    cells = table[column].to_list()
+    cells[row - 1] = cell
+    table.with_columns(pl.Series(column, cells)).write_csv(name)
+
+
+def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--report", "links.html", "--map") == 0
+    assert load_links(folder / "links.parquet").partner.shape == (60, 5)
+    assert (folder / "links.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    output = capsys.readouterr()
+    assert "60 records x 40 candidates" in output.out
+    assert "links.html" in output.out
+    assert output.err == ""
+    assert "\x1b" not in output.out
+
+
+def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["records"], told["candidates"], told["k"], told["metric"]) == (60, 40, 5, "euclidean")
+    assert told["files"] == {"links": "links.parquet"}
+    assert 0 < told["nearest_median"] <= told["kth_median"]
+
+
+def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_partner_may_name_its_columns_otherwise(folder: Path) -> None:
+    assert run(*PLACES, "-q") == 0
+    expected = load_links(folder / "links.parquet")
+    rentals = pl.read_csv("rentals.csv").rename({"lat": "Latitude", "lon": "Longitude"})
+    rentals.write_csv("rentals.csv")
+    assert run(*PLACES, "-q", "--on-secondary", "Latitude, Longitude") == 0
+    np.testing.assert_array_equal(load_links(folder / "links.parquet").partner, expected.partner)
+
+
+def test_parquet_and_csv_link_alike(folder: Path) -> None:
+    assert run(*PLACES, "-q") == 0
+    expected = load_links(folder / "links.parquet")
+    pl.read_csv("flats.csv").write_parquet("flats.parquet")
+    assert run(*PLACES, "-q", "--primary", "flats.parquet") == 0
+    np.testing.assert_array_equal(load_links(folder / "links.parquet").distance, expected.distance)
+
+
+def test_the_same_seed_gives_the_same_noise(folder: Path) -> None:
+    similarity = []
+    for seed in ("7", "7", "8"):
+        assert run(*PLACES, "-q", "--sigma", "0.4", "--seed", seed) == 0
+        similarity.append(load_links(folder / "links.parquet").similarity)
+    np.testing.assert_array_equal(similarity[0], similarity[1])
+    assert not np.array_equal(similarity[0], similarity[2])
+
+
+def test_names_link_by_edit_distance(folder: Path) -> None:
+    pl.DataFrame({"name": ["marine", "optics"]}).write_csv("flats.csv")
+    pl.DataFrame({"firm": ["optic", "ocean", "marina"]}).write_csv("rentals.csv")
+    words = ["--on", "name", "--on-secondary", "firm", "--metric", "levenshtein", "--k", "1", "-q"]
+    assert run(*BASE, *words) == 0
+    assert load_links(folder / "links.parquet").partner.tolist() == [[2], [0]]
+
+
+def test_fields_of_several_kinds_make_a_weighted_sum(folder: Path) -> None:
+    ours = {"name": ["ada", "alan"], "born": ["1815-12-10", "1912-06-23"]}
+    theirs = {"name": ["alan", "ada", "ada"], "born": ["1912-06-24", "1990-01-01", "1815-12-10"]}
+    pl.DataFrame(ours).write_csv("flats.csv")
+    pl.DataFrame(theirs).write_csv("rentals.csv")
+    words = ["--field", "name:levenshtein-normalised:2.0", "--field", "born:days:0.5", "--k", "2", "-q"]
+    assert run(*BASE, *words) == 0
+    links = load_links(folder / "links.parquet")
+    assert links.partner[:, 0].tolist() == [2, 0]
+    np.testing.assert_allclose(links.distance[:, 0], [0.0, 0.5])
+
+
+def test_an_old_output_survives_a_failed_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "links.parquet").write_text("old")
+    assert "k=" in refusal(capsys, *PLACES, "--k", "41")
+    assert (folder / "links.parquet").read_text() == "old"
+
+
+@pytest.mark.parametrize("k", ["0", "-3", "41"])
+def test_k_outside_its_range_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], k: str) -> None:
+    assert "between 1 and 40" in refusal(capsys, *PLACES, "--k", k)
+
+
+def test_an_absent_table_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "nowhere.csv does not exist" in refusal(capsys, *PLACES, "--primary", "nowhere.csv")
+
+
+def test_a_wrong_separator_is_refused_and_can_be_named(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("flats.csv", "rentals.csv"):
+        pl.read_csv(name).write_csv(name, separator=";")
+    assert "--separator ';'" in refusal(capsys, *PLACES)
+    assert run(*PLACES, "-q", "--separator", ";") == 0
+
+
+def test_columns_the_partner_lacks_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("rentals.csv").rename({"lon": "long"}).write_csv("rentals.csv")
+    said = refusal(capsys, *PLACES)
+    assert "rentals.csv: there is no column 'lon'" in said
+    assert "did you mean 'long'?" in said
+
+
+@pytest.mark.parametrize(
+    ("cell", "rule"), [("", "row 17 is missing"), (f"x{CANARY}", "row 17 is not a number"), ("inf", "is not finite")]
+)
+def test_a_bad_cell_is_named_by_row(folder: Path, capsys: pytest.CaptureFixture[str], cell: str, rule: str) -> None:
+    spoil("flats.csv", "lat", 17, cell)
+    assert rule in refusal(capsys, *PLACES)
+
+
+def test_a_latitude_beyond_the_pole_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spoil("flats.csv", "lat", 3, "91")
+    said = refusal(capsys, *PLACES, "--metric", "great-circle")
+    assert "row 3" in said
+    assert "flats.csv" in said
+
+
+def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("flats.csv").write_parquet("flats.parquet")
+    whole = (folder / "flats.parquet").read_bytes()
+    (folder / "flats.parquet").write_bytes(whole[: len(whole) // 2])
+    assert "cut off" in refusal(capsys, *PLACES, "--primary", "flats.parquet")
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--out", "nowhere/links.parquet"], "folder nowhere"),
+        (["--out", "."], "is a folder"),
+        (["--out", "flats.csv"], "replace the input"),
+        (["--report", "nowhere/links.html"], "folder nowhere"),
+        (["--report", "links.parquet"], "the same file"),
+        (["--report", "a" * 256], "choose another name"),
+        (["--report", "pipe"], "a device or pipe"),
+    ],
+)
+def test_a_bad_output_is_refused_before_any_work(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], rule: str
+) -> None:
+    (folder / "rentals.csv").write_bytes(b"not read\n")
+    os.mkfifo(folder / "pipe")
+    assert rule in refusal(capsys, *PLACES, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (["--metric", "euclidian"], "did you mean 'euclidean'?"),
+        (["--metric", "levenshtein"], "one column of text"),
+        (["--metric", "hamming"], "leave out --on"),
+        (["--on-secondary", "lat"], "in the same order"),
+        (["--field", "lat:euclidean"], "use one of them"),
+        (["--backend", "magic"], "magic"),
+        (["--sigma", "-1"], "sigma"),
+        (["--map"], "--map needs --report"),
+        (["--separator", "::"], "separator"),
+        (["--seed", "-1"], "--seed -1 is negative"),
+        (["--on", "lat,lat"], "--on names the column 'lat' twice"),
+        (["--on-secondary", "lat,lat"], "--on-secondary names the column 'lat' twice"),
+    ],
+)
+def test_a_bad_setting_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str], rule: str
+) -> None:
+    assert rule in refusal(capsys, *PLACES, *words)
+
+
+@pytest.mark.parametrize(
+    ("field", "rule"),
+    [
+        ("name", "is not column:metric:weight"),
+        ("name:lev:1", "'lev' is unknown"),
+        ("lat:great-circle", "two, latitude then longitude"),
+    ],
+)
+def test_a_bad_field_is_refused(folder: Path, capsys: pytest.CaptureFixture[str], field: str, rule: str) -> None:
+    assert rule in refusal(capsys, *BASE, "--field", field)
+
+
+def test_fields_and_a_metric_are_one_too_many(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "leave out --metric" in refusal(capsys, *BASE, "--field", "lat:euclidean", "--metric", "euclidean")
+
+
+def test_one_column_may_count_in_two_fields(folder: Path) -> None:
+    pl.DataFrame({"born": ["1999-12-31"]}).write_csv("flats.csv")
+    pl.DataFrame({"born": ["2000-01-01", "1999-12-01"]}).write_csv("rentals.csv")
+    assert run(*BASE, "--field", "born:days:2", "--field", "born:levenshtein", "--k", "2", "-q") == 0
+    assert load_links(folder / "links.parquet").distance.tolist() == [[9.0, 61.0]]
+
+
+def test_each_table_may_have_its_own_separator(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.read_csv("rentals.csv").write_csv("rentals.csv", separator=";")
+    assert "--separator-secondary ';'" in refusal(capsys, *PLACES)
+    assert run(*PLACES, "-q", "--separator-secondary", ";") == 0
+
+
+def test_quiet_json_prints_the_object_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--json", "--quiet") == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["records"] == 60
+    assert output.err == ""
+
+
+def test_days_count_in_the_zone_of_the_table(folder: Path) -> None:
+    midnight = pl.Series("born", [datetime(1984, 7, 31)])
+    midnight.dt.replace_time_zone("Asia/Singapore").to_frame().write_parquet("flats.parquet")
+    midnight.to_frame().write_parquet("rentals.parquet")
+    words = ["--primary", "flats.parquet", "--secondary", "rentals.parquet", "--on", "born", "--metric", "days"]
+    assert run(*BASE, *words, "--k", "1", "-q") == 0
+    assert load_links(folder / "links.parquet").distance.tolist() == [[0.0]]
+
+
+def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pl.DataFrame({"code": [7, 8]}).write_parquet("flats.parquet")
+    words = ["--primary", "flats.parquet", "--on", "code", "--metric", "levenshtein"]
+    assert "text is needed" in refusal(capsys, *BASE, *words)
+
+
+@pytest.mark.parametrize("step", ["fedsim.cli.link.save_links", "fedsim.report.links_page._figures"])
+def test_links_and_page_appear_together_or_not_at_all(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise FileError("No space left on device")
+
+    monkeypatch.setattr(step, fail)
+    assert "No space left" in refusal(capsys, *PLACES, "--report", "links.html")
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-17, 1e17, 5e149])
+def test_a_page_of_any_scale_is_drawn(folder: Path, scale: float) -> None:
+    pl.DataFrame({"x": [0.0, scale, scale / 3 * 3]}).write_csv("flats.csv")
+    pl.DataFrame({"x": [scale, 0.0]}).write_csv("rentals.csv")
+    assert run(*BASE, "--on", "x", "--k", "2", "-q", "--report", "links.html") == 0
+
+
+def test_debug_shows_where_an_error_came_from(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*PLACES, "--k", "0", "--debug") == 2
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert error.splitlines()[-1].startswith("error: ")
+
+
+def test_a_stopped_run_ends_quietly_with_130(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsim.cli.link.link", stop)
+    assert run(*PLACES) == 130
+    assert capsys.readouterr() == ("", "")
+    assert not (folder / "links.parquet").exists()
+
+
+def test_a_place_is_a_field_of_a_weighted_sum(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    table = "lat,lon,street\n1.30,103.80,oak road\n1.35,103.85,elm road\n1.40,103.90,ash road\n"
+    Path("flats.csv").write_text(table)
+    fields = [
+        "--field",
+        "lat,lon:great-circle:0.001",
+        "--field",
+        "street:levenshtein",
+        "--field",
+        "street:levenshtein:2",
+    ]
+    words = ["link", "--primary", "flats.csv", "--secondary", "flats.csv", *fields, "--k", "1", "--out", "o.parquet"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code in (0, None)
+    assert load_links("o.parquet").partner.tolist() == [[0], [1], [2]]

@@ -1,0 +1,141 @@
+"""``fedsim predict`` and ``fedsim serve`` as commands: any table, one fault in one sentence, words for programs.
+
+All partners are away, so that the primary answers by its own features; with partners see the tests of the predictor.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedsim.config.job import read_job
+from fedsim.config.party_file import read_party_file
+from fedsim.runtime.run_local import run_local
+from job_fixtures import PARTIES, approve_now, change, fill
+
+FEDSIM = [sys.executable, "-m", "fedsim"]
+PARTY = ["job.toml", "city.toml", "--insecure", "--wait", "0.1"]
+CANARY = "41.987654"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained job, and new records in every kind of table."""
+    here = tmp_path_factory.mktemp("trained")
+    fill(here)
+    change(here / "job.toml", "epochs = 8", "epochs = 1")
+    for name in PARTIES:
+        approve_now(here, name)
+    run_local(read_job(here / "job.toml"), [read_party_file(here / f"{name}.toml") for name in PARTIES])
+    new = pl.read_csv(here / "flats.csv").drop("price").head(9)
+    new.write_csv(here / "new.csv.gz", compression="gzip")
+    new.write_parquet(here / "new.parquet")
+    with sqlite3.connect(here / "new.db") as database:
+        database.execute(f"create table flats ({', '.join(new.columns)})")
+        database.executemany(f"insert into flats values ({', '.join('?' * new.width)})", new.rows())  # noqa: S608
+    database.close()
+    return here
+
+
+def predict(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [*FEDSIM, "predict", *PARTY, "--out", "out.csv", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+
+
+def refusal(folder: Path, column: str, value: object, rows: set[int]) -> str:
+    """What is said of a table with this value in these rows of a column."""
+    (folder / "out.csv").unlink(missing_ok=True)
+    new = pl.read_parquet(folder / "new.parquet").with_columns(pl.all().cast(pl.String))
+    place = pl.int_range(1, len(new) + 1)
+    cell = pl.when(place.is_in(sorted(rows))).then(pl.lit(value)).otherwise(column).alias(column)
+    new.with_columns(cell).write_csv(folder / "bad.csv")
+    done = predict(folder, "--records", "bad.csv", "--quiet")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert not (folder / "out.csv").exists()
+    assert CANARY not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "records"),
+    [
+        (["--records", "new.csv.gz"], 9),
+        (["--records", "new.parquet"], 9),
+        (["--records", "sqlite:///new.db#flats"], 9),
+        (["--records", "sqlite:///new.db", "--query", "select * from flats order by lat limit 4"], 4),
+    ],
+)
+def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder, words, records):
+    done = predict(folder, *words, "--quiet", "--json")
+    told = json.loads(done.stdout)
+    assert (told["records"], told["by"], told["away"], told["file"]) == (records, "solo", ["rentals"], "out.csv")
+    assert len(pl.read_csv(folder / "out.csv")) == records
+    assert done.stderr == ""
+
+
+def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):
+    said = refusal(folder, "area", f"{CANARY} m", {3, 5, 8})
+    assert said == (
+        "error: bad.csv table, column 'area', row 3 is not a number; correct it or drop the row (3 such rows)\n"
+    )
+
+
+def test_a_place_outside_the_agreed_range_is_named_likewise(folder):
+    said = refusal(folder, "lat", CANARY, {2, 4})
+    assert said.startswith("error: table 'bad.csv', column 'lat', row 2: the value lies outside the agreed range")
+    assert said.endswith("leave the record out (2 such rows)\n")
+
+
+def test_a_place_that_is_missing_is_named_likewise(folder):
+    assert refusal(folder, "lon", None, {7}) == (
+        "error: bad.csv: column 'lon', row 7 is missing; fill it or drop the row\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--records", "sqlite:///new.db"], "needs the name of a table behind #"),
+        (["--records", "sqlite:///new.db#flat"], "there is no table 'flat' among its 1; did you mean 'flats'?"),
+        (["--records", "new.parquet", "--query", "select 1"], "a query is asked of a database; give its URL alone"),
+        (["--records", "sqlite:///new.db", "--query", "select lat, lon, age from flats"], "is no column 'area'"),
+        (["--records", "new.parquet", "--keep", "town"], "new.parquet has no column 'town' to keep"),
+    ],
+)
+def test_what_cannot_be_predicted_is_told(folder, words, told):
+    done = predict(folder, *words)
+    assert done.returncode == 2
+    assert told in done.stderr
+
+
+def test_programs_hear_where_a_service_listens(folder):
+    command = [*FEDSIM, "serve", *PARTY, "--port", "0", "--json"]
+    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as service:
+        told = json.loads(service.stdout.readline())
+        taken = told["address"].rstrip("/").rpartition(":")[2]
+        second = [*FEDSIM, "serve", *PARTY, "--port", taken, "--quiet"]
+        other = subprocess.run(second, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+        service.send_signal(signal.SIGINT)
+        rest = service.stdout.read()
+    assert told["columns"] == ["lat", "lon", "area", "storey", "age"]
+    assert (service.returncode, rest) == (0, "")
+    assert (other.returncode, "Address already in use; choose another --host or --port" in other.stderr) == (2, True)
+
+
+def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
+    pl.read_parquet(folder / "new.parquet").write_csv(folder / "new.csv", separator=";")
+    text = (folder / "city.toml").read_text(encoding="utf-8")
+    try:
+        change(folder / "city.toml", "[data]\n", '[data]\nseparator = ";"\n')
+        done = predict(folder, "--records", "new.csv", "--quiet")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert len(pl.read_csv(folder / "out.csv")) == 9
+    finally:
+        (folder / "city.toml").write_text(text, encoding="utf-8")

@@ -1,0 +1,143 @@
+"""Runs are listed, compared and reported; what cannot be read is refused with a way out."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsim.cli import main
+from fedsim.report.run_data import SILENT_AFTER, list_runs
+from fedsim.runs.run_folder import run_path
+from job_fixtures import lay_out, read_all
+from run_fixtures import progress_facts, record_of, write_ladder, write_run
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two finished runs, one that failed, and a secondary's folder."""
+    write_run(tmp_path / "city-run" / "flats-a", record_of(epochs=12))
+    write_run(tmp_path / "city-run" / "flats-b", record_of(epochs=30))
+    write_ladder(tmp_path / "city-run" / "flats-b")
+    put(tmp_path / "city-run" / "flats-c", state="failed", error="rentals is away")
+    put(tmp_path / "rentals-run" / "flats-a", role="secondary", party="rentals")
+    return tmp_path
+
+
+def put(place: Path, **changes: Any) -> None:
+    place.mkdir(parents=True)
+    (place / "progress.json").write_text(json.dumps(progress_facts(**changes)))
+
+
+def test_runs_are_listed_with_score_cost_worth_and_differences(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("runs", str(folder)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == [f"city-run/flats-{name}" for name in "abc"]
+    assert "rmse 5.5" in lines[1]
+    assert lines[3].split()[-1] == "failed"
+    assert lines[4:] == [
+        "city-run/flats-b: This partner is worth 14 S$ less error.",
+        "differs: training.epochs = 12, 30",
+    ]
+
+
+def test_programs_get_the_same(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("runs", str(folder), "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [line["state"] for line in found["runs"]] == ["done", "done", "failed"]
+    assert found["runs"][0]["bytes"] == 1_110_000
+    assert found["differing"] == {"training.epochs": [12, 30]}
+
+
+def test_a_folder_without_runs_says_where_they_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("runs", str(tmp_path)) == 0
+    assert "no run lies under" in capsys.readouterr().out
+    assert run("runs", str(tmp_path / "nowhere")) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_report_is_written_again_and_again(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder / "city-run" / "flats-a"
+    assert run("report", str(place)) == 0
+    assert "report.html" in capsys.readouterr().out
+    before = (place / "report.html").read_text()
+    write_ladder(place)
+    assert run("report", str(place), "--quiet") == 0
+    assert "has not been measured yet" in before
+    assert "worth 14 S$" in (place / "report.html").read_text()
+
+
+def test_programs_get_the_card_and_where_the_report_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = folder / "city-run" / "flats-b"
+    assert run("report", str(place), "--json", "--quiet") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["report"] == str(place / "report.html")
+    assert found["card"] == json.loads((place / "model-card.json").read_text())
+    assert found["card"]["worth"] == "This partner is worth 14 S$ less error."
+
+
+def test_a_folder_with_one_run_in_it_will_do(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report", str(folder / "city-run")) == 2
+    assert "2 runs lie under" in capsys.readouterr().err
+    (folder / "city-run" / "flats-a" / "run.json").unlink()
+    assert run("report", str(folder / "city-run")) == 0
+    assert (folder / "city-run" / "flats-b" / "report.html").is_file()
+
+
+def test_a_folder_that_is_no_run_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("report", str(folder / "rentals-run" / "flats-a")) == 2
+    assert "holds no finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("run_name", "file"), [("flats-c", "progress.json"), ("flats-a", "run.json")])
+def test_a_damaged_run_hides_no_other(
+    folder: Path, capsys: pytest.CaptureFixture[str], run_name: str, file: str
+) -> None:
+    (folder / "city-run" / run_name / file).write_text("[]")
+    assert run("runs", str(folder)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    states = {line.split()[0]: line.split()[-1] for line in lines[1:4]}
+    assert states.pop(f"city-run/{run_name}") == "damaged"
+    assert len(states) == 2
+    assert any(line.startswith(f"city-run/{run_name}: ") and "cannot be read" in line for line in lines)
+
+
+def test_a_run_that_fell_silent_has_died(tmp_path: Path) -> None:
+    put(tmp_path / "flats-a", state="running", updated="2026-11-15T10:00:00.000+00:00")
+    last = datetime(2026, 11, 15, 10, tzinfo=UTC)
+    states = [list_runs(tmp_path, last + timedelta(seconds=silent))[0].state for silent in (6, 60)]
+    assert states == ["running", "died"]
+    board = files("fedsim.report").joinpath("board.js").read_text(encoding="utf-8")
+    assert f"SILENT_AFTER = {SILENT_AFTER:g};" in board
+
+
+def test_a_training_tells_programs_where_run_and_report_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    words = ["train", str(tmp_path / "job.toml"), *(str(tmp_path / f"{name}.toml") for name in files)]
+    assert run(*words, "--quiet", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert Path(found["folder"]) == run_path(job, files["city"])
+    assert Path(found["report"]).is_file()
+
+
+def test_the_ladder_of_another_job_is_noted_and_not_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_ladder(folder / "city-run" / "flats-b", job="others")
+    (folder / "city-run" / "flats-a" / "ladder.json").write_text("{}")
+    assert run("runs", str(folder)) == 0
+    out = capsys.readouterr().out
+    assert "city-run/flats-b: The ladder in this folder belongs to another job, 'others'" in out
+    assert "flats-a/ladder.json is no ladder" in out
+    assert "14 S$" not in out

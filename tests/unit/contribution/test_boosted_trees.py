@@ -1,0 +1,47 @@
+"""Boosted trees beside the networks: classes that training never showed are no reason to stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedsim.contribution.arrays import SplitArrays
+from fedsim.contribution.boosted_trees import train_trees
+from fedsim.contribution.rungs import Rung, primary_data
+from fedsim.splitnn.features import Features
+from fedsim.types import Split
+
+TREES = Rung("trees", "Boosted trees", "trees", epochs=5)
+N = 200
+
+
+def arrays_with(rare: dict[int, int]) -> SplitArrays:
+    """Classes 0 and 1 by the sign of a number, but for some rows of other classes."""
+    features = Features(np.random.default_rng(0).normal(size=(N, 2)).astype(np.float32))
+    labels = (features.numbers[:, 0] > 0).astype(np.int64)
+    labels[list(rare)] = list(rare.values())
+    split = Split(np.arange(140), np.arange(140, 160), np.arange(160, N))
+    about = {"name": "toy", "unit": "", "task": "classification", "split": "random", "seed": 0}
+    return SplitArrays(features, features, (), labels, np.arange(N), split, about)
+
+
+@pytest.mark.parametrize("rare", [{150: 2}, {170: 2}, {150: 2, 170: 3}, {150: -1}])
+def test_a_class_that_training_lacks_gets_no_probability(rare: dict[int, int]) -> None:
+    arrays = arrays_with(rare)
+    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    classes = np.unique(arrays.labels)
+    assert found.predictions.shape == (40, len(classes))
+    assert not found.predictions[:, ~np.isin(classes, [0, 1])].any()
+    np.testing.assert_allclose(found.predictions.sum(axis=1), 1.0)
+
+
+def test_validation_records_of_unknown_classes_alone_leave_the_choice_to_the_training_records() -> None:
+    arrays = arrays_with(dict.fromkeys(range(140, 160), 2))
+    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    assert found.test["accuracy"] > 0.9
+
+
+def test_one_class_alone_is_predicted_for_sure() -> None:
+    arrays = arrays_with(dict.fromkeys(range(N), 0) | {199: 1})
+    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    np.testing.assert_allclose(found.predictions, [[1.0, 0.0]] * 40, atol=1e-9)

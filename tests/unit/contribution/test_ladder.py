@@ -1,0 +1,132 @@
+"""The honest ladder: what it trains, what it says, and that it tells a useful partner from a useless one."""
+
+from __future__ import annotations
+
+import json
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsim.cli import main
+from fedsim.contribution.bootstrap import AreaUnderCurve
+from fedsim.contribution.ladder import (
+    FEDSIM_SHUFFLED,
+    FEDSIM_WITH_IDENTIFIERS,
+    RUNGS,
+    SOLO_WITH_IDENTIFIERS,
+    WITH_PARTNER,
+    WITHOUT_PARTNER,
+    Ladder,
+    LadderTraining,
+    best_by_measure,
+    format_number,
+    train_ladder,
+)
+from fedsim.contribution.result_store import ResultStore
+from fedsim.data.synthetic_city import CitySettings, generate_city
+from fedsim_lab.dataset_cases import DatasetCases
+from fedsim_lab.datasets.generated import city_dataset
+from job_fixtures import lay_out
+
+PARTNERS = ("rentals", "schools")
+TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "chosen"}
+
+
+def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
+    city = city_dataset(generate_city(np.random.default_rng(1), knobs, flats=1200))
+    rungs = LadderTraining(epochs=5, batch=64).rungs(
+        [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
+    )
+    cases = DatasetCases(city, secondaries=PARTNERS).each(["random"], range(1))
+    return train_ladder(cases, rungs, ResultStore(folder), lambda _: None)
+
+
+def test_partners_that_show_the_hidden_value_are_worth_something(tmp_path: Path) -> None:
+    worth = ladder_of(tmp_path, CitySettings(value=1.0, school_value=1.0)).partner("random")
+    assert worth.low > 5.0
+
+
+def test_partners_that_show_nothing_are_worth_nothing(tmp_path: Path) -> None:
+    worth = ladder_of(tmp_path, CitySettings(value=0.0, school_value=0.0)).partner("random")
+    assert worth.covers_zero
+    assert worth.high < 5.0
+
+
+def compare(folder: Path, *more: str) -> dict[str, object]:
+    files = [str(folder / f"{name}.toml") for name in ("job", "city", "rentals")]
+    with pytest.raises(SystemExit) as end:
+        main(["compare", *files, "--out", str(folder / "out"), "--seeds", "1", "--epochs", "1", "--quiet", *more])
+    assert not end.value.code
+    return dict(json.loads((folder / "out" / "ladder.json").read_text()))
+
+
+def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    ladder = compare(tmp_path, "--unit", "S$")
+    assert set(ladder) == TOP | {"rungs", "gains"}
+    assert {(rung["key"], rung["split"]) for rung in ladder["rungs"]} == {
+        (rung.key, split) for rung in RUNGS for split in ("random", "group")
+    }
+    assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "total"}
+    assert "S$" in ladder["worth"]
+    trained = (tmp_path / "out" / "results.jsonl").read_text()
+    assert compare(tmp_path, "--unit", "S$") == ladder
+    assert stat.S_IMODE((tmp_path / "out").stat().st_mode) == 0o700
+    assert (tmp_path / "out" / "results.jsonl").read_text() == trained
+
+
+def test_the_parts_of_the_gain_add_up_to_the_whole(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    gains = [gain for gain in compare(tmp_path)["gains"] if gain["split"] == "group"]
+    found = {gain["key"]: gain["estimate"] for gain in gains}
+    assert found["identifiers"] + found["links"] + found["features"] == pytest.approx(found["total"])
+
+
+def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
+    lay_out(tmp_path, flats=120)
+    ladder = compare(tmp_path)
+    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
+    (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
+    assert alone in WITHOUT_PARTNER
+    assert together in WITH_PARTNER
+    assert (
+        f"{format_number(score[alone], 4)} against {format_number(score[together], 4)} (group split)" in ladder["worth"]
+    )
+    assert "error in price" in ladder["worth"]  # nobody named a unit
+
+
+SURE = {"accuracy": 0.90, "log_loss": 0.30, "auc": 0.80}
+RANKS_WELL = {"accuracy": 0.89, "log_loss": 0.35, "auc": 0.85}
+
+
+def test_the_validation_records_choose_by_the_measure_that_the_ladder_is_judged_by() -> None:
+    assert best_by_measure(AreaUnderCurve(), {"sure": SURE, "ranks well": RANKS_WELL}) == "ranks well"
+
+
+def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log_loss() -> None:
+    older = {"accuracy": 0.90, "log_loss": 0.25}
+    assert best_by_measure(AreaUnderCurve(), {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
+
+
+def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
+    city = city_dataset(generate_city(np.random.default_rng(1), flats=200))
+    rungs = LadderTraining(epochs=1).rungs(
+        [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
+    )
+    told: list[str] = []
+
+    def stop_after_two(words: str) -> None:
+        told.append(words)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), stop_after_two)
+    train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), told.append)
+    assert len(told) == 3
+    other = [replace(rung, epochs=2) for rung in rungs]
+    train_ladder(DatasetCases(city).each(["random"], [0]), other, ResultStore(tmp_path), told.append)
+    assert len(told) == 6

@@ -1,0 +1,113 @@
+"""The rungs without identifiers have none, whatever the job learns from; what a comparison keeps is its owner's."""
+
+from __future__ import annotations
+
+import stat
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.cli.compare import _restrict_to_owner
+from fedsim.contribution.local_ladder import JobCases
+from fedsim.data.splits import group_equal_records
+from fedsim.data.table_reader import read_table
+from fedsim.errors import FileError
+from fedsim.runs.record import read_test_predictions
+from fedsim.runs.run_folder import run_path
+from fedsim.runtime.run_local import run_local
+from job_fixtures import lay_out, read_all
+
+PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "lat", "storey", "age", "lon"]\n\n[label]'}}
+ONLY_PLACES = {"city": {"[label]": '[features]\ncolumns = ["lat", "lon"]\n\n[label]'}}
+NUMBERS = """{ column = "lat", encoding = { kind = "numeric", low = 0.9, high = 1.8, threshold = 0.05 } },
+  { column = "lon", encoding = { kind = "numeric", low = 103.3, high = 104.4, threshold = 0.05 } },"""
+NAMES = {
+    "job": {NUMBERS: '{ column = "name", encoding = { kind = "string" } },', '"random"': '"group"'},
+    "rentals": {'"lat", "lon"': '"name"'},
+}
+
+
+def cases(folder, changes):
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    (found,) = JobCases.read(job, [files["city"], files["rentals"]], folder / "compare").cases(1, ["random"])
+    return found
+
+
+def test_places_that_are_learnt_from_come_in_by_rungs_of_their_own(tmp_path):
+    with_places, without = (tmp_path / name for name in ("with", "without"))
+    with_places.mkdir()
+    without.mkdir()
+    found, plain = cases(with_places, PLACES), cases(without, {})
+    np.testing.assert_array_equal(found.primary.numbers, plain.primary.numbers)
+    np.testing.assert_array_equal(found.own.numbers, plain.own.numbers)
+
+
+@pytest.mark.parametrize("kind", ["random", "group"])
+def test_the_first_seed_is_judged_by_the_records_that_judge_the_job(tmp_path, kind):
+    lay_out(tmp_path, {"job": {'split = "random"': f'split = "{kind}"'}})
+    job, files = read_all(tmp_path)
+    first, second = JobCases.read(job, [files["city"], files["rentals"]], tmp_path / "compare").cases(2, [kind])
+    run_local(job, list(files.values()))
+    tested = read_test_predictions(run_path(job, files["city"]))["row"].to_numpy()
+    np.testing.assert_array_equal(first.split.test, tested)
+    assert not np.array_equal(second.split.test, tested)
+    assert first.about["hash"] == job.hash
+
+
+def named_tables(folder):
+    """Every firm of the primary twice, as two clerks write it; the partner has them in its own way."""
+    lay_out(folder, NAMES)
+    flats, rentals = (read_table(folder / f"{name}.csv").drop("lat", "lon") for name in ("flats", "rentals"))
+    ours = [f"Firm {row // 2} Trading" if row % 2 else f"FIRM {row // 2}  TRADING " for row in range(len(flats))]
+    flats.with_columns(name=pl.Series(ours)).write_csv(folder / "flats.csv")
+    theirs = [f"firm {row} trading" for row in range(len(rentals))]
+    rentals.with_columns(name=pl.Series(theirs)).write_csv(folder / "rentals.csv")
+    return read_all(folder)
+
+
+def test_names_that_the_filters_cannot_tell_apart_stay_on_one_side_and_match_exactly(tmp_path):
+    job, files = named_tables(tmp_path)
+    (found,) = JobCases.read(job, [files["city"], files["rentals"]], tmp_path / "compare").cases(1, ["group"])
+    firm, (linked,) = np.arange(300) // 2, found.secondaries
+    assert not set(firm[found.split.train]) & set(firm[found.split.test])
+    assert len(np.unique(found.groups)) == 150
+    np.testing.assert_array_equal(linked.equal, firm)
+
+
+def test_the_job_itself_keeps_such_names_on_one_side(tmp_path):
+    job, files = named_tables(tmp_path)
+    run_local(job, list(files.values()))
+    tested = read_test_predictions(run_path(job, files["city"]))["row"].to_numpy()
+    twins = tested ^ 1  # rows 0 and 1 are one firm, 2 and 3 the next
+    assert set(twins) == set(tested)
+
+
+def test_groups_of_numbers_are_numbered_as_they_were_before_they_were_read(tmp_path):
+    found = cases(tmp_path, {})
+    np.testing.assert_array_equal(
+        found.groups, group_equal_records(read_table(tmp_path / "flats.csv").select("lat", "lon"))
+    )
+
+
+def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):
+    assert cases(tmp_path, ONLY_PLACES).primary.numbers.shape == (300, 2)
+
+
+@pytest.mark.parametrize(("out", "seen"), [("/proc/nowhere", "cannot make the folder"), ("file", "is a file")])
+def test_a_place_that_cannot_hold_a_comparison_is_told_with_the_option_that_names_it(tmp_path, out, seen):
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=f"{seen}.*; choose another --out"):
+        _restrict_to_owner(tmp_path / out)
+
+
+@pytest.mark.parametrize(("inside", "mode"), [(None, 0o700), ("results.jsonl", 0o700), ("thesis.txt", 0o755)])
+def test_a_folder_for_comparisons_is_closed_and_one_of_other_things_left_alone(tmp_path, inside, mode):
+    out = tmp_path / "out"
+    out.mkdir(mode=0o755)
+    if inside:
+        (out / inside).touch()
+    _restrict_to_owner(out)
+    assert stat.S_IMODE(out.stat().st_mode) == mode
+    assert stat.S_IMODE((out / "predictions").stat().st_mode) == 0o700

@@ -1,0 +1,96 @@
+"""A ladder with the partner elsewhere: the same trainings as with its table here, as many as its owner allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from fedsim.contribution.ladder import RUNGS, LadderTraining
+from fedsim.contribution.remote_ladder import remote_cases, train_remote_ladder
+from fedsim.contribution.result_store import ResultStore
+from fedsim.contribution.rungs import result_key, run_training
+from fedsim.data.columns import infer_numbers
+from fedsim.data.features import fit_preprocessor
+from fedsim.data.table_reader import read_table
+from fedsim.errors import FileError, PeerError
+from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.runs.run_folder import run_path
+from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.predict import Predictor
+from fedsim.runtime.run_local import run_local
+from fedsim.splitnn.features import Features
+from job_fixtures import lay_out, read_all, staying
+
+LEARNING = LadderTraining(epochs=1, batch=64)
+NONE = {"rentals": {"max_studies = 100": ""}}
+PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "storey", "age", "lat", "lon"]\n\n[label]'}}
+NEEDED = [rung for rung in LEARNING.rungs(RUNGS) if rung.key.startswith(("solo", "trees", "fedsim"))]
+
+
+def world(folder, changes):
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    run_local(job, list(files.values()))
+    return job, files
+
+
+def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsim.runtime.secondary.derive_seed", lambda secret, seed: seed)  # or nobody could repeat it
+    job, files = world(tmp_path, PLACES)
+    transport, results = InProcessTransport(), ResultStore(tmp_path / "results")
+    records = infer_numbers(read_table(tmp_path / "flats.csv")).drop("price")[:5]
+    with staying(job, files["notary"], transport), staying(job, files["rentals"], transport):
+        before = predicted(job, files, transport, records)
+        with open_party_context(job, files["city"], transport, software_versions()) as post:
+            ladder = train_remote_ladder(post, results, NEEDED, 1, "S$", lambda _: None)
+            (arrays,) = remote_cases(post, read_party_data(job, post.own), 1)
+        assert predicted(job, files, transport, records) == before
+    found = {rung["key"]: rung["mean"] for rung in ladder.described()["rungs"]}
+    assert set(found) == {rung.key for rung in NEEDED}
+    assert arrays.primary.numbers.shape[1] == 3  # places come in by rungs of their own
+    here = with_features(arrays, job, files["rentals"])
+    for rung in NEEDED:
+        if rung.partner != "placebo":  # whose rows the partner shuffles by itself
+            kept = results.predictions(result_key(rung, arrays))
+            np.testing.assert_array_equal(kept, run_training(rung, here).predictions.astype(kept.dtype))
+    assert found["fedsim-placebo"] != found["fedsim"]
+    assert (run_path(job, files["rentals"]) / "studies").read_text() == "6"
+
+
+def predicted(job, files, transport, records):
+    with open_party_context(job, files["city"], transport, software_versions()) as post:
+        return Predictor(post, wait_seconds=20.0).predict(records).values
+
+
+def with_features(arrays, job, own):
+    """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
+    order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"]
+    frame = read_party_data(job, own).features()
+    features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
+    (linked,) = arrays.secondaries
+    return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))
+
+
+def test_a_secondary_takes_part_in_no_more_studies_than_its_owner_allows(tmp_path):
+    job, files = world(tmp_path, NONE)
+    transport = InProcessTransport()
+    with (
+        staying(job, files["rentals"], transport),
+        open_party_context(job, files["city"], transport, software_versions()) as post,
+        pytest.raises(PeerError, match="takes part in 0 studies and has seen 0; its owner may raise max_studies"),
+    ):
+        train_remote_ladder(post, ResultStore(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)
+
+
+def test_without_a_training_there_is_nothing_to_compare(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    with (
+        open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post,
+        pytest.raises(FileError, match="train it first"),
+    ):
+        train_remote_ladder(post, ResultStore(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)

@@ -1,0 +1,58 @@
+"""Partners that cannot help: what they keep of the real ones, and what they lose."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
+from fedsim.contribution.rungs import Rung, secondary_data
+from fedsim.data.synthetic_city import generate_city
+from fedsim.training import SecondaryData
+from fedsim_lab.dataset_cases import DatasetCases
+from fedsim_lab.datasets.generated import city_dataset
+
+FLATS = 200
+
+
+@pytest.fixture(scope="module")
+def city() -> SplitArrays:
+    dataset = city_dataset(generate_city(np.random.default_rng(0), flats=FLATS))
+    return DatasetCases(dataset, secondaries=("rentals", "schools")).one("random", 0)
+
+
+def given_to(partner: str, city: SplitArrays) -> list[SecondaryData]:
+    return secondary_data(Rung("fedsim", "FedSim", "fedsim", partner=partner), city)
+
+
+def real_links(linked: LinkedSecondary) -> tuple[np.ndarray, np.ndarray]:
+    return linked.partner[linked.list_of], linked.similarity[linked.list_of]
+
+
+def whose_links(linked: LinkedSecondary, given: SecondaryData) -> np.ndarray:
+    """The record whose partners and similarities, both together, each record was given."""
+    owner = {(a.tobytes(), b.tobytes()): record for record, (a, b) in enumerate(zip(*real_links(linked), strict=True))}
+    partner, similarity = given.partner.astype(np.int32), given.similarity.astype(np.float32)
+    return np.array([owner[a.tobytes(), b.tobytes()] for a, b in zip(partner, similarity, strict=True)])
+
+
+def test_shuffled_links_are_those_of_another_record_the_same_one_for_all_secondaries(city: SplitArrays) -> None:
+    given = given_to("shuffled", city)
+    rentals, schools = (whose_links(*both) for both in zip(city.secondaries, given, strict=True))
+    np.testing.assert_array_equal(np.sort(rentals), np.arange(FLATS))
+    np.testing.assert_array_equal(rentals, schools)
+    assert (rentals == np.arange(FLATS)).mean() < 0.05
+
+
+def test_shuffled_links_leave_the_partners_features_as_they_are(city: SplitArrays) -> None:
+    for linked, given in zip(city.secondaries, given_to("shuffled", city), strict=True):
+        np.testing.assert_array_equal(given.features.numbers, linked.features.numbers)
+
+
+def test_a_placebo_keeps_every_link_and_whole_rows_but_gives_them_to_others(city: SplitArrays) -> None:
+    for linked, given in zip(city.secondaries, given_to("placebo", city), strict=True):
+        for kept, real in zip((given.partner, given.similarity), real_links(linked), strict=True):
+            np.testing.assert_array_equal(kept, real)
+        rows, others = linked.features.numbers, given.features.numbers
+        assert (rows == others).all(axis=1).mean() < 0.05
+        assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, others.tolist()))

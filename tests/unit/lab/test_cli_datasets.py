@@ -1,0 +1,76 @@
+"""``fedsim lab datasets`` says what is here, what is not and where to get it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fedsim.cli import main
+
+
+def run(*words: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Flats and schools in the authors' form, and a file of another kind under the name of the frogs."""
+    for name in ("hdb", "frog"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "hdb/flats.csv").write_text(
+        "floor_area_sqm,resale_price,lat,lon\n44,232,1.36,103.85\n60,300,1.37,103.8\n"
+    )
+    (tmp_path / "hdb/schools.csv").write_text("school_name,vacancy_rate_0,lat,lon\ntao nan,0.1,1.3,103.9\n")
+    (tmp_path / "frog/Frogs_MFCCs.csv").write_text("a,b\n1,2\n")
+    return tmp_path
+
+
+def test_the_list_says_what_is_found_and_where_the_rest_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "datasets", "--data", str(folder)) == 0
+    said = capsys.readouterr().out
+    lines = {line.split()[0]: line for line in said.splitlines() if line[:1].isalpha()}
+    assert "generated" in lines["city"]
+    assert "found" in lines["hdb"]
+    assert "Singapore Open Data Licence" in lines["hdb"]
+    assert "missing" in lines["boone"]
+    assert "boone/MiniBooNE_PID.txt" in said
+    assert "UCI Machine Learning Repository" in said
+    assert "\x1b" not in said
+
+
+def test_json_has_the_same_for_programs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "datasets", "--data", str(folder), "--json") == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
+    assert listed["hdb"]["state"] == "found"
+    assert listed["hdb"]["files"][0]["found"] == str(folder / "hdb/flats.csv")
+    assert listed["taxi"]["files"][1]["found"] is None
+    assert listed["firms"]["files"] == []
+
+
+def test_records_are_those_of_the_whole_dataset_until_they_are_counted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("lab", "datasets", "--data", str(folder))
+    assert "records in full" in capsys.readouterr().out.splitlines()[0]
+    run("lab", "datasets", "--data", str(folder), "--check")
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert "records in full" not in head
+    assert any(line.startswith("hdb ") and "2 + 1" in line for line in lines)
+    assert any(line.startswith("taxi ") and "in full 200,000 + 100,000" in line for line in lines)
+
+
+def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "datasets", "--data", str(folder), "--check", "--json") == 2
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["datasets"]}
+    assert listed["hdb"]["records"] == [2, 1]
+    assert listed["frog"]["state"] == "faulty"
+    assert "there is no column 'MFCCs_ 1'" in listed["frog"]["fault"]
+
+
+def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("lab", "datasets", "--data", str(tmp_path / "none")) == 0
+    assert "is not there; name yours with --data or FEDSIM_DATA" in capsys.readouterr().out

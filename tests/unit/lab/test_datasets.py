@@ -1,0 +1,189 @@
+"""Datasets load by name, agree with the experiment files and the paper's sizes, and say what is missing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from polars.testing import assert_frame_equal
+
+from fedsim.data.columns import infer_numbers
+from fedsim.data.table_reader import read_table
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.linkage.metrics import get_metric
+from fedsim.training.paper_sizes import PAPER_DATA
+from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable
+from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset, load_single_table
+from fedsim_lab.datasets.sklearn_table import generate_sklearn, generate_sklearn_random
+from fedsim_lab.experiment_config import read_experiment_config
+
+ROOT = Path(__file__).parents[3]
+DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
+real = pytest.mark.skipif(not DATA.is_dir(), reason="the real data is not here; set FEDSIM_DATA to its folder")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def town() -> Dataset:
+    return load_dataset("city")
+
+
+@real
+@pytest.mark.parametrize("name", ["hdb", "vgsales"])
+def test_a_dataset_is_what_its_experiment_file_reads(name: str) -> None:
+    outline, dataset = read_experiment_config(ROOT / "experiments" / f"{name}.toml"), load_dataset(name, DATA)
+    secondary = dataset.secondaries[0]
+    parties = ((outline.primary, dataset.primary), (outline.secondary, secondary.table))
+    for part, table in parties:
+        frame = infer_numbers(read_table(DATA / part.file), part.missing)
+        wanted = part.features or [
+            column for column in frame.columns if column not in {*part.identifiers, *part.drop, part.label}
+        ]
+        assert list(table.features) == wanted
+        assert_frame_equal(table.frame.select(wanted), frame.select(wanted))
+    assert (outline.link.metric, outline.link.k, outline.link.casefold) == (
+        secondary.link.metric,
+        secondary.link.k,
+        secondary.link.casefold,
+    )
+    assert (outline.primary.label, outline.primary.transform) == (dataset.label, dataset.transform)
+    assert (outline.task, outline.unit) == (dataset.about.task, dataset.about.unit)
+    assert outline.primary.identifiers == list(secondary.link.primary)
+
+
+@real
+@pytest.mark.parametrize(
+    ("name", "records", "columns"),
+    [("hdb", (92_240, 165), (68, 8)), ("house", (25_168, 27_827), (52, 23)), ("game", (26_986, 10_280), (37, 77))],
+)
+def test_real_files_load_with_the_columns_of_the_paper(name: str, records: tuple, columns: tuple) -> None:
+    dataset = load_dataset(name, DATA)
+    theirs = dataset.secondaries[0].table
+    assert (len(dataset.primary), len(theirs)) == records
+    assert (len(dataset.primary.features), len(theirs.features)) == columns
+    assert not any(table.frame.null_count().sum_horizontal()[0] for table in (dataset.primary, theirs))
+
+
+@real
+def test_frog_is_cut_as_the_authors_cut_it() -> None:
+    frogs = load_dataset("frog", DATA)
+    assert len(frogs.primary) == 7_195
+    assert len(np.unique(frogs.labels)) == 10
+    columns = np.arange(1, 23)[:, np.newaxis]
+    np.random.RandomState(0).shuffle(columns)  # their way, on rows of numbers
+    order = tuple(f"MFCCs_{number:2}" for number in columns.ravel())
+    assert frogs.secondaries[0].link.primary == order[:16]
+    assert frogs.primary.features == order[16:19]
+
+
+@pytest.mark.parametrize("name", sorted(PAPER_DATA))
+def test_what_is_known_about_a_dataset_agrees_with_the_papers_sizes(name: str) -> None:
+    about, sizes = SOURCES[name].about, PAPER_DATA[name]
+    assert about.records == sizes.records
+    assert (about.task == DatasetTask.REGRESSION) == (sizes.classes == 1)
+
+
+def test_the_papers_best_method_is_among_its_figures() -> None:
+    assert SOURCES["hdb"].about.scores["FedSim"] == PaperScore(27.13, 0.06)
+    for name in ("house", "taxi", "hdb", "company"):
+        scores = SOURCES[name].about.scores
+        assert min(scores, key=lambda method: scores[method].mean) == "FedSim"
+    assert len(SOURCES["game"].about.scores) == 9
+
+
+def test_one_table_is_cut_into_parties_that_share_identifiers_alone(rng: np.random.Generator) -> None:
+    whole = generate_sklearn(200)
+    for dataset in (whole.cut(rng), whole.paper_cut(rng)):
+        theirs = dataset.secondaries[0].table
+        assert (len(dataset.primary.features), len(theirs.features)) == PAPER_DATA["sklearn"].columns
+        assert not set(dataset.primary.features) & set(theirs.features)
+        keys = list(dataset.secondaries[0].link.primary)
+        assert_frame_equal(dataset.primary.frame.select(keys), theirs.frame.select(keys))
+
+
+def test_noise_blurs_the_secondarys_identifiers_alone(rng: np.random.Generator) -> None:
+    whole = generate_sklearn(3_000)
+    dataset = whole.paper_cut(rng, noise=0.4)
+    keys = list(dataset.secondaries[0].link.primary)
+    ours, theirs = dataset.primary.frame.select(keys), dataset.secondaries[0].table.frame.select(keys)
+    assert_frame_equal(ours, whole.frame.select(keys))
+    assert np.std(theirs.to_numpy() - ours.to_numpy()) == pytest.approx(0.4, rel=0.05)
+
+
+def test_the_columns_of_a_cut_follow_the_seed() -> None:
+    whole = generate_sklearn(50)
+    first, same, other = (whole.cut(np.random.default_rng(seed)).primary.features for seed in (1, 1, 2))
+    assert first == same != other
+
+
+def test_random_identifiers_say_nothing(rng: np.random.Generator) -> None:
+    whole = generate_sklearn_random(2_000)
+    dataset = whole.cut_at_random_identifiers(rng)
+    drawn = dataset.primary.frame.select(dataset.secondaries[0].link.primary).to_numpy()
+    features = dataset.primary.frame.select(dataset.primary.features).to_numpy()
+    assert np.abs(np.corrcoef(drawn.T, features.T)[:5, 5:]).max() < 0.1
+    assert dataset.name == "sklearn-random"
+
+
+@pytest.mark.parametrize("name", ["city", "firms"])
+def test_generated_datasets_need_no_folder(name: str) -> None:
+    dataset = load_dataset(name)
+    assert dataset.truth is not None
+    assert dataset.about.records == (len(dataset.primary), *(len(party.table) for party in dataset.secondaries))
+    assert all(get_metric(party.link.metric) for party in dataset.secondaries)
+
+
+def test_a_folder_without_files_has_the_generated_datasets_alone(tmp_path: Path) -> None:
+    state = {here.about.name: here for here in find_datasets(tmp_path)}
+    assert [name for name, here in state.items() if here.complete] == ["city", "firms", "sklearn", "sklearn-random"]
+    assert [file.name for file in state["taxi"].missing] == ["bikes", "taxis"]
+
+
+def test_a_dataset_is_complete_without_the_files_the_paper_did_not_have(tmp_path: Path) -> None:
+    (tmp_path / "hdb").mkdir()
+    for name in ("flats.csv", "schools.csv"):
+        (tmp_path / "hdb" / name).write_text("lat,lon\n")
+    here = next(here for here in find_datasets(tmp_path) if here.about.name == "hdb")
+    assert here.complete
+    assert [file.name for file in here.missing] == ["rentals", "stations"]
+
+
+def test_a_missing_file_is_named_with_its_source(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"hdb needs hdb/flats\.csv\.gz in .* get it from data\.gov\.sg"):
+        load_dataset("hdb", tmp_path)
+
+
+def test_what_cannot_be_loaded_is_refused_with_a_way_out() -> None:
+    with pytest.raises(SettingError, match="did you mean 'house'"):
+        load_dataset("hosue")
+    with pytest.raises(SettingError, match="name the folder"):
+        load_dataset("hdb")
+    with pytest.raises(SettingError, match="leave noise out"):
+        load_dataset("firms", noise=1.0)
+    with pytest.raises(SettingError, match="not one table"):
+        load_single_table("city")
+    with pytest.raises(SettingError, match="noise=-1"):
+        generate_sklearn(20).cut(np.random.default_rng(0), noise=-1.0)
+
+
+def test_a_label_among_the_features_is_refused(town: Dataset) -> None:
+    table = PartyTable(town.primary.frame, (*town.primary.features, town.label))
+    with pytest.raises(InputError, match="column 'price' is a feature and an identifier or the label"):
+        Dataset(town.about, table, town.label, town.secondaries)
+
+
+def test_secondaries_are_found_by_name(town: Dataset) -> None:
+    assert town.secondary("schools").link.k == 3
+    with pytest.raises(InputError, match="no secondary 'pubs' here; it has rentals, schools"):
+        town.secondary("pubs")
+
+
+def test_a_report_shows_no_record(town: Dataset) -> None:
+    assert repr(town) == "Dataset(city: 4000 records, secondaries rentals 16000, schools 4000)"
+    assert str(town.primary) == "PartyTable(4000 records, 3 features)"

@@ -1,0 +1,315 @@
+"""Tables and figures as data: files that describe them, what they train, and what comes beside the paper's figures."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.cli import main
+from fedsim.contribution.arrays import SplitArrays
+from fedsim.contribution.result_store import ResultStore
+from fedsim.contribution.rungs import Rung, secondary_data, train_missing
+from fedsim.errors import FedSimError, SettingError
+from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
+from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
+from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
+from fedsim_lab.study_config import read_study
+from fedsim_lab.study_runner import load_sample, read_ladders
+from fedsim_lab.worker_pool import PlannedTraining, collect_results, read_plan, run_plan, write_plan
+
+FILES = Path(__file__).parents[3] / "experiments" / "paper"
+STUDY = """
+title = "Firms"
+place = "nowhere"
+axis = "partners"
+
+[[parts]]
+dataset = "firms"
+measure = "rmse"
+records = 300
+vary = "k"
+values = [3, 6]
+rungs = ["solo", "fedsim"]
+paper = { "FedSim, 6" = [40.0, 1.0] }
+settings = { all = { epochs = 2 } }
+fast = { epochs = 1, values = [3] }
+
+[[parts]]
+dataset = "taxi"
+measure = "rmse"
+rungs = ["fedsim"]
+"""
+
+
+def reproduce(folder: Path, name: str, *more: str) -> int:
+    words = [
+        "lab",
+        "reproduce",
+        name,
+        "--studies",
+        str(folder),
+        "--data",
+        str(folder),
+        "--out",
+        str(folder / "out"),
+        *more,
+    ]
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    return int(end.value.code or 0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "figure-k.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_every_study_of_the_project_can_be_read_and_shortened() -> None:
+    for name in STUDIES:
+        study = read_study(FILES / f"{name}.toml")
+        assert study.shortened().parts
+    assert {part.dataset for part in read_ladders(FILES / "ladder.toml")} >= {"city", "hdb"}
+    assert set(STUDIES) < set(REPRODUCTIONS)
+
+
+def test_ours_stand_beside_the_papers_and_missing_data_is_named(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(folder, "figure-k", "--seeds", "1") == 0
+    told = capsys.readouterr().out
+    assert "40.00 ± 1.00" in told
+    assert "taxi: not trained" in told
+    sheet = json.loads((folder / "out" / "figure-k.json").read_text())
+    assert sheet["facts"]["trainings"] == 4
+    assert sheet["charts"][0]["places"] == ["3", "6"]
+    trainings = pl.read_parquet(folder / "out" / "figure-k.parquet")
+    assert trainings["settings.k"].to_list() == [None, 3, None, None]  # six are all that were linked
+    assert "<svg" in (folder / "out" / "figure-k.html").read_text()
+    assert (folder / "out" / "figure-k-1.svg").read_text().count("http://www.w3.org/2000/svg") == 1
+
+
+def test_a_second_run_trains_nothing_and_solo_is_trained_once_for_all_values(folder: Path) -> None:
+    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
+    lines = (folder / "out" / "trainings" / "results.jsonl").read_text()
+    assert len(lines.splitlines()) == 3
+    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
+    assert (folder / "out" / "trainings" / "results.jsonl").read_text() == lines
+
+
+def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> None:
+    first = STUDY[: STUDY.index('[[parts]]\ndataset = "taxi"')]
+    second = first[first.index("[[parts]]") :].replace("records = 300", 'records = 200\nlabel = "fewer"')
+    (folder / "table-real.toml").write_text(first + second)
+    assert reproduce(folder, "table-real", "--fast") == 0
+    sheet = json.loads((folder / "out" / "fast" / "table-real.json").read_text())
+    assert [table["title"].partition(":")[0] for table in sheet["tables"]] == ["firms", "firms, fewer"]
+    assert all(len(table["rows"]) == 2 for table in sheet["tables"])
+
+
+def test_fast_sheets_are_marked_and_leave_the_others_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
+    whole = (folder / "out" / "figure-k.html").read_text()
+    reproduce(folder, "figure-k", "--fast")
+    mark = "--fast: at most 1 epochs: shows that everything runs, not what it reaches"
+    told = capsys.readouterr().out
+    assert told.splitlines()[0] == "Firms (nowhere), --fast: at most 1 epochs"
+    assert mark in told
+    sheet = json.loads((folder / "out" / "fast" / "figure-k.json").read_text())
+    assert (sheet["notes"][0], sheet["facts"]["fast"]) == (mark, "at most 1 epochs")
+    assert mark in (folder / "out" / "fast" / "figure-k.html").read_text()
+    assert (folder / "out" / "figure-k.html").read_text() == whole
+
+
+def test_fast_may_take_smaller_batches_and_larger_steps(folder: Path) -> None:
+    quick = STUDY.replace("fast = { epochs = 1,", "fast = { batch = 16, rate = 0.01,")
+    (folder / "figure-k.toml").write_text(quick)
+    rungs = read_study(folder / "figure-k.toml").shortened().parts[0].rungs_at(3)
+    assert [(rung.epochs, rung.batch, rung.rate) for rung in rungs] == [(2, 16, 0.01)] * 2
+
+
+def test_a_figure_of_the_paper_that_no_value_changes_is_named_without_one(folder: Path) -> None:
+    (folder / "figure-k.toml").write_text(STUDY.replace("paper = { ", "paper = { Solo = [50.0], "))
+    part = read_study(folder / "figure-k.toml").parts[0]
+    solo, fedsim = part.rungs_at(3)
+    assert (part.in_paper(solo, 3), part.in_paper(solo, 6)) == ((50.0, 0.0), (50.0, 0.0))
+    assert part.in_paper(fedsim, 3) is None
+
+
+def test_table_one_stands_beside_whatever_no_value_changes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taxi = STUDY[STUDY.index('[[parts]]\ndataset = "taxi"') :].replace('["fedsim"]', '["top1sim", "fedsim"]')
+    (folder / "figure-k.toml").write_text(f'title = "Rides"\nplace = "nowhere"\n{taxi}vary = "k"\nvalues = [5, 10]\n')
+    assert reproduce(folder, "figure-k") == 0
+    told = capsys.readouterr().out
+    assert told.count("256.19 ± 1.39") == 2
+    assert "235.67" not in told
+
+
+def test_pieces_of_a_secondary_do_not_touch_who_learns_alone() -> None:
+    part = read_study(FILES / "table-multiparty.toml").parts[0]
+    assert {rung.key: rung.pieces for rung in part.rungs_at("13")} == {"fedsim": "13", "solo": ""}
+
+
+def test_every_training_is_told_with_its_dataset_value_and_number(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reproduce(folder, "figure-k", "--seeds", "1")
+    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+    places = ["[1 of 4] firms, k 3, ", "[2 of 4] firms, k 3, ", "[4 of 4] firms, k 6, "]
+    assert len(told) == 3
+    assert all(line.startswith(place) for line, place in zip(told, places, strict=True))
+
+
+def test_delta_keeps_its_trainings_and_its_time(folder: Path) -> None:
+    (folder / "table-real.toml").write_text(
+        STUDY.replace('vary = "k"\nvalues = [3, 6]', "k = 3").replace(", values = [3]", "")
+    )
+    assert reproduce(folder, "figure-delta", "--fast", "--quiet") == 0
+    sheet = json.loads((folder / "out" / "fast" / "figure-delta.json").read_text())
+    assert sheet["facts"]["seconds"] > 0
+    assert len(pl.read_parquet(folder / "out" / "fast" / "figure-delta.parquet")) == 2
+
+
+@pytest.mark.parametrize(("option", "name"), [("--out", "figure-k.toml"), ("--out", "figure-k.toml/below")])
+def test_a_folder_that_cannot_be_made_is_refused(
+    folder: Path, option: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(folder, "figure-k", option, str(folder / name)) == 2
+    assert "cannot make the folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--data", "--gather"])
+def test_a_folder_to_read_that_is_not_there_is_refused(
+    folder: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce(folder, "figure-k", option, str(folder / "nowhere")) == 2
+    assert f"{option} {folder / 'nowhere'} is no folder" in capsys.readouterr().err
+
+
+def test_all_can_be_planned_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in STUDIES:
+        (folder / f"{name}.toml").write_text(STUDY)
+    (folder / "ladder.toml").write_text('[[parts]]\ndataset = "firms"\nrecords = 60\nepochs = 1\n')
+    assert reproduce(folder, "all", "--fast", "--plan", str(folder / "plan")) == 0
+    ladder = [order.rung.key for order in read_plan(folder / "plan" / "plan.json")[2:]]
+    assert "fedsim" in ladder
+    assert f"{2 + len(ladder)} trainings planned" in capsys.readouterr().out
+
+
+def test_who_stops_is_told_that_nothing_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsim.contribution.rungs.train", stopped)
+    assert reproduce(folder, "figure-k") == 130
+    assert capsys.readouterr().err.strip() == "stopped; what was trained is kept: the same command goes on"
+
+
+def test_fast_trains_less(folder: Path) -> None:
+    reproduce(folder, "figure-k", "--fast", "--quiet")
+    lines = [json.loads(line) for line in (folder / "out" / "trainings" / "results.jsonl").read_text().splitlines()]
+    assert [(line["settings"]["k"], line["settings"]["epochs"]) for line in lines] == [(None, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "seen"),
+    [('"fedsim"]', '"fedsin"]', "fedsin"), ('vary = "k"', 'vary = "q"', "vary 'q'"), ("records", "recrods", "recrods")],
+)
+def test_a_faulty_study_is_answered_with_a_sentence(folder: Path, word: str, other: str, seen: str) -> None:
+    (folder / "figure-k.toml").write_text(STUDY.replace(word, other, 1))
+    with pytest.raises(FedSimError, match=seen):
+        read_study(folder / "figure-k.toml")
+
+
+def test_a_mistyped_name_is_corrected(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(folder, "tabel-real") == 2
+    assert "did you mean 'table-real'?" in capsys.readouterr().err
+
+
+def test_parameters_equal_the_papers_for_fedsim() -> None:
+    assert {name: method_parameters("FedSim", name) for name in PAPER_PARAMETERS["FedSim"]} == PAPER_PARAMETERS[
+        "FedSim"
+    ]
+
+
+def test_three_pieces_of_a_secondary_are_aligned_parties() -> None:
+    arrays = DatasetCases(load_sample("firms", Path(), 60)).one("random", 0)
+    rung = Rung("fedsim", "FedSim", "fedsim", pieces="13")
+    first, third = secondary_data(rung, arrays)
+    whole = arrays.secondaries[0].features.numbers
+    np.testing.assert_array_equal(first.features.numbers, whole[:, :1])
+    np.testing.assert_array_equal(third.features.numbers, whole[:, 2:])
+    assert third.aligned_with == first.name
+
+
+def test_noise_moves_similarities_and_leaves_the_partners() -> None:
+    firms = load_sample("firms", Path(), 200)
+    plain, noisy = (
+        DatasetCases(firms, LinkageOverrides(sigma=sigma)).one("random", 0).secondaries[0] for sigma in (0.0, 0.5)
+    )
+    np.testing.assert_array_equal(plain.partner, noisy.partner)
+    assert np.std(plain.similarity - noisy.similarity) == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
+    arrays = DatasetCases(load_sample("firms", Path(), 120)).one("random", 0)
+    arrays.save(tmp_path / "firms.npz")
+    rungs = [Rung(word, word, word, epochs=1) for word in ("solo", "top1sim")]
+    write_plan([PlannedTraining("firms.npz", rung, {"seed": 3}) for rung in rungs], tmp_path / "plan.json")
+    run_plan(read_plan(tmp_path / "plan.json"), tmp_path, tmp_path / "crew", workers=2, seconds=600)
+    together, alone = ResultStore(tmp_path / "together"), ResultStore(tmp_path / "alone")
+    assert collect_results(sorted((tmp_path / "crew").glob("worker-*")), together) == 2
+    loaded = SplitArrays.load(tmp_path / "firms.npz")
+    train_missing([replace(loaded, about={**loaded.about, "seed": 3})], rungs, alone, lambda _: None)
+    for line in alone.lines:
+        np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-5)
+
+
+def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(folder: Path) -> None:
+    plan = folder / "plan"
+    assert reproduce(folder, "figure-k", "--fast", "--plan", str(plan)) == 0
+    assert not (folder / "out").exists()
+    orders = read_plan(plan / "plan.json")
+    assert [order.rung.key for order in orders] == ["solo", "fedsim"]
+    for order in orders:
+        train_missing(
+            [SplitArrays.load(plan / order.arrays)],
+            [order.rung],
+            ResultStore(folder / "back" / "worker-0"),
+            lambda _: None,
+        )
+    assert reproduce(folder, "figure-k", "--fast", "--gather", str(folder / "back"), "--quiet") == 0
+    taken = (folder / "out" / "trainings" / "results.jsonl").read_text()
+    assert taken == (folder / "back" / "worker-0" / "results.jsonl").read_text()
+
+
+def test_hamming_needs_the_papers_filters() -> None:
+    with pytest.raises(SettingError, match="has no filters in the paper"):
+        DatasetCases(load_sample("firms", Path(), 60), LinkageOverrides(metric="hamming")).one("random", 0)
+
+
+BARE = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"numba", "polars", "scipy", "sklearn", "narwhals", "pydantic", "pandas"}:
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
+import fedsim_lab.worker_pool
+"""
+
+
+def test_trainings_need_torch_and_numpy_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr

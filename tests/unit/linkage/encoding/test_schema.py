@@ -1,0 +1,254 @@
+"""What the parties agree on: kept in text, bound to the key, applied to tables."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage import link
+from fedsim.linkage.encoding import (
+    Balance,
+    BitFlip,
+    DateFilter,
+    Key,
+    NumericFilter,
+    Sample,
+    Schema,
+    SchemaField,
+    Shuffle,
+    StringFilter,
+    Union,
+    XorFold,
+    rank_hamming,
+)
+
+KEY = Key(bytes(range(32)))
+PEOPLE = {"name": ["Ada Lovelace", "Alan Turing"], "born": ["1815-12-10", "1912-06-23"], "height": [1.6, 1.78]}
+NAME = SchemaField("name", StringFilter())
+BORN = SchemaField("born", DateFilter(date(1800, 1, 1), date(2030, 12, 31), threshold=365))
+HEIGHT = SchemaField("height", NumericFilter(0, 3, 0.2))
+FULL = Schema(
+    [SchemaField("name", StringFilter(q=3), salt="born"), BORN, HEIGHT],
+    Sample(bits=2048, weights=(3, 2, 1)),
+    [XorFold(), Shuffle(), Balance(), BitFlip(2.0)],
+)
+
+
+@pytest.mark.parametrize("schema", [Schema([NAME]), FULL, Schema([NAME, SchemaField("born", StringFilter())], Union())])
+def test_a_schema_survives_json(schema):
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+def test_what_is_left_out_takes_its_default():
+    described = {"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}
+    assert Schema.from_dict(described) == Schema([NAME])
+
+
+def test_equal_schemas_have_equal_fingerprints_whoever_wrote_them():
+    whole, floats = (
+        Schema([SchemaField("age", NumericFilter(0, 120, 5))]),
+        Schema((SchemaField("age", NumericFilter(0.0, 120.0, 5.0)),)),
+    )
+    assert whole.fingerprint(KEY) == floats.fingerprint(KEY)
+    assert len(whole.fingerprint(KEY)) == 64
+
+
+def test_any_change_of_schema_or_key_changes_the_fingerprint():
+    schemas = [Schema([NAME]), Schema([NAME, BORN]), Schema([BORN, NAME]), Schema([NAME], hardening=[Shuffle()])]
+    schemas += [
+        Schema([SchemaField("name", StringFilter(q=3))]),
+        Schema([SchemaField("name", StringFilter(), salt="born")]),
+    ]
+    prints = {schema.fingerprint(key) for schema in schemas for key in (KEY, Key(bytes(32)))}
+    assert len(prints) == 12
+
+
+def test_an_encoded_table_has_the_bits_and_fingerprint_it_states():
+    table = FULL.encode(PEOPLE, KEY, np.random.default_rng(0))
+    assert table.n_bits == FULL.n_bits == 2048
+    assert table.bits.shape == (2, 256)
+    assert table.fingerprint == FULL.fingerprint(KEY)
+
+
+def test_frames_of_any_library_encode_alike():
+    schema, frame = Schema([NAME, BORN, HEIGHT]), pl.DataFrame(PEOPLE).with_columns(pl.col("born").str.to_date())
+    expected = schema.encode(PEOPLE, KEY).bits
+    assert (schema.encode(frame.to_dict(), KEY).bits == expected).all()
+    for table in (frame, frame.to_arrow(), pd.DataFrame(PEOPLE), dict(pd.DataFrame(PEOPLE))):
+        assert (schema.encode(table, KEY).bits == expected).all()
+
+
+@pytest.mark.parametrize("records", [["Ann Secret", "Bob"], [("Ann Secret",)], "Ann Secret", np.array(["Ann Secret"])])
+def test_what_has_no_column_names_is_refused_without_showing_it(records):
+    with pytest.raises(InputError, match="give columns by name") as caught:
+        Schema([NAME]).encode(records, KEY)
+    assert "Ann" not in str(caught.value)
+
+
+def test_a_column_that_is_a_single_value_is_refused():
+    with pytest.raises(InputError, match="column 'name' is a str") as caught:
+        Schema([NAME]).encode({"name": "Ann Secret"}, KEY)
+    assert "Ann" not in str(caught.value)
+
+
+def test_a_key_or_chance_of_the_wrong_type_is_refused_without_showing_it():
+    with pytest.raises(SettingError, match="the key is a str") as caught:
+        FULL.encode(PEOPLE, "canary", np.random.default_rng())
+    assert "canary" not in str(caught.value)
+    with pytest.raises(SettingError, match="rng is a int"):
+        FULL.encode(PEOPLE, KEY, 3)
+
+
+BAD_PARTS = [
+    (lambda: Schema(["n"]), "fields holds a str; give objects such as Field"),
+    (lambda: Schema("n"), "fields is a str"),
+    (lambda: Schema(5), "fields is a int"),
+    (lambda: Schema([SchemaField]), "fields holds a type"),
+    (lambda: Schema([NAME], "union"), "combine holds a str"),
+    (lambda: Schema([NAME], hardening=["shuffle"]), "hardening holds a str"),
+    (lambda: Schema([NAME], hardening=Shuffle()), "hardening is a Shuffle"),
+    (lambda: SchemaField("n", "string"), "the encoding of field 'n' is a str"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), BAD_PARTS)
+def test_parts_that_are_none_are_refused_in_a_sentence(make, message):
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+def test_numpy_scalars_are_settings_like_any_other():
+    numpy = Schema(
+        [
+            SchemaField("name", StringFilter(np.int64(2), hashes=np.int32(20), padded=np.bool_(True))),
+            SchemaField("height", NumericFilter(np.float32(0), np.int8(3), np.float32(0.25))),
+        ],
+        Sample(np.int64(512), (np.float32(1), np.int64(2))),
+        [BitFlip(np.float32(2))],
+    )
+    plain = Schema([NAME, SchemaField("height", NumericFilter(0, 3, 0.25))], Sample(512, (1, 2)), [BitFlip(2.0)])
+    assert Schema.from_dict(json.loads(json.dumps(numpy.to_dict()))) == plain
+    assert numpy.fingerprint(KEY) == plain.fingerprint(KEY)
+    assert type(numpy.fields[1].encoding.threshold) is float
+
+
+def test_an_empty_table_encodes_to_an_empty_table():
+    assert Schema([NAME, BORN]).encode({"name": [], "born": []}, KEY).bits.shape == (0, 256)
+
+
+def test_ranks_give_the_distances_of_the_filters():
+    schema = Schema([BORN, HEIGHT])
+    ranks = schema.ranks(PEOPLE, KEY)
+    bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
+    assert (ranks.shape, ranks.dtype) == ((2, 4), np.int64)
+    assert rank_hamming(*ranks.reshape(2, 2, 2)).sum() == (bits[0] != bits[1]).sum()
+
+
+def test_ranks_link_as_they_are():
+    schema = Schema([BORN, HEIGHT])
+    bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
+    ranks = schema.ranks(PEOPLE, KEY)
+    assert link(ranks[:1], ranks[1:], metric="rank-hamming", k=1).distance.item() == (bits[0] != bits[1]).sum()
+
+
+def test_ranks_of_columns_that_differ_in_length_are_refused():
+    with pytest.raises(InputError, match="differ in length"):
+        Schema([BORN, HEIGHT]).ranks({**PEOPLE, "height": [1.6]}, KEY)
+
+
+def test_texts_have_no_ranks():
+    with pytest.raises(SettingError, match="'name' is string"):
+        Schema([NAME]).ranks(PEOPLE, KEY)
+
+
+def test_two_fields_of_one_column_get_pivots_of_their_own():
+    bits = Schema([HEIGHT, HEIGHT]).encode(PEOPLE, KEY).bits
+    assert (bits[:, :128] != bits[:, 128:]).any()
+
+
+def test_one_key_under_two_schemas_gives_unrelated_filters():
+    alone = Schema([HEIGHT]).encode(PEOPLE, KEY).bits
+    beside = Schema([HEIGHT, BORN]).encode(PEOPLE, KEY).bits[:, :128]
+    assert (alone != beside).any()
+
+
+def test_columns_are_those_of_fields_and_salts():
+    assert FULL.columns == ("name", "born", "height")
+
+
+def test_the_stated_epsilon_counts_the_bits_that_are_flipped():
+    assert Schema([NAME]).record_epsilon is None
+    assert FULL.record_epsilon == 2.0 * 2048
+    assert Schema([NAME], hardening=[BitFlip(0.5), Balance()]).record_epsilon == 0.5 * 1024
+
+
+def test_flipping_bits_needs_chance():
+    with pytest.raises(SettingError, match="rng="):
+        FULL.encode(PEOPLE, KEY)
+
+
+BAD_TABLES = [
+    ({"nam": ["a"]}, "table 'secondary' has no column 'name'; did you mean 'nam'"),
+    ({"name": ["a", None]}, "table 'secondary', column 'name', row 2: the value is missing"),
+    ({"name": ["a"], "born": ["2000-01-01"] * 2}, "columns 'name' and 'born' differ in length"),
+    ({"name": ["a"], "born": [3.5]}, "table 'secondary', column 'born', row 1: the value is no date"),
+]
+
+
+@pytest.mark.parametrize(("table", "message"), BAD_TABLES)
+def test_a_table_that_does_not_fit_is_refused(table, message):
+    with pytest.raises(InputError, match=message):
+        Schema([NAME, BORN]).encode(table, KEY, table="secondary")
+
+
+def test_a_salt_of_another_length_is_refused():
+    with pytest.raises(InputError, match="differ in length"):
+        Schema([SchemaField("name", StringFilter(), salt="born")]).encode({"name": ["a"], "born": [1, 2]}, KEY)
+
+
+def described(**changes):
+    return {**Schema([NAME, HEIGHT], hardening=[BitFlip(2.0)]).to_dict(), **changes}
+
+
+NUMERIC = {"kind": "numeric", "low": 0, "high": 1, "threshold": 0.1}
+BAD_SCHEMAS = [
+    ([], "the schema is no table of settings"),
+    ({"version": 1}, "'fields' is missing"),
+    (described(version=2), "version 2 is not 1"),
+    (described(feilds=[]), "unknown setting 'feilds'; did you mean 'fields'"),
+    (described(fields=[]), "1 to 64 fields"),
+    (described(fields={}), "fields is no list"),
+    (described(fields=["name"]), "field 1 is no table"),
+    (described(fields=[{"column": "name"}]), "field 1: the setting 'encoding' is missing"),
+    (described(fields=[{"column": 5, "encoding": NUMERIC}]), "column=5"),
+    (described(fields=[{"column": "a", "encoding": NUMERIC, "salt": "b"}]), "only text can be salted"),
+    (described(fields=[{"column": "a", "encoding": {"kind": "numerik"}}]), "did you mean 'numeric'"),
+    (described(fields=[{"column": "a", "encoding": {"kind": ["numeric"]}}]), "is unknown"),
+    (described(fields=[{"column": "a", "encoding": {"kind": "numeric", "low": 0}}]), "'high' is missing"),
+    (described(fields=[{"column": "a", "encoding": {**NUMERIC, "treshold": 1}}]), "did you mean 'threshold'"),
+    (described(fields=[{"column": "a", "encoding": {**NUMERIC, "bits": "512"}}]), "bits='512'"),
+    (described(fields=[{"column": "a", "encoding": {**NUMERIC, "kind": "date"}}]), "low=0 is no date"),
+    (described(combine={"kind": "union", "bits": 8}), "unknown setting 'bits'"),
+    (described(combine={"kind": "sample", "weights": [1]}), "1 weights given for 2 fields"),
+    (described(combine={"kind": "sample", "weights": 1}), "weights=1"),
+    (described(hardening=[{"kind": "bit-flip"}]), "hardening 1 .bit-flip.: the setting 'epsilon' is missing"),
+    (described(hardening=[{"kind": "bit-flip", "epsilon": 1}] * 2), "flips bits twice"),
+    (described(hardening=[{"kind": "flip"}]), "did you mean 'bit-flip'"),
+]
+
+
+@pytest.mark.parametrize(("broken", "message"), BAD_SCHEMAS)
+def test_a_schema_that_cannot_be_understood_is_refused_with_the_way_out(broken, message):
+    with pytest.raises(SettingError, match=message):
+        Schema.from_dict(broken)
+
+
+def test_a_schema_larger_than_memory_is_refused():
+    with pytest.raises(SettingError, match="use smaller filters"):
+        Schema([SchemaField("a", NumericFilter(0, 1, 0.1, bits=1 << 26))] * 2)

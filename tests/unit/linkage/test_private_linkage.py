@@ -1,0 +1,351 @@
+"""The coordinator's linkage, what it keeps and what it gives away."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import reference_distances
+from fedsim.errors import FileError, FingerprintError, InputError, SettingError
+from fedsim.linkage.private_linkage import (
+    LinkageConfig,
+    PrivateLinks,
+    link_encoded_tables,
+    link_new_records,
+    linkage_digest,
+    load_linkage_state,
+    load_private_links,
+    save_linkage_state,
+    save_private_links,
+)
+from fedsim.privacy.bounds import sigma_for_bound, success_bound
+from fedsim.privacy.pair_noise import pair_noise
+from fedsim.storage.secrets import load_or_create_secret
+from fedsim.types import EncodedTable
+
+SECRET = bytes(range(32))
+DISTANCES = {"hamming": reference_distances.hamming, "dice": reference_distances.dice}
+NOISY, PLAIN = LinkageConfig("hamming", 6, sigma=0.5), LinkageConfig("hamming", 6)
+
+
+def table(n: int, seed: int, n_bits: int = 61, fingerprint: str = "ab" * 32) -> EncodedTable:
+    ones = np.random.default_rng(seed).integers(0, 2, (n, n_bits), dtype=np.uint8)
+    return EncodedTable(np.packbits(ones, axis=1), n_bits, fingerprint)
+
+
+QUERIES, CANDIDATES = table(30, 0), table(40, 1)
+COUNTED = np.arange(30) % 3 > 0
+
+
+def linked_with(linking: LinkageConfig, **changes):
+    given = {"queries": QUERIES, "candidates": CANDIDATES, "counted": COUNTED, "secret": SECRET, "list_name": "rents"}
+    return link_encoded_tables(**{**given, **changes}, linking=linking)
+
+
+def purpose_of(linked) -> str:
+    rule = ", ".join(f'"{number:.9g}"' for number in (linked.sigma, linked.scale.mean, linked.scale.deviation))
+    return f'["rents", "{linked.metric}", {rule}]'
+
+
+@pytest.mark.parametrize("metric", ["hamming", "dice"])
+@pytest.mark.parametrize("sigma", [None, 0.5])
+def test_a_delivery_equals_brute_force(metric, sigma):
+    linked, delivery = linked_with(LinkageConfig(metric, 6, sigma=sigma))
+    shuffled = CANDIDATES.bits[linked.order]
+    partner, distance = reference_distances.nearest(QUERIES.bits, shuffled, DISTANCES[metric], 6)
+    mean, deviation = -distance[COUNTED].mean(), distance[COUNTED].std()
+    noise = pair_noise(SECRET, QUERIES.bits, shuffled, partner, purpose=purpose_of(linked))
+    expected = (-distance - mean) / deviation + (sigma or 0) * noise
+    for row in range(30):
+        ranked = sorted(zip(-expected[row].astype(np.float32), partner[row], strict=True))
+        assert delivery.partner[row].tolist() == [there for _, there in ranked]
+        np.testing.assert_allclose(delivery.similarity[row], [-value for value, _ in ranked], rtol=1e-6, atol=1e-6)
+
+
+def test_a_delivery_is_small_and_finite():
+    _, delivery = linked_with(NOISY)
+    assert (delivery.partner.dtype, delivery.similarity.dtype) == (np.int32, np.float32)
+    assert delivery.partner.shape == delivery.similarity.shape == (30, 6)
+    assert np.isfinite(delivery.similarity).all()
+
+
+def test_the_scale_comes_from_the_training_records_alone():
+    linked, _ = linked_with(PLAIN)
+    far = replace(QUERIES, bits=np.where(COUNTED[:, None], QUERIES.bits, 0).astype(np.uint8))
+    assert linked_with(PLAIN, queries=far)[0].scale == linked.scale
+    assert linked_with(PLAIN, counted=~COUNTED)[0].scale != linked.scale
+
+
+def test_partners_come_in_the_order_of_what_the_primary_sees():
+    _, plain = linked_with(replace(PLAIN, k=40))
+    _, noisy = linked_with(replace(NOISY, k=40))
+    assert (np.diff(plain.similarity) <= 0).all()
+    assert (np.diff(noisy.similarity) <= 0).all()
+    assert (plain.partner != noisy.partner).any()
+
+
+def test_equal_similarities_stand_by_pseudonym():
+    same = replace(CANDIDATES, bits=np.repeat(CANDIDATES.bits[:1], 40, axis=0))
+    for linking in (PLAIN, NOISY):
+        _, delivery = linked_with(linking, candidates=same)
+        assert (delivery.partner == np.arange(6)).all()
+        assert (delivery.similarity == delivery.similarity[:, :1]).all()
+
+
+def test_which_of_equally_near_candidates_is_taken_says_nothing_of_their_rows():
+    same = replace(CANDIDATES, bits=np.repeat(CANDIDATES.bits[:1], 40, axis=0))
+    taken = [set(linked_with(PLAIN, candidates=same, secret=bytes([n]) * 32)[0].order[:6]) for n in range(40)]
+    times = np.bincount([row for rows in taken for row in rows], minlength=40)
+    assert abs(times[:20].sum() - 120) < 30
+    assert times.max() < 16
+
+
+def test_a_coordinator_with_the_same_secret_delivers_the_same_again():
+    (linked, delivery), (again, repeated) = linked_with(NOISY), linked_with(NOISY)
+    assert linkage_digest(delivery) == linkage_digest(repeated)
+    assert (linked.order == again.order).all()
+
+
+CHANGES = [{"secret": bytes(32)}, {"list_name": "sales"}, {"candidates": table(40, 7)}]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_another_secret_list_or_table_is_another_permutation(change):
+    (linked, _), (other, _) = linked_with(NOISY), linked_with(NOISY, **change)
+    assert sorted(other.order) == list(range(40))
+    assert (linked.order != other.order).any()
+
+
+def by_row(linked, delivery: PrivateLinks) -> np.ndarray:
+    """Similarity of every query and every row of the secondary."""
+    table = np.full((len(delivery), len(linked.candidates)), np.nan, np.float32)
+    np.put_along_axis(table, linked.order[delivery.partner], delivery.similarity, axis=1)
+    return table
+
+
+def test_noise_of_another_scale_does_not_cancel():
+    queries, counted = table(500, 3), np.ones(500, bool)
+    rho, low, high = (
+        by_row(*linked_with(LinkageConfig("hamming", 40, sigma=sigma), queries=queries, counted=counted))
+        for sigma in (0.0, 0.5, 1.0)
+    )
+    assert abs(np.corrcoef((low - rho).ravel(), (high - rho).ravel())[0, 1]) < 0.03
+    assert (low - rho).std() == pytest.approx(0.5, rel=0.02)
+    assert (high - rho).std() == pytest.approx(1.0, rel=0.02)
+
+
+@pytest.mark.parametrize("linking", [NOISY, PLAIN, LinkageConfig("dice", 6, sigma=0.1)])
+def test_asking_again_gives_the_same_answer(linking):
+    linked, delivery = linked_with(linking)
+    some = [4, 4, 29, 0]
+    again = link_new_records(replace(QUERIES, bits=QUERIES.bits[some]), linked, linking, SECRET, "rents")
+    np.testing.assert_array_equal(again.partner, delivery.partner[some])
+    np.testing.assert_array_equal(again.similarity, delivery.similarity[some])
+
+
+def test_asking_again_by_another_metric_or_with_another_key_is_refused():
+    linked, _ = linked_with(NOISY)
+    with pytest.raises(SettingError, match="linked by 'hamming'"):
+        link_new_records(QUERIES, linked, LinkageConfig("dice", 6), SECRET, "rents")
+    with pytest.raises(FingerprintError):
+        link_new_records(table(3, 0, fingerprint="cd" * 32), linked, NOISY, SECRET, "rents")
+
+
+def test_tau_sets_the_noise_from_the_training_distances():
+    linked, _ = linked_with(LinkageConfig("hamming", 6, tau=0.5))
+    assert linked.sigma == sigma_for_bound(0.5, linked.scale.deviation)
+    assert linked.tau == success_bound(linked.sigma, linked.scale.deviation) == pytest.approx(0.5)
+    assert linked_with(NOISY)[0].tau == success_bound(0.5, linked.scale.deviation)
+
+
+@pytest.mark.parametrize("linking", [PLAIN, LinkageConfig("hamming", 6, tau=1.0), LinkageConfig("dice", 6, sigma=0.5)])
+def test_no_bound_is_claimed_where_none_holds(linking):
+    assert linked_with(linking)[0].tau is None
+
+
+def test_a_bound_is_neither_promised_nor_claimed_on_flat_distances():
+    same = replace(CANDIDATES, bits=np.repeat(CANDIDATES.bits[:1], 40, axis=0))
+    flat = {"candidates": same, "queries": replace(QUERIES, bits=np.repeat(QUERIES.bits[:1], 30, axis=0))}
+    with pytest.raises(SettingError, match="equally far away"):
+        linked_with(LinkageConfig("hamming", 6, tau=0.9), **flat)
+    assert linked_with(NOISY, **flat)[0].tau is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"tau": 0.1, "sigma": 0.1}, "give one of them"),
+        ({"metric": "dice", "tau": 0.1}, "whole numbers"),
+        ({"metric": "euclidean"}, "does not compare filters"),
+        ({"metric": "haming"}, "did you mean 'hamming'"),
+        ({"sigma": -0.1}, "at least 0"),
+        ({"sigma": float("nan")}, "at least 0"),
+        ({"sigma": 1e39}, "float32"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused_before_any_search(settings, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        LinkageConfig(**{"metric": "hamming", "k": 6, **settings})
+
+
+@pytest.mark.parametrize(
+    ("linking", "sentence"),
+    [
+        (LinkageConfig("hamming", 6, tau=1e-6), "its floor"),
+        (LinkageConfig("hamming", 6, tau=2.0), "a probability"),
+        (LinkageConfig("hamming", 41), "between 1 and 40"),
+        (LinkageConfig("hamming", 0), "between 1 and 40"),
+    ],
+)
+def test_what_the_tables_cannot_give_is_refused(linking, sentence):
+    with pytest.raises(SettingError, match=sentence):
+        linked_with(linking)
+
+
+@pytest.mark.parametrize("counted", [np.zeros(30, bool), np.ones(29, bool), np.ones(30, np.uint8), [True] * 30])
+def test_training_records_must_be_marked(counted):
+    with pytest.raises(InputError, match="training record"):
+        linked_with(NOISY, counted=counted)
+
+
+def test_tables_of_different_keys_or_schemas_are_not_linked():
+    with pytest.raises(FingerprintError, match="different schemas or keys"):
+        linked_with(NOISY, candidates=table(40, 1, fingerprint="cd" * 32))
+    with pytest.raises(FingerprintError, match="61 and 64 bits"):
+        linked_with(NOISY, candidates=table(40, 1, n_bits=64))
+
+
+@pytest.mark.parametrize("bits", [QUERIES.bits | 1, QUERIES.bits[:, :7], QUERIES.bits[0]])
+def test_rows_that_are_no_filters_are_refused(bits):
+    broken = replace(QUERIES, bits=bits)
+    with pytest.raises(InputError, match="no filters of 61 bits"):
+        linked_with(NOISY, queries=broken, counted=np.ones(len(broken), bool))
+
+
+def test_nothing_kept_or_delivered_shows_its_contents():
+    linked, delivery = linked_with(NOISY)
+    assert repr(linked) == "Linked(40 candidates, hamming, sigma 0.5)"
+    assert repr(delivery) == "Delivery(30 records x 6 partners)"
+
+
+@pytest.mark.parametrize("linking", [NOISY, PLAIN])
+def test_a_list_survives_its_file(tmp_path: Path, linking):
+    linked, delivery = linked_with(linking)
+    save_linkage_state(linked, tmp_path / "rents")
+    loaded = load_linkage_state(tmp_path / "rents")
+    assert (loaded.scale, loaded.sigma, loaded.tau) == (linked.scale, linked.sigma, linked.tau)
+    assert linkage_digest(loaded.candidates) == linkage_digest(CANDIDATES)
+    assert loaded.order.dtype == np.int32
+    assert linkage_digest(link_new_records(QUERIES, loaded, linking, SECRET, "rents")) == linkage_digest(delivery)
+
+
+def test_a_delivery_survives_its_file(tmp_path: Path):
+    _, delivery = linked_with(NOISY)
+    save_private_links(delivery, str(tmp_path / "partners"))
+    loaded = load_private_links(str(tmp_path / "partners"))
+    assert linkage_digest(loaded) == linkage_digest(delivery)
+    np.testing.assert_array_equal(loaded.similarity, delivery.similarity)
+    assert loaded.partner.dtype == np.int32
+
+
+def test_files_are_for_their_owner_alone(tmp_path: Path):
+    linked, delivery = linked_with(NOISY)
+    save_linkage_state(linked, tmp_path / "rents")
+    save_private_links(delivery, tmp_path / "partners")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
+
+
+def save_either(kind: str, path: Path) -> None:
+    linked, delivery = linked_with(replace(NOISY, k=2), queries=table(3, 0), counted=np.ones(3, bool))
+    save_linkage_state(linked, path) if kind == "linked" else save_private_links(delivery, path)
+
+
+LOADERS = {"linked": load_linkage_state, "delivery": load_private_links}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_no_file_cut_short_or_with_a_flipped_bit_is_taken_for_whole(tmp_path: Path, kind):
+    path, rng = tmp_path / "kept", np.random.default_rng(1)
+    save_either(kind, path)
+    whole = path.read_bytes()
+    flips = zip(rng.integers(len(whole), size=1500), rng.integers(8, size=1500), strict=True)
+    damaged = [whole[:place] + bytes([whole[place] ^ (1 << bit)]) + whole[place + 1 :] for place, bit in flips]
+    for content in [*damaged, *(whole[:length] for length in range(len(whole)))]:
+        path.write_bytes(content)
+        with pytest.raises(FileError, match="damaged"):
+            LOADERS[kind](path)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x02" + bytes(7) + b"{}", b"\x40" + bytes(7) + b"[" * 64])
+def test_a_foreign_file_is_refused(tmp_path: Path, kind, content):
+    (tmp_path / "kept").write_bytes(content)
+    with pytest.raises(FileError, match="or it is damaged; remove it and link again"):
+        LOADERS[kind](tmp_path / "kept")
+
+
+def test_a_list_is_no_delivery_and_a_missing_file_is_named(tmp_path: Path):
+    save_either("linked", tmp_path / "kept")
+    with pytest.raises(FileError, match="no fedsim delivery of this release"):
+        load_private_links(tmp_path / "kept")
+    with pytest.raises(FileError, match=r"cannot read .*absent"):
+        load_linkage_state(tmp_path / "absent")
+
+
+def test_a_digest_tells_contents_apart():
+    delivery = PrivateLinks(np.zeros((2, 3), np.int32), np.zeros((2, 3), np.float32))
+    other = [
+        PrivateLinks(delivery.partner.reshape(3, 2), delivery.similarity.reshape(3, 2)),
+        PrivateLinks(np.ones((2, 3), np.int32), delivery.similarity),
+        PrivateLinks(delivery.partner, np.ones((2, 3), np.float32)),
+    ]
+    assert len({linkage_digest(each) for each in [delivery, *other]}) == 4
+    assert linkage_digest(PrivateLinks(np.asfortranarray(delivery.partner), delivery.similarity)) == linkage_digest(
+        delivery
+    )
+    assert linkage_digest(QUERIES) != linkage_digest(CANDIDATES)
+
+
+def test_the_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path):
+    path = tmp_path / "secret"
+    made = load_or_create_secret(path)
+    assert len(made) == 32
+    assert load_or_create_secret(str(path)) == made != load_or_create_secret(tmp_path / "other")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["other", "secret"]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"ca11ab1e", b"z" * 64, b"ca11ab1e" * 9, b"\xff" * 64, b"ca11ab1e" * 7 + b"c"]
+)
+def test_a_short_or_garbled_secret_is_refused_and_kept(tmp_path: Path, content):
+    path = tmp_path / "secret"
+    path.write_bytes(content)
+    with pytest.raises(FileError, match="holds no secret of 64") as refusal:
+        load_or_create_secret(path)
+    assert path.read_bytes() == content
+    assert "ca11ab1e" not in str(refusal.value)
+
+
+def test_a_secret_that_cannot_be_read_or_written_is_a_file_error(tmp_path: Path):
+    with pytest.raises(FileError, match="cannot read"):
+        load_or_create_secret(tmp_path)
+    with pytest.raises(FileError, match="cannot write"):
+        load_or_create_secret(tmp_path / "absent" / "secret")
+
+
+FORBIDDEN = ("torch", "grpc", "fedsim.data", "fedsim.splitnn", "fedsim.linkage.encoding")
+PROGRAM = "import sys, fedsim.linkage.private_linkage, fedsim.storage.secrets; print(*sys.modules)"
+
+
+def test_the_coordinators_linkage_loads_neither_data_nor_networks_nor_encoders():
+    ran = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=60)
+    loaded = ran.stdout.split()
+    assert "fedsim.linkage.private_linkage" in loaded
+    assert [name for name in loaded if name in FORBIDDEN or name.startswith(tuple(f"{n}." for n in FORBIDDEN))] == []

@@ -1,0 +1,201 @@
+"""The estimate agrees with the messages, the networks and the presets it speaks about."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.config.job import Job
+from fedsim.data.splits import PAPER_PROPORTIONS
+from fedsim.preflight.estimate import (
+    PRESET_SIZES,
+    TEST_SHARE,
+    TRAIN_SHARE,
+    VALIDATION_SHARE,
+    VALUE_BYTES,
+    WEIGHT_BYTES,
+    LinkListSizes,
+    NetworkLink,
+    Span,
+    Workload,
+    build_workload,
+    disk_bytes,
+    distinct_rows,
+    epoch_bytes,
+    expected_distinct_rows,
+    linkage_bytes,
+    step_bytes,
+    training_bytes,
+)
+from fedsim.protocol.codec import Envelope, encode
+from fedsim.protocol.cut_layer import WIRE_FORMATS
+from fedsim.protocol.messages import Activations, Ask, Candidates, Gradients, Partners, Queries, RowOrder
+from fedsim.protocol.sealed_rows import NO_BYTES
+from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Piecewise
+from fedsim.splitnn.neighbours import BranchShape
+from fedsim.splitnn.secondary_model import LOCAL_NETWORKS, secondary_config, start_secondary
+from fedsim.splitnn.tasks import Regression
+from fedsim.training.config import PRESETS
+from fedsim.training.loop import build_primary_model
+
+RENTALS = LinkListSizes("rentals", records=400, candidates=300, k=20, n_bits=2048, asked=20)
+FIELD = {"column": "lat", "encoding": {"kind": "numeric", "low": 0, "high": 9, "threshold": 1}}
+JOB = {
+    "name": "flats",
+    "coordinator": {"name": "notary", "address": "127.0.0.1:50051"},
+    "primary": {"name": "city", "address": "127.0.0.1:50052"},
+    "task": {"kind": "regression"},
+    "secondaries": {"rentals": {"k": 20, "schema": {"version": 1, "fields": [FIELD]}}},
+}
+
+
+def job_with(**training: object) -> Job:
+    return Job.from_dict({**JOB, "training": training})
+
+
+def work_with(preset: str = "modern", **changes: object) -> Workload:
+    usual = {"epochs": 8, "batch": 64, "value_bytes": 4, "checkpoint_steps": 200}
+    return Workload((RENTALS,), PRESET_SIZES[preset], **{**usual, **changes})
+
+
+# --- the tables of sizes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_are_as_wide_and_as_long_as_the_table_says(preset):
+    sizes, config, local = PRESET_SIZES[preset], PRESETS[preset](), LOCAL_NETWORKS[preset]
+    assert (sizes.cut, sizes.hidden) == (local.cut, *local.hidden)
+    assert (sizes.epochs, sizes.batch) == (config.epochs, config.batch)
+    if isinstance(local.encoding, Piecewise):
+        assert sizes.column_width == local.encoding.bins + 1
+
+
+def test_numbers_travel_as_the_forms_say():
+    assert {name: np.dtype(form.dtype).itemsize for name, form in WIRE_FORMATS.items()} == VALUE_BYTES
+    assert tuple(part / sum(PAPER_PROPORTIONS) for part in PAPER_PROPORTIONS) == (
+        TRAIN_SHARE,
+        VALIDATION_SHARE,
+        TEST_SHARE,
+    )
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("k", [5, 50])
+def test_networks_are_no_larger_than_estimated_and_not_much_smaller(preset, k):
+    rng, config, sizes = np.random.default_rng(0), PRESETS[preset](), PRESET_SIZES[preset]
+    features = Features(rng.normal(size=(90, 6)).astype(np.float32), np.zeros((90, 0), np.int64), ())
+    branch = BranchShape(k, (config.local.cut,), rng.normal(size=(90, k)).astype(np.float32))
+    above = build_primary_model(features, (branch,), Regression(), config, "city").network
+    found = sum(weights.numel() for weights in above.parameters())
+    told = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
+    assert found <= told <= 1.5 * found
+    below = start_secondary("rentals", features, secondary_config(preset, seed=0), total_steps=1).part
+    kept = sum(tensor.nbytes for tensor in below.tensors().values())
+    assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.cut) * sizes.hidden <= 3 * kept
+
+
+# --- distinct rows -------------------------------------------------------------------------------------------------
+
+sizes_of_batches = st.integers(1, 2000), st.integers(1, 60), st.integers(60, 5000)
+
+
+@given(*sizes_of_batches)
+def test_what_is_expected_lies_between_what_is_certain(records, partners, candidates):
+    rows = distinct_rows(records, partners, candidates)
+    assert rows.least <= rows.expected + 1e-3
+    assert rows.expected <= rows.most + 1e-3
+
+
+@given(*sizes_of_batches)
+def test_a_record_more_never_asks_for_fewer_rows(records, partners, candidates):
+    more = expected_distinct_rows(records + 1, partners, candidates)
+    assert more >= expected_distinct_rows(records, partners, candidates) - 1e-3
+
+
+def lists(popularity: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+    """For each of 2,000 records k different rows, the popular ones more often."""
+    return (rng.gumbel(size=(2000, len(popularity))) + np.log(popularity)).argsort(axis=1)[:, -k:]
+
+
+def test_the_formula_is_right_where_all_candidates_are_alike_and_too_large_where_there_are_hubs():
+    rng, told = np.random.default_rng(0), expected_distinct_rows(128, 10, 500)
+    alike, hubs = np.ones(500), rng.pareto(1.0, 500) + 0.01
+    drawn = [rng.choice(2000, 128, replace=False) for _ in range(50)]
+    seen = [
+        np.mean([len(np.unique(partner[rows])) for rows in drawn])
+        for partner in (lists(alike, 10, rng), lists(hubs, 10, rng))
+    ]
+    assert seen[0] == pytest.approx(told, rel=0.02)
+    assert seen[1] < 0.9 * told
+
+
+# --- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def frame(message: object) -> int:
+    return len(encode(Envelope(message, bytes(16), 10_000, 10_000, 10_000)))
+
+
+@pytest.mark.parametrize("wire", VALUE_BYTES)
+def test_a_step_has_the_bytes_of_its_messages(wire):
+    rows, values = np.zeros(700, np.int32), np.zeros((700, 128), WIRE_FORMATS[wire].dtype)
+    real = frame(Ask(9, rows=rows)) + frame(Activations(9, values=values)) + frame(Gradients(9, values=values))
+    told = step_bytes(Span(700, 700, 700), cut=128, value_bytes=VALUE_BYTES[wire])
+    assert told.expected == pytest.approx(real, rel=1e-3)
+
+
+def test_the_linkage_has_the_bytes_of_its_messages():
+    n, m, k, width = RENTALS.records, RENTALS.candidates, RENTALS.k, RENTALS.filter_bytes
+    messages = [
+        Queries("rentals", "f" * 64, 2048, bits=np.zeros((n, width), np.uint8), counted=np.zeros(n, np.uint8)),
+        Candidates("rentals", "f" * 64, 2048, bits=np.zeros((m, width), np.uint8)),
+        Partners("rentals", m, np.zeros((n, k), np.int32), np.zeros((n, k), np.float32), sealed=NO_BYTES),
+        RowOrder("rentals", order=np.zeros(m, np.int32), seal=NO_BYTES),
+    ]
+    assert linkage_bytes(RENTALS) == pytest.approx(sum(map(frame, messages)), rel=1e-2)
+
+
+def test_half_precision_halves_the_bytes_and_more_epochs_multiply_them():
+    whole, half = epoch_bytes(work_with()).expected, epoch_bytes(work_with(value_bytes=2)).expected
+    assert half == pytest.approx(whole / 2, rel=0.02)
+    assert training_bytes(work_with(epochs=80)).most == pytest.approx(10 * training_bytes(work_with()).most, rel=0.1)
+
+
+def test_a_batch_of_all_records_is_one_step():
+    assert work_with(batch=10_000).steps == 1
+    assert epoch_bytes(work_with(batch=10_000)).most < epoch_bytes(work_with()).most
+
+
+def test_a_slow_line_and_a_long_ping_take_longer():
+    assert NetworkLink(10, 20).seconds(1e6, 10) > NetworkLink(100, 20).seconds(1e6, 10)
+    assert NetworkLink(100, 200).seconds(0, 10) == pytest.approx(2.0)
+
+
+# --- the job -------------------------------------------------------------------------------------------------------
+
+
+def test_settings_left_out_are_those_of_the_preset():
+    work = build_workload(job_with(preset="paper"), {}, {})
+    assert (work.epochs, work.batch, work.sizes.cut) == (100, 128, 100)
+    given_otherwise = build_workload(job_with(epochs=3, batch_size=7, wire="float16"), {}, {})
+    assert (given_otherwise.epochs, given_otherwise.batch, given_otherwise.value_bytes) == (3, 7, 2)
+
+
+def test_a_table_that_is_not_at_hand_is_assumed_to_be_as_large_as_the_largest_that_is():
+    work = build_workload(job_with(), {"city": 4000}, {})
+    assert work.lists[0].candidates == 4000
+    assert work.assumed == ("4,000 records at rentals",)
+    assert build_workload(job_with(), {"city": 4000, "rentals": 9}, {}).assumed == ()
+
+
+def test_top1sim_asks_for_one_partner_of_each():
+    assert build_workload(job_with(method="top1sim"), {}, {}).lists[0].asked == 1
+
+
+def test_every_party_has_its_disk():
+    need = disk_bytes(job_with(), work_with())
+    assert list(need) == ["notary", "city", "rentals"]
+    assert need["city"] > need["rentals"] > need["notary"] > 0

@@ -1,0 +1,67 @@
+"""The Gaussian mechanism is exact, and the paper's figures come out."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsim.cli import main
+from fedsim.errors import SettingError
+from fedsim.privacy.differential_privacy import gaussian_delta, gaussian_epsilon, gaussian_sigma, least_epsilon
+
+epsilons = st.floats(0.01, 20)
+deltas = st.floats(1e-10, 0.1)
+sensitivities = st.floats(1e-3, 1e3)
+
+
+@given(epsilons, deltas, sensitivities)
+def test_noise_and_epsilon_are_each_others_inverse(epsilon, delta, sensitivity):
+    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+    assert gaussian_delta(epsilon=epsilon, sigma=sigma, sensitivity=sensitivity) == pytest.approx(delta, rel=1e-6)
+    assert gaussian_epsilon(sigma=sigma, delta=delta, sensitivity=sensitivity) == pytest.approx(epsilon, rel=1e-5)
+
+
+@given(epsilons, deltas, sensitivities)
+def test_more_noise_never_weakens_privacy(epsilon, delta, sensitivity):
+    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+    assert gaussian_delta(epsilon=epsilon, sigma=2 * sigma, sensitivity=sensitivity) <= delta
+
+
+@given(epsilons, st.floats(1e-10, 1e-3), sensitivities)
+def test_theorem_1_is_necessary(epsilon, delta, sensitivity):
+    sigma = gaussian_sigma(epsilon=epsilon, delta=delta, sensitivity=sensitivity)
+    assert least_epsilon(sigma=sigma, sensitivity=sensitivity) <= epsilon
+
+
+def test_enough_noise_needs_no_epsilon():
+    assert gaussian_epsilon(sigma=1e6, delta=0.01, sensitivity=1.0) == 0.0
+
+
+@pytest.mark.parametrize("setting", [{"epsilon": 0.0}, {"delta": 0.0}, {"delta": 1.0}, {"sensitivity": -1.0}])
+def test_impossible_settings_are_refused(setting):
+    with pytest.raises(SettingError):
+        gaussian_sigma(**{"epsilon": 1.0, "delta": 1e-5, "sensitivity": 1.0, **setting})
+
+
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [
+        ("tau --sigma 4 --spread 21178.86", "1.9417e-05"),
+        ("tau --sigma 0.4 --spread 21178.86", "5.0720e-05"),
+        ("sigma --tau 0.01 --spread 21178.86", "0.00188"),
+        ("epsilon --sigma 4 --spread 21178.86 --mean -46237.78 --records 141050", "2.963e+09"),
+    ],
+)
+def test_the_command_prints_the_papers_figures(words, printed, capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["privacy", *words.split()])
+    assert left.value.code in (0, None)
+    assert capsys.readouterr().out.startswith(printed)
+
+
+def test_an_unreachable_tau_names_the_floor(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["privacy", "sigma", "--tau", "1e-6", "--spread", "21178.86"])
+    assert left.value.code == 2
+    assert "1.88" in capsys.readouterr().err

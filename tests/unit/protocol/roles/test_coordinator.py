@@ -1,0 +1,361 @@
+"""The coordinator links what came first, delivers it again and again, and nothing else however it is asked."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, link_new_records
+from fedsim.protocol.codec import Envelope
+from fedsim.protocol.messages import (
+    Candidates,
+    Done,
+    Farewell,
+    Finish,
+    NewQueries,
+    Offer,
+    Partners,
+    Queries,
+    Ready,
+    RowOrder,
+    Want,
+)
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.roles import coordinator as coordinator_module
+from fedsim.protocol.roles.coordinator import Coordinator
+from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
+from fedsim.protocol.roles.secondary import fetch_row_mapping
+from fedsim.protocol.sealed_rows import offer_digest
+from fedsim.storage.digest import arrays_digest
+from fedsim.types import EncodedTable
+from session_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, connected, joined, started, until
+
+SECRET, LINKING = bytes(range(32)), LinkageConfig("hamming", 6, sigma=0.5)
+COUNTED = np.arange(30) % 3 > 0
+
+
+def table(n, seed, n_bits=61, fingerprint="ab" * 32):
+    ones = np.random.default_rng(seed).integers(0, 2, (n, n_bits), dtype=np.uint8)
+    return EncodedTable(np.packbits(ones, axis=1), n_bits, fingerprint)
+
+
+QUERIES, CANDIDATES = table(30, 0), table(40, 1)
+LINKED, DELIVERY = link_encoded_tables(QUERIES, CANDIDATES, COUNTED, LINKING, SECRET, "rentals")
+
+
+@pytest.fixture
+def coordinator(tmp_path):
+    return coordinator_in(tmp_path)
+
+
+def coordinator_in(folder, linking=LINKING, most_new=100):
+    return Coordinator({"rentals": linking}, SECRET, folder / "lists", most_new=most_new)
+
+
+@contextmanager
+def attended(coordinator, party):
+    """A party's session with the coordinator, and the errors with which it was left."""
+    with connected(NOTARY, party) as (there, here):
+        left = []
+        attending = started(attend, coordinator, there, left)
+        yield here, left
+        if not left:
+            here.post(Farewell())
+        joined(attending)
+
+
+def attend(coordinator, session, left):
+    try:
+        coordinator.attend(session)
+    except FedSimError as fault:
+        left.append(fault)
+
+
+def question(queries=QUERIES, counted=COUNTED):
+    return EncodedQueries("rentals", queries, counted, offer_digest(queries, counted.astype(np.uint8)))
+
+
+def both_ask(coordinator, candidates=CANDIDATES, asked=None):
+    """What primary and secondary get, asking at the same time."""
+    orders = []
+    with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
+        other = started(lambda: orders.append(fetch_row_mapping(rentals, candidates, offer_digest(candidates), "")))
+        partners = fetch_partners(city, asked or question(), "")
+        joined(other)
+    return partners, orders[0]
+
+
+def refused(coordinator, party, *messages):
+    """The error with which the coordinator leaves a party that says this."""
+    with attended(coordinator, party) as (here, left):
+        for message in messages:
+            here.post(message)
+        until(lambda: left)
+    return left[0]
+
+
+def queries_of(encoded=QUERIES, counted=COUNTED, name="rentals"):
+    return Queries(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits, counted=counted.astype(np.uint8))
+
+
+def candidates_of(encoded=CANDIDATES, name="rentals"):
+    return Candidates(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
+
+
+# --- what it delivers --------------------------------------------------------------------------------------------
+
+
+def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
+    partners, order = both_ask(coordinator)
+    assert np.array_equal(partners.partner, DELIVERY.partner)
+    assert np.array_equal(partners.similarity, DELIVERY.similarity)
+    assert np.array_equal(order.rows, LINKED.order)
+    assert partners.n_candidates == 40
+    assert coordinator.all_linked
+
+
+def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch, caplog):
+    caplog.set_level("INFO", "fedsim.parties")
+    monkeypatch.setattr(coordinator_module, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(coordinator_module, "POLL", 0.01)
+    with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
+        asking = started(fetch_partners, city, question(), "")
+        until(lambda: "coordinator 'notary': list 'rentals' waits for the secondary's identifiers" in caplog.messages)
+        fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), "")
+        joined(asking)
+
+
+def test_what_is_in_hand_is_not_sent_again(coordinator):
+    partners, order = both_ask(coordinator)
+    with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
+        assert fetch_partners(city, question(), arrays_digest(partners.partner, partners.similarity)) is None
+        assert fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), order.digest) is None
+
+
+def test_a_coordinator_that_started_anew_delivers_the_same_without_identifiers(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    again = coordinator_in(tmp_path)
+    assert again.all_linked
+    with attended(again, CITY) as (city, _):
+        assert np.array_equal(fetch_partners(city, question(), "").similarity, DELIVERY.similarity)
+        sent = [entry.kind for entry in city.connection.ledger.entries() if entry.sender == str(CITY)]
+    assert "queries" not in sent
+
+
+def test_new_records_are_linked_as_those_of_training_were(coordinator):
+    both_ask(coordinator)
+    expected = link_new_records(QUERIES, LINKED, LINKING, SECRET, "rentals")
+    with attended(coordinator, CITY) as (city, _):
+        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES).similarity, expected.similarity)
+
+
+def test_the_end_is_confirmed_and_remembered(tmp_path):
+    coordinator = coordinator_in(tmp_path)
+    with attended(coordinator, CITY) as (city, _):
+        assert city.call(Finish(), Done).fault == ""
+    assert coordinator.finished.wait(5)
+    assert coordinator_in(tmp_path).was_finished
+
+
+# --- once linked, never otherwise --------------------------------------------------------------------------------
+
+CHANGED = {
+    "other records": (CITY, queries_of(table(30, 7))),
+    "one record less": (CITY, queries_of(replace(QUERIES, bits=QUERIES.bits[1:]), COUNTED[1:])),
+    "other training records": (CITY, queries_of(counted=~COUNTED)),
+    "another offer of the primary": (CITY, Offer("rentals", "0" * 64, "")),
+    "other candidates": (RENTALS, candidates_of(table(40, 7))),
+    "candidates in another order": (RENTALS, candidates_of(replace(CANDIDATES, bits=CANDIDATES.bits[::-1].copy()))),
+    "another offer of the secondary": (RENTALS, Offer("rentals", "0" * 64, "")),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_other_identifiers_than_those_that_were_linked_get_no_second_sample_of_noise(coordinator, what):
+    both_ask(coordinator)
+    party, message = CHANGED[what]
+    fault = refused(coordinator, party, message)
+    assert isinstance(fault, PolicyError)
+    assert f"the identifiers of {party} have changed since list 'rentals' was linked" in str(fault)
+
+
+def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
+    both_ask(coordinator)
+    with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
+        assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.similarity)
+        assert np.array_equal(rentals.call(candidates_of(), RowOrder).order, LINKED.order)
+
+
+def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_linked_by_those(coordinator):
+    with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
+        rentals.fetch(rentals.post(Offer("rentals", "old", "")), Want)
+        rentals.post(candidates_of(table(40, 7)))
+        until(lambda: coordinator._lists["rentals"].candidates is not None)
+        with attended(coordinator, RENTALS) as (restarted, _):
+            restarted.fetch(restarted.post(Offer("rentals", "new", "")), Want)
+            asking = city.post(queries_of())
+            restarted.post(candidates_of())
+            partners = city.fetch(asking, Partners)
+    assert np.array_equal(partners.similarity, DELIVERY.similarity)
+
+
+def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, monkeypatch):
+    def linking(queries, candidates, *others):
+        coordinator._lists["rentals"].candidates = table(40, 7)
+        return link_encoded_tables(queries, candidates, *others)
+
+    monkeypatch.setattr(coordinator_module, "link_encoded_tables", linking)
+    coordinator._lists["rentals"].candidates = CANDIDATES
+    fault = refused(coordinator, CITY, queries_of())
+    assert str(fault) == "secondary 'rentals' sent other identifiers while they were linked"
+    assert not coordinator.all_linked
+
+
+# --- what it refuses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("party", "message"),
+    [
+        (SCHOOLS, candidates_of()),
+        (SCHOOLS, Offer("rentals", "", "")),
+        (RENTALS, candidates_of(name="schools")),
+        (CITY, queries_of(name="../rentals")),
+        (CITY, NewQueries("", "", 8, bits=np.zeros((1, 1), np.uint8))),
+    ],
+)
+def test_a_list_that_is_not_ones_own_is_refused(coordinator, party, message):
+    fault = refused(coordinator, party, message)
+    assert isinstance(fault, PeerError)
+    assert str(fault) == f"{party} spoke of a list that is not its own"
+
+
+WIDE = np.full((40, 8), 255, np.uint8)
+BROKEN = {
+    "bits beyond the filter": EncodedTable(WIDE, 61, "ab" * 32),
+    "too few bytes": EncodedTable(WIDE[:, :7], 61, "ab" * 32),
+    "no bytes": EncodedTable(WIDE[:, :0], 61, "ab" * 32),
+    "a filter of no bits": EncodedTable(WIDE[:, :0], 0, "ab" * 32),
+    "less than no bits": EncodedTable(WIDE, -61, "ab" * 32),
+    "2^62 bits": EncodedTable(WIDE, 2**62, "ab" * 32),
+}
+
+
+def linked_alone(folder, linking=LINKING, candidates=CANDIDATES, queries=QUERIES, counted=COUNTED):
+    """The error that comes of linking these tables."""
+    coordinator = coordinator_in(folder, linking)
+    coordinator._lists["rentals"].candidates = candidates
+    return refused(coordinator, CITY, queries_of(queries, counted))
+
+
+@pytest.mark.parametrize("what", BROKEN)
+@pytest.mark.parametrize("side", ["primary", "secondary", "both"])
+def test_filters_that_are_none_are_the_fault_of_who_sent_them(tmp_path, what, side):
+    candidates = CANDIDATES if side == "primary" else BROKEN[what]
+    queries = QUERIES if side == "secondary" else BROKEN[what]
+    fault = linked_alone(tmp_path, LINKING, candidates, queries, np.ones(len(queries), bool))
+    assert isinstance(fault, PeerError | FingerprintError)
+
+
+def test_no_training_records_are_the_fault_of_the_primary(tmp_path):
+    fault = linked_alone(tmp_path, counted=np.zeros(30, bool))
+    assert isinstance(fault, PeerError)
+    assert "none of the 30 primary records is a training record" in str(fault)
+
+
+def test_other_keys_or_schemas_are_named(tmp_path):
+    assert isinstance(linked_alone(tmp_path, candidates=table(40, 1, fingerprint="cd" * 32)), FingerprintError)
+    assert isinstance(linked_alone(tmp_path, candidates=table(40, 1, n_bits=64)), FingerprintError)
+
+
+def test_too_few_candidates_are_told_with_their_number(tmp_path):
+    fault = linked_alone(tmp_path, candidates=table(5, 1))
+    assert isinstance(fault, PolicyError)
+    assert str(fault) == "list 'rentals' has 5 candidates for k=6; lower k"
+
+
+def test_a_tau_out_of_reach_is_told_without_the_spread(tmp_path):
+    fault = linked_alone(tmp_path, LinkageConfig("hamming", 6, tau=1e-9))
+    assert isinstance(fault, PolicyError)
+    assert "no noise reaches tau=1e-09" in str(fault)
+    assert "spread" not in str(fault)
+
+
+def test_a_message_that_belongs_elsewhere_has_no_place_here(coordinator):
+    with connected(NOTARY, Party(Role.SECONDARY, "rentals")) as (there, _), pytest.raises(PeerError) as fault:
+        coordinator._answer(there, Envelope(Ready(1, 1)))
+    assert "sent 'ready', which has no place here" in str(fault.value)
+
+
+# --- new records -------------------------------------------------------------------------------------------------
+
+
+def new_of(encoded):
+    return NewQueries("rentals", encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_question_that_cannot_be_answered_does_not_end_the_conversation(coordinator, what):
+    both_ask(coordinator)
+    with attended(coordinator, CITY) as (city, _):
+        with pytest.raises(PeerError, match="coordinator 'notary' made no links of 'rentals': "):
+            fetch_new_partners(city, "rentals", BROKEN[what])
+        assert len(fetch_new_partners(city, "rentals", QUERIES).partner) == 30
+
+
+def test_new_records_before_any_were_linked_are_refused(coordinator):
+    with attended(coordinator, CITY) as (city, _), pytest.raises(PeerError, match="before any were made"):
+        fetch_new_partners(city, "rentals", QUERIES)
+
+
+def test_new_records_are_counted_through_restarts_and_no_more_are_linked_than_the_owner_allows(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    for seed, left in ((11, 70), (12, 40), (13, 10)):
+        with attended(coordinator_in(tmp_path), CITY) as (city, _):
+            fetch_new_partners(city, "rentals", table(30, seed))
+        assert 100 - len(coordinator_in(tmp_path)._lists["rentals"].asked) == left
+    with attended(coordinator_in(tmp_path), CITY) as (city, _):
+        with pytest.raises(PeerError, match="links 100 new records of list 'rentals' and has linked 90"):
+            fetch_new_partners(city, "rentals", table(30, 14))
+        assert len(fetch_new_partners(city, "rentals", table(10, 14)).partner) == 10
+
+
+def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    answers = []
+    for _ in range(3):
+        with attended(coordinator_in(tmp_path), CITY) as (city, _):
+            answers.append(fetch_new_partners(city, "rentals", table(30, 11)).similarity.tolist())
+    assert answers[0] == answers[1] == answers[2]
+    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
+
+
+def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_whole(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    with attended(coordinator_in(tmp_path), CITY) as (city, _):
+        fetch_new_partners(city, "rentals", table(30, 11))
+    count = next(tmp_path.rglob("new-records"))
+    count.write_bytes(count.read_bytes()[:-5])
+    with attended(coordinator_in(tmp_path), CITY) as (city, _):
+        fetch_new_partners(city, "rentals", table(30, 11))
+    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
+
+
+def test_many_may_ask_at_once(coordinator):
+    both_ask(coordinator)
+    found = []
+    barrier = threading.Barrier(3)
+
+    def ask():
+        with attended(coordinator, CITY) as (city, _):
+            barrier.wait(10)
+            found.append(fetch_new_partners(city, "rentals", QUERIES).similarity)
+
+    joined(*[started(ask) for _ in range(3)])
+    assert len(found) == 3
+    assert all(np.array_equal(one, found[0]) for one in found)

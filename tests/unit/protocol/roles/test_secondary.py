@@ -1,0 +1,350 @@
+"""Below the cut: the secondary answers what makes sense, refuses what does not, and learns from neither by mistake."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+import torch
+
+from fedsim.errors import FedSimError, PeerError
+from fedsim.protocol.codec import Envelope
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.messages import (
+    Activations,
+    Ask,
+    Begin,
+    Candidates,
+    Done,
+    Farewell,
+    Finish,
+    ForgetBefore,
+    Gradients,
+    Infer,
+    KeepBest,
+    Meet,
+    Offer,
+    Phase,
+    Ready,
+    Restore,
+    RowOrder,
+    Save,
+    Unchanged,
+    UseBest,
+    Want,
+)
+from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.sealed_rows import NO_BYTES
+from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
+from fedsim.types import EncodedTable
+from session_fixtures import CITY, NOTARY, RENTALS, connected, frame_of, joined, read_all, session_of, started
+from training_fixtures import encoded_config, small_secondaries
+
+FEATURES, BELOW = small_secondaries()[0].features, encoded_config().below
+ROWS, STEPS = torch.tensor([0, 3, 4, 8]), 6
+NUMBERS = ROWS.numpy().astype(np.int32)
+
+
+def local(folder, total_steps=STEPS):
+    return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder)
+
+
+def below_the_cut(folder, form="float32"):
+    weights = local(None).part.network.state_dict()
+    return SecondaryResponder(
+        width=4,
+        order=RowMapping(np.arange(9, dtype=np.int32), NO_BYTES),
+        start=lambda asked: local(folder, asked.total_steps),
+        trained=lambda: restore_secondary("rentals", FEATURES, BELOW, weights),
+        finish=lambda party: party.part.keep_best(),
+        farewell=lambda: None,
+        form=wire_format(form),
+    )
+
+
+class Heard:
+    """A secondary that hears one message after the other, as if they came over a line."""
+
+    def __init__(self, folder):
+        self.role, self.session, self.said = below_the_cut(folder), session_of(RENTALS, CITY), 0
+
+    def __call__(self, *messages):
+        """The last reply."""
+        reply = None
+        for message in messages:
+            self.said += 1
+            reply = self.role._reply(self.session, Envelope(message, sequence=self.said))
+        return reply
+
+    def weights(self):
+        return [value.clone() for value in self.role._party.part.tensors().values()]
+
+
+@pytest.fixture
+def hear(tmp_path):
+    return Heard(tmp_path)
+
+
+def gradients(step, rows=4, width=4, value=1.0, dtype=np.float32):
+    return Gradients(step, values=np.full((rows, width), value, dtype))
+
+
+# --- what it answers ---------------------------------------------------------------------------------------------
+
+
+def test_it_tells_its_width_and_records_and_nothing_else(hear):
+    ready = hear(Meet(False))
+    assert (ready.width, ready.n_records) == (4, 9)
+    assert isinstance(ready, Ready)
+
+
+def test_a_step_is_rows_in_activations_out_gradients_in(hear):
+    reply = hear(Begin(STEPS), Ask(0, rows=NUMBERS))
+    assert (type(reply), reply.step, reply.values.shape, reply.values.dtype) == (Activations, 0, (4, 4), np.float32)
+    before = hear.weights()
+    assert hear(gradients(0)) is None
+    assert any(not torch.equal(one, other) for one, other in zip(before, hear.weights(), strict=True))
+
+
+def test_numbers_outside_training_are_marked_as_such(hear):
+    assert hear(Begin(STEPS), Infer(rows=NUMBERS, sealed=NO_BYTES)).step == -1
+
+
+def test_a_prediction_uses_the_part_that_was_saved(hear):
+    hear(Meet(True))
+    assert hear.session.phase is Phase.PREDICT
+    assert hear(Infer(rows=NUMBERS, sealed=NO_BYTES)).values.shape == (4, 4)
+
+
+def test_a_checkpoint_that_is_not_there_is_a_fault_and_no_end(hear):
+    hear(Begin(STEPS))
+    assert hear(Restore(3)).fault == "its checkpoint of step 3 cannot be read"
+    assert hear(Save(3)).fault == ""
+    assert hear(Restore(3)).fault == ""
+    hear(ForgetBefore(4))
+    assert hear(Restore(3)).fault == "its checkpoint of step 3 cannot be read"
+
+
+# --- what it refuses ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "message", [Ask(0, rows=NUMBERS), Infer(rows=NUMBERS, sealed=NO_BYTES), gradients(0), KeepBest(), Save(1), Finish()]
+)
+def test_nothing_is_answered_before_the_beginning(hear, message):
+    with pytest.raises(PeerError, match=f"primary 'city' sent '{message.kind}' before it began"):
+        hear(Meet(False), message)
+
+
+@pytest.mark.parametrize("rows", [[-1], [9], [0, 2**31 - 1], list(range(9)) * 2])
+def test_rows_that_there_are_not_are_refused(hear, rows):
+    for message in (Ask(0, rows=np.array(rows, np.int32)), Infer(rows=np.array(rows, np.int32), sealed=NO_BYTES)):
+        with pytest.raises(PeerError, match="primary 'city' asked for rows that there are not; rows count from zero"):
+            hear(Begin(STEPS), message)
+
+
+BAD = {
+    "not a number": gradients(0, value=np.nan),
+    "infinite": gradients(0, value=-np.inf),
+    "too few rows": gradients(0, rows=3),
+    "too many rows": gradients(0, rows=5),
+    "another width": gradients(0, width=3),
+    "another form": gradients(0, dtype=np.float16),
+    "the bits of another form": gradients(0, dtype=np.int16),
+    "an earlier step": gradients(-1),
+    "a later step": gradients(1),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_gradients_that_do_not_fit_are_refused_by_name_and_change_nothing(hear, what):
+    hear(Begin(STEPS), Ask(0, rows=NUMBERS))
+    before = hear.weights()
+    with pytest.raises(PeerError, match=rf"primary 'city' sent gradients of step {BAD[what].step}\b.*left as they are"):
+        hear(BAD[what])
+    assert all(map(torch.equal, before, hear.weights()))
+
+
+def test_gradients_are_taken_once(hear):
+    hear(Begin(STEPS), Ask(0, rows=NUMBERS), gradients(0))
+    before = hear.weights()
+    with pytest.raises(PeerError, match="sent gradients of step 0"):
+        hear(gradients(0))
+    assert all(map(torch.equal, before, hear.weights()))
+
+
+def test_gradients_without_a_question_are_refused(hear):
+    with pytest.raises(PeerError, match="sent gradients of step 0"):
+        hear(Begin(STEPS), Infer(rows=NUMBERS, sealed=NO_BYTES), gradients(0))
+
+
+@pytest.mark.parametrize("message", [Want(True), Unchanged(), Done(""), Ready(1, 1)])
+def test_a_message_that_belongs_elsewhere_has_no_place_here(hear, message):
+    with pytest.raises(PeerError, match=f"primary 'city' sent '{message.kind}', which has no place here"):
+        hear(Begin(STEPS), message)
+
+
+@pytest.mark.parametrize("steps", [0, -1, -(2**63)])
+def test_training_of_no_steps_is_refused(hear, steps):
+    with pytest.raises(PeerError, match=r"primary 'city' asked for a training of -?[0-9]+ steps; it needs at least 1"):
+        hear(Begin(steps))
+
+
+@pytest.mark.parametrize(
+    "message", [Ask(0, rows=NUMBERS), gradients(0), Save(1), Restore(1), UseBest(), ForgetBefore(1)]
+)
+def test_a_part_that_is_used_for_predictions_is_not_trained(hear, message):
+    with pytest.raises(PeerError, match=f"primary 'city' sent '{message.kind}' before it began"):
+        hear(Meet(True), message)
+
+
+def test_there_is_no_way_back_to_what_was_never_kept(hear):
+    with pytest.raises(PeerError, match="primary 'city' sent 'use-best', which has no place here"):
+        hear(Begin(STEPS), UseBest())
+
+
+@pytest.mark.parametrize("message", [UseBest(), Restore(0)])
+def test_there_is_no_way_back_in_the_middle_of_a_step(hear, message):
+    hear(Begin(STEPS), KeepBest(), Save(0), Ask(0, rows=NUMBERS))
+    with pytest.raises(PeerError, match=f"primary 'city' sent '{message.kind}' where gradients are due"):
+        hear(message)
+
+
+ANY = [
+    Meet(False), Meet(True), Begin(STEPS), Begin(0), Begin(-3), Begin(2**62),
+    Ask(0, rows=NUMBERS), Ask(-5, rows=NUMBERS), Ask(2**62, rows=NUMBERS), Ask(1, rows=NUMBERS[:0]),
+    Infer(rows=NUMBERS, sealed=NO_BYTES), Infer(rows=NUMBERS[:0], sealed=NO_BYTES), Infer(rows=-NUMBERS, sealed=NO_BYTES),
+    gradients(0), gradients(1), gradients(0, value=np.nan), gradients(1, rows=0), gradients(0, value=1e38),
+    KeepBest(), UseBest(), Save(0), Save(-1), Save(2**62), Restore(0), Restore(-(2**62)), Restore(2**62),
+    ForgetBefore(0), ForgetBefore(-1), ForgetBefore(2**62), Finish(), Want(True),
+]  # fmt: skip
+
+
+def test_messages_in_any_order_are_answered_or_refused_and_nothing_else(tmp_path):
+    rng, outcomes = np.random.default_rng(13), []
+    for _ in range(30):
+        hear = Heard(tmp_path)
+        outcomes += [is_answered(hear, ANY[choice]) for choice in rng.integers(0, len(ANY), 40)]
+    assert 300 < sum(outcomes) < 900
+
+
+def is_answered(hear, message):
+    try:
+        hear(message)
+    except FedSimError:
+        return False
+    return True
+
+
+# --- over a line, as the primary sees it -------------------------------------------------------------------------
+
+
+@contextmanager
+def remote(folder, form="float32"):
+    """A secondary elsewhere, and the thread in which it talks."""
+    with connected(CITY, RENTALS) as (here, there):
+        talking = started(below_the_cut(folder, form).talk, there)
+        yield RemoteSecondary(here, wire_format(form))
+        here.post(Farewell())
+        joined(talking)
+
+
+def a_few_steps(party):
+    party.begin(STEPS)
+    replies = []
+    for step in range(3):
+        party.ask(ROWS, step)
+        replies.append(party.activations(ROWS, step))
+        party.descend(torch.ones_like(replies[-1]) * (step + 1), step)
+    party.keep_best()
+    party.save(3)
+    party.ask(ROWS, None)
+    replies.append(party.infer(ROWS))
+    replies.append(party.activations(ROWS, 3))
+    party.descend(replies[-1], 3)
+    replies.append(party.infer(ROWS))
+    party.use_best()
+    replies.append(party.infer(ROWS))
+    party.restore(3)
+    party.forget_before(3)
+    return [*replies, party.infer(ROWS)]
+
+
+def test_a_secondary_elsewhere_learns_bit_for_bit_as_one_here(tmp_path):
+    with remote(tmp_path / "there") as there:
+        answers = a_few_steps(there)
+        there.finish()
+    assert all(map(torch.equal, answers, a_few_steps(local(tmp_path / "here"))))
+
+
+@pytest.mark.parametrize("form", ["float16", "bfloat16"])
+def test_at_half_precision_it_learns_nearly_the_same(tmp_path, form):
+    with remote(tmp_path / "there", form) as there:
+        answers = a_few_steps(there)
+    for one, other in zip(answers, a_few_steps(local(tmp_path / "here")), strict=True):
+        assert torch.allclose(one, other, atol=0.05)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_told_as_such(tmp_path):
+    with remote(tmp_path) as there:
+        there.begin(STEPS)
+        with pytest.raises(DamagedCheckpoint, match="secondary 'rentals': its checkpoint of step 2 cannot be read"):
+            there.restore(2)
+
+
+# --- its rows under pseudonyms -----------------------------------------------------------------------------------
+
+TABLE = EncodedTable(np.arange(12, dtype=np.uint8).reshape(4, 3), 24, "ab" * 32)
+
+
+def order_from(*answers):
+    """What comes of a coordinator that answers with these frames."""
+    session = session_of(RENTALS, NOTARY)
+    read_all(session, *answers)
+    return fetch_row_mapping(session, TABLE, "digest", "")
+
+
+def test_the_order_of_its_rows_comes_for_the_identifiers_it_sent():
+    wanted, order = Want(True), np.array([2, 0, 3, 1], np.int32)
+    answer = RowOrder("rentals", order=order, seal=NO_BYTES)
+    found = order_from(frame_of(wanted, 1, reply_to=1), frame_of(answer, 2, reply_to=2))
+    assert found.rows.tolist() == [2, 0, 3, 1]
+    assert found.rows.flags.writeable
+
+
+def test_rows_that_are_hidden_may_repeat_but_must_be_there():
+    def answered(rows):
+        seal = np.zeros(32, np.uint8)
+        answer = RowOrder("rentals", order=np.array(rows, np.int32), seal=seal)
+        return order_from(frame_of(Want(False), 1, reply_to=1), frame_of(answer, 2, reply_to=1))
+
+    assert answered([2, 2, 0, 3, 3]).rows.tolist() == [2, 2, 0, 3, 3]
+    with pytest.raises(PeerError, match="does not fit the 4 records"):
+        answered([2, 4])
+
+
+def test_the_order_in_hand_may_still_hold():
+    assert order_from(frame_of(Want(False), 1, reply_to=1), frame_of(Unchanged(), 2, reply_to=1)) is None
+
+
+def test_identifiers_go_out_only_where_they_are_wanted():
+    for wanted, kinds in ((True, [Offer, Candidates]), (False, [Offer])):
+        session = session_of(RENTALS, NOTARY)
+        read_all(session, frame_of(Want(wanted), 1, reply_to=1), frame_of(Unchanged(), 2, reply_to=1 + wanted))
+        fetch_row_mapping(session, TABLE, "digest", "")
+        assert [type(message) for _, message, _ in session._outbox] == kinds
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [0, 1, 2, 3, 4], [0, 0, 1, 2], [1, 2, 3, 4], [-1, 0, 1, 2], []])
+def test_an_order_that_is_none_of_its_rows_is_refused(order):
+    answer = RowOrder("rentals", order=np.array(order, np.int32), seal=NO_BYTES)
+    with pytest.raises(PeerError, match="coordinator 'notary' sent an order of rows that does not fit the 4 records"):
+        order_from(frame_of(Want(False), 1, reply_to=1), frame_of(answer, 2, reply_to=1))
+
+
+def test_another_answer_than_an_order_is_refused():
+    with pytest.raises(PeerError, match="sent an order of rows that does not fit"):
+        order_from(frame_of(Want(False), 1, reply_to=1), frame_of(Want(False), 2, reply_to=1))

@@ -1,0 +1,95 @@
+"""What the others are told of a failure is its kind: no path, no value, no column."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsim import errors
+from fedsim.errors import (
+    DeviceError,
+    FedSimError,
+    FileError,
+    InputError,
+    PeerError,
+    PolicyError,
+    SettingError,
+    WireError,
+)
+from fedsim.protocol.messages import Trouble
+from fedsim.protocol.session import PUBLIC_ERRORS, PeerRestarted, close_sessions, failure_notice, public_reason
+from fedsim.runs.approval import ApprovalError
+from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from session_fixtures import CITY, NOTARY, RENTALS, connect, joined, session_of, sessions_of, station_of, until
+
+OURS = "/home/ada/secret: record 17, column 'income' is 93000"
+
+
+def kinds_below(kind):
+    return {kind, *(below for each in kind.__subclasses__() for below in kinds_below(each))}
+
+
+KINDS = sorted(kinds_below(FedSimError), key=lambda kind: kind.__name__)
+KEPT = [kind for kind in KINDS if not issubclass(kind, PUBLIC_ERRORS)]
+DEFECTS = [RuntimeError, KeyError, MemoryError, OSError, ZeroDivisionError, SystemExit, KeyboardInterrupt]
+
+
+@pytest.mark.parametrize("kind", [*KEPT, *DEFECTS, PeerRestarted])
+def test_nothing_of_a_failure_but_its_kind_is_told(kind):
+    fault = kind(RENTALS) if kind is PeerRestarted else kind(OURS)
+    told = public_reason(fault)
+    assert told
+    assert not any(word in told for word in ("/", "ada", "secret", "income", "'", "17", "93000"))
+
+
+def test_only_what_was_written_for_others_is_told_whole():
+    assert set(PUBLIC_ERRORS) == {PolicyError, errors.FingerprintError, PeerError}
+    for kind in PUBLIC_ERRORS:
+        assert public_reason(kind("a rule of ours")) == "a rule of ours"
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (FileError(OURS), "a file or folder of its own cannot be read or written; its log has the details"),
+        (DamagedCheckpoint(OURS), "a file or folder of its own cannot be read or written; its log has the details"),
+        (InputError(OURS), "its own table breaks a rule; its log has the details"),
+        (SettingError(OURS), "one of its own settings cannot be kept; its log has the details"),
+        (DeviceError(OURS), "it cannot go on; its log has the details"),
+        (WireError(OURS), "it cannot go on; its log has the details"),
+        (ApprovalError(OURS), "it cannot go on; its log has the details"),
+        (KeyError(OURS), "a defect stopped it; its log has the details"),
+        (KeyboardInterrupt(), "its owner stopped it"),
+    ],
+)
+def test_every_kind_of_failure_has_its_words(fault, words):
+    assert public_reason(fault) == words
+
+
+def test_our_own_failure_is_told_under_our_name():
+    trouble = failure_notice(station_of(CITY), FileError(OURS))
+    assert (trouble.origin, trouble.reason.split(";")[0]) == (
+        "primary 'city'",
+        "a file or folder of its own cannot be read or written",
+    )
+
+
+def test_who_stops_because_of_another_tells_of_that_one():
+    station = station_of(NOTARY)
+    station.stop_signal.report_failure("secondary 'rentals'", "its owner stopped it")
+    trouble = failure_notice(station, PeerError("secondary 'rentals' stopped: its owner stopped it"))
+    assert (trouble.origin, trouble.reason) == ("secondary 'rentals'", "its owner stopped it")
+
+
+def test_everybody_who_still_listens_is_told():
+    ended = session_of(CITY, RENTALS)
+    ended.end(PeerRestarted(RENTALS))
+    pairs = [sessions_of(CITY, RENTALS), sessions_of(CITY, NOTARY)]
+    readers = [reader for here, there in pairs for reader in connect(here, there)]
+    close_sessions(
+        [ended, *(here for here, _ in pairs)], Trouble("primary 'city'", "its own table breaks a rule", False)
+    )
+    for _, there in pairs:
+        until(lambda there=there: there.connection.stop_signal.rung)
+        with pytest.raises(PeerError, match="primary 'city' stopped: its own table breaks a rule"):
+            there.next()
+    joined(*readers)

@@ -1,0 +1,40 @@
+"""Rows that the primary cannot tell apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedsim.errors import PeerError
+from fedsim.linkage.private_linkage import PrivateLinks
+from fedsim.protocol.sealed_rows import derive_seal_key, linked_rows, number_links, seal_rows, unseal_rows
+
+DELIVERY = PrivateLinks(np.array([[4, 2], [4, 0]], np.int32), np.array([[0.5, 0.1], [0.2, 0.2]], np.float32))
+ORDER = np.array([9, 8, 7, 6, 5], np.int32)
+KEY = derive_seal_key(bytes(32), "rentals")
+
+
+def test_every_link_has_a_number_of_its_own_and_its_similarity():
+    shown = number_links(DELIVERY)
+    assert sorted(shown.partner.ravel().tolist()) == [0, 1, 2, 3]
+    assert np.array_equal(shown.similarity, DELIVERY.similarity)
+
+
+def test_the_secondary_finds_its_own_row_behind_every_number():
+    assert linked_rows(DELIVERY, ORDER).tolist() == [5, 7, 5, 9]
+
+
+def test_what_is_sealed_is_read_with_the_key_alone_and_not_after_a_change():
+    closed = seal_rows(KEY, linked_rows(DELIVERY, ORDER))
+    assert unseal_rows(KEY, closed).tolist() == [5, 7, 5, 9]
+    for damaged in (closed[:-1], closed[:5], np.r_[closed[:-1], closed[-1] ^ 1]):
+        with pytest.raises(PeerError, match="did not seal"):
+            unseal_rows(KEY, damaged.astype(np.uint8))
+    with pytest.raises(PeerError):
+        unseal_rows(derive_seal_key(bytes(32), "schools"), closed)
+
+
+def test_the_same_rows_are_sealed_to_the_same_bytes_and_others_to_others():
+    rows = np.arange(50, dtype=np.int32)
+    assert seal_rows(KEY, rows).tobytes() == seal_rows(KEY, rows).tobytes()
+    assert seal_rows(KEY, rows).tobytes() != seal_rows(KEY, rows[::-1]).tobytes()

@@ -1,0 +1,488 @@
+"""Whatever is wrong with a certificate or a connection has its own sentence, and no sentence shows a key."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+
+import grpc
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from fedsim.errors import FileError, SettingError
+from fedsim.protocol.certificates import Authority, CertificateKeyPair, certificate_pem, key_pem, server_name
+from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.tls import (
+    Credentials,
+    check_plaintext,
+    is_loopback,
+    read_credentials,
+    split_address,
+    tls_failure_reason,
+)
+
+DAY = timedelta(days=1)
+NOW = datetime.now(UTC)
+PAST, FUTURE = NOW - 30 * DAY, NOW + 30 * DAY
+OURS, FOREIGN = Authority.create(NOW - 100 * DAY), Authority.create(NOW - 100 * DAY)
+CITY, RENTALS, SCHOOLS = Party(Role.PRIMARY, "city"), Party(Role.SECONDARY, "rentals"), Party(Role.SECONDARY, "schools")
+COORDINATOR = Party(Role.COORDINATOR, "rentals")
+Talk = Callable[[socket.socket], None]
+
+
+def trusting(pair: CertificateKeyPair, authority: Authority = OURS) -> Credentials:
+    return Credentials(authority.pair.certificate, pair.certificate, pair.key)
+
+
+def own_signature(party: Party, key: ec.EllipticCurvePrivateKey, signer: Authority | None = None) -> CertificateKeyPair:
+    """A certificate that signs itself, or one for a key of any kind."""
+    name = x509.Name.from_rfc4514_string(f"CN={party.name}")
+    issuer, by = (signer.certificate.subject, signer.key) if signer else (name, key)
+    builder = x509.CertificateBuilder(issuer, name, key.public_key(), 7, PAST, FUTURE).add_extension(
+        x509.SubjectAlternativeName([x509.DNSName(server_name(party))]), critical=False
+    )
+    return CertificateKeyPair(certificate_pem(builder.sign(by, SHA256())), key_pem(key))
+
+
+CLIENT = trusting(OURS.issue(CITY, NOW))
+SERVER = trusting(OURS.issue(RENTALS, NOW))
+
+
+# --- servers to call ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def served(talk: Talk) -> Iterator[str]:
+    """An address on this machine where callers are talked to, one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = Thread(target=answer, args=(door, talk))
+        thread.start()
+        try:
+            yield f"127.0.0.1:{door.getsockname()[1]}"
+        finally:
+            door.shutdown(socket.SHUT_RDWR)  # wakes the thread from accept
+            thread.join()
+
+
+def answer(door: socket.socket, talk: Talk) -> None:
+    with suppress(OSError):
+        while True:
+            caller, _ = door.accept()
+            caller.settimeout(10)
+            with caller, suppress(OSError):
+                talk(caller)
+
+
+def context_of(credentials: Credentials, verify: ssl.VerifyMode = ssl.CERT_REQUIRED) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode = verify
+    context.load_verify_locations(cadata=credentials.authority.decode())
+    context.set_alpn_protocols(["h2"])
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "own.pem"
+        path.write_bytes(credentials.certificate + credentials.key)
+        context.load_cert_chain(path)
+    return context
+
+
+def greeting(context: ssl.SSLContext, words: bytes = b"!") -> Talk:
+    """Check who calls, greet and wait for the end."""
+
+    def talk(caller: socket.socket) -> None:
+        with context.wrap_socket(caller, server_side=True) as channel:
+            channel.sendall(words)
+            channel.recv(1)
+
+    return talk
+
+
+def secure(credentials: Credentials) -> Talk:
+    return greeting(context_of(credentials))
+
+
+def verdict(talk: Talk, client: Credentials = CLIENT, peer: Party = RENTALS, seconds: float = 10) -> str:
+    with served(talk) as address:
+        said = tls_failure_reason(address, client, peer, seconds)
+    assert "PRIVATE" not in said
+    assert "\n" not in said
+    assert not said or address in said or said.startswith("our authority")
+    return said
+
+
+# --- the handshake works -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verify", [ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL, ssl.CERT_NONE])
+def test_a_good_server_is_found_good_whether_or_not_it_asks_for_our_certificate(verify: ssl.VerifyMode) -> None:
+    assert verdict(greeting(context_of(SERVER, verify))) == ""
+
+
+def test_a_server_that_accepts_us_in_silence_is_good() -> None:
+    assert verdict(greeting(context_of(SERVER), b""), seconds=0.3) == ""
+
+
+def test_an_authority_file_may_hold_the_old_and_the_new_one() -> None:
+    both = FOREIGN.pair.certificate + OURS.pair.certificate
+    assert verdict(secure(SERVER), Credentials(both, CLIENT.certificate, CLIENT.key)) == ""
+
+
+def test_the_key_is_gone_from_the_disk_after_a_diagnosis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert verdict(lambda caller: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- the server's certificate ------------------------------------------------------------------------------------
+
+
+def test_a_server_of_another_authority_is_named_with_both_authorities() -> None:
+    said = verdict(secure(trusting(FOREIGN.issue(RENTALS, NOW), FOREIGN)))
+    assert "comes from another authority, 'CN=FedSim authority " in said
+    assert OURS.certificate.subject.rfc4514_string() in said
+    assert FOREIGN.certificate.subject.rfc4514_string() in said
+
+
+def test_a_self_signed_server_is_said_to_be_one() -> None:
+    pair = own_signature(RENTALS, ec.generate_private_key(ec.SECP256R1()))
+    assert "is self-signed, and ours is 'CN=FedSim authority" in verdict(secure(trusting(pair)))
+
+
+def test_an_expired_server_is_named_with_its_date_and_the_clock() -> None:
+    said = verdict(secure(trusting(OURS.issue(RENTALS, PAST, days=1))))
+    assert "the certificate of secondary 'rentals' at 127.0.0.1" in said
+    assert f"expired on {PAST + DAY:%Y-%m-%d}" in said
+    assert "the clock here says" in said
+
+
+def test_a_server_not_yet_valid_is_named_with_its_date_and_the_clock() -> None:
+    said = verdict(secure(trusting(OURS.issue(RENTALS, FUTURE))))
+    assert f"is not valid before {FUTURE - timedelta(minutes=5):%Y-%m-%d}" in said
+    assert "set the clock" in said
+
+
+def test_an_authority_of_ours_that_expired_is_blamed_and_not_the_server() -> None:
+    old = Authority.create(PAST, days=20)
+    key = ec.generate_private_key(ec.SECP256R1())
+    said = verdict(secure(trusting(own_signature(RENTALS, key, old), old)), trusting(old.issue(CITY, PAST, 1), old))
+    assert said.startswith(f"our authority expired on {PAST + 20 * DAY:%Y-%m-%d}")
+
+
+@pytest.mark.parametrize("actual", [SCHOOLS, COORDINATOR, CITY], ids=str)
+def test_a_server_of_another_role_or_name_is_named(actual: Party) -> None:
+    said = verdict(secure(trusting(OURS.issue(actual, NOW))))
+    assert f"is not that of secondary 'rentals' but of {actual}; check the address" in said
+
+
+def test_a_certificate_of_ours_that_names_no_party_is_refused() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    said = verdict(secure(trusting(own_signature(SCHOOLS, key, OURS))))
+    assert "is not that of secondary 'rentals' and names no party" in said
+
+
+def test_a_name_from_the_wire_cannot_write_on_the_terminal() -> None:
+    evil = Party(Role.SECONDARY, "rentals")
+    object.__setattr__(evil, "name", "\x1b[31mred")
+    key = ec.generate_private_key(ec.SECP256R1())
+    issuer = Authority(x509.load_pem_x509_certificate(own_signature(evil, key).certificate), key)
+    said = verdict(secure(trusting(own_signature(RENTALS, ec.generate_private_key(ec.SECP256R1()), issuer))))
+    assert "comes from another authority" in said
+    assert said.isprintable()
+
+
+# --- our certificate, as a server with OpenSSL sees it -----------------------------------------------------------
+
+
+def test_our_certificate_of_an_authority_unknown_there_is_refused() -> None:
+    said = verdict(secure(SERVER), trusting(FOREIGN.issue(CITY, NOW)))
+    assert "refuses our certificate: the server knows another authority" in said
+
+
+def test_our_expired_certificate_is_refused() -> None:
+    said = verdict(secure(SERVER), trusting(OURS.issue(CITY, PAST, days=1)))
+    assert "refuses our certificate: it is expired by the clock there; renew it" in said
+
+
+def test_our_certificate_that_is_not_valid_yet_is_refused() -> None:
+    said = verdict(secure(SERVER), trusting(OURS.issue(CITY, FUTURE)))
+    assert "refuses our certificate: it is not valid there, perhaps not yet; compare the clocks" in said
+
+
+def test_a_server_that_gets_no_certificate_it_can_use_says_that_it_wants_one() -> None:
+    bitcoin = ec.generate_private_key(ec.SECP256K1())  # a curve that TLS 1.3 cannot use: nothing is sent
+    said = verdict(secure(SERVER), trusting(own_signature(CITY, bitcoin, OURS)))
+    assert "refuses our certificate: the server asks for one and cannot use it" in said
+
+
+def test_a_server_that_hangs_up_after_the_handshake_is_said_to_have_seen_our_certificate() -> None:
+    said = verdict(lambda caller: context_of(SERVER).wrap_socket(caller, server_side=True).close())
+    assert "hung up (no reason given) when it had seen our certificate" in said
+    assert "read the log of secondary 'rentals'" in said
+
+
+# --- our certificate, as a server with gRPC sees it: it hangs up without a word ----------------------------------
+
+
+def grpc_verdict(client: Credentials, authority: Authority = OURS) -> str:
+    server = grpc.server(ThreadPoolExecutor(1))
+    demands = grpc.ssl_server_credentials([(SERVER.key, SERVER.certificate)], authority.pair.certificate, True)
+    port = server.add_secure_port("127.0.0.1:0", demands)
+    server.start()
+    try:
+        return tls_failure_reason(f"127.0.0.1:{port}", client, RENTALS, 10)
+    finally:
+        server.stop(None).wait()
+
+
+def test_a_grpc_server_is_found_good() -> None:
+    assert grpc_verdict(CLIENT) == ""
+
+
+@pytest.mark.parametrize(
+    ("client", "message"),
+    [
+        (trusting(FOREIGN.issue(CITY, NOW)), "refuses our certificate: it is of another authority"),
+        (trusting(OURS.issue(CITY, PAST, days=1)), "refuses our certificate: it expired on"),
+        (trusting(OURS.issue(CITY, FUTURE)), "refuses our certificate: it is not valid before"),
+    ],
+    ids=["another authority", "expired", "not yet valid"],
+)
+def test_what_a_grpc_server_does_not_say_is_found_in_our_own_certificate(client: Credentials, message: str) -> None:
+    assert message in grpc_verdict(client)
+
+
+def test_a_grpc_server_of_ours_that_trusts_others_only_is_to_be_looked_at() -> None:
+    assert "hung up (no reason given) when it had seen our certificate; compare ca.pem" in grpc_verdict(CLIENT, FOREIGN)
+
+
+# --- not a server of ours ----------------------------------------------------------------------------------------
+
+
+def test_a_server_that_knows_only_tls_1_2_is_too_old() -> None:
+    context = context_of(SERVER)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert "speaks only TLS older than 1.3; update the software" in verdict(greeting(context))
+
+
+def test_a_web_server_with_the_right_certificate_is_no_grpc_server() -> None:
+    context = context_of(SERVER)
+    context.set_alpn_protocols(["http/1.1"])
+    assert "speaks TLS but not HTTP/2" in verdict(greeting(context))
+
+
+@pytest.mark.parametrize("words", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", bytes(64)])
+def test_a_server_without_tls_is_said_to_have_none(words: bytes) -> None:
+    def talk(caller: socket.socket) -> None:
+        caller.recv(4096)
+        caller.sendall(words)
+        caller.recv(1)
+
+    assert "does not speak TLS; another service listens there, or secondary 'rentals' runs with" in verdict(talk)
+
+
+def test_a_server_that_never_answers_a_greeting_is_given_up() -> None:
+    def talk(caller: socket.socket) -> None:
+        while caller.recv(4096):
+            pass
+
+    assert "did not answer a TLS greeting within 0.2 s" in verdict(talk, seconds=0.2)
+
+
+def hang_up(caller: socket.socket) -> None:
+    caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, no farewell
+
+
+def read_and_hang_up(caller: socket.socket) -> None:
+    caller.recv(4096)
+
+
+@pytest.mark.parametrize("talk", [hang_up, read_and_hang_up])
+def test_a_server_that_hangs_up_during_the_greeting_is_another_service_or_a_proxy(talk: Talk) -> None:
+    assert "hung up during the TLS greeting; another service listens there, or a proxy" in verdict(talk)
+
+
+def test_a_proxy_that_knows_no_such_name_is_quoted() -> None:
+    context = context_of(SERVER)
+    context.sni_callback = lambda *_: ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+    assert "refused our TLS greeting (unrecognized name)" in verdict(greeting(context))
+
+
+def test_where_nobody_listens_somebody_should_be_started() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # taken, so that nobody else listens there
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        assert tls_failure_reason(address, CLIENT, RENTALS) == (
+            f"nobody listens at {address}; start secondary 'rentals' there, or check host and port"
+        )
+
+
+def test_a_host_that_does_not_answer_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as door, socket.socket() as first, socket.socket() as second:
+        for waiting in (first, second):  # they fill the queue: the system drops who comes next
+            waiting.setblocking(False)
+            waiting.connect_ex(door.getsockname())
+        said = tls_failure_reason(f"127.0.0.1:{door.getsockname()[1]}", CLIENT, RENTALS, 0.2)
+    assert "did not answer within 0.2 s; check host, port and firewalls" in said
+
+
+@pytest.mark.parametrize("host", ["no..host", "nobody.invalid"])
+def test_an_unknown_host_is_said_to_be_unknown(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(name: str, *_: object) -> None:
+        name.encode("idna")
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)  # a real one may take its time
+    assert tls_failure_reason(f"{host}:50051", CLIENT, RENTALS).startswith(f"the host of {host}:50051 is unknown")
+
+
+def test_credentials_that_do_not_fit_together_are_an_error_of_ours() -> None:
+    with pytest.raises(FileError, match=r"of no use for TLS \(KEY_VALUES_MISMATCH\)"):
+        tls_failure_reason("127.0.0.1:1", Credentials(CLIENT.authority, CLIENT.certificate, SERVER.key), RENTALS)
+
+
+# --- addresses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.9.8.7:50051", "[::1]:50051", "localhost:1", "LocalHost:1"])
+def test_plaintext_is_allowed_on_this_machine(address: str) -> None:
+    assert is_loopback(address)
+    check_plaintext(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "0.0.0.0:1",
+        "[::]:1",
+        "10.0.0.1:1",
+        "128.0.0.1:1",
+        "127.1:1",
+        "[::ffff:127.0.0.1]:1",
+        "[::1%eth0]:1",
+        "localhost.example.org:1",
+    ],
+)
+def test_plaintext_is_refused_where_others_may_listen(address: str) -> None:
+    assert not is_loopback(address)
+    with pytest.raises(SettingError, match=r"plaintext is for tests on one machine, and .* is open to others"):
+        check_plaintext(address)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "localhost", ":1", "::1:1", "a:b", "host:65536", "host:-1", "host:١", "unix:/tmp/x", "a:1:2", "a:1\n"],
+)
+def test_an_address_is_a_host_and_a_port(address: str) -> None:
+    with pytest.raises(SettingError, match="write host:port"):
+        split_address(address)
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The authority, certificate and key of the secondary."""
+    paths = tmp_path / "ca.pem", tmp_path / "own.pem", tmp_path / "own.key"
+    for path, content in zip(paths, (SERVER.authority, SERVER.certificate, SERVER.key), strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def refusal(files: tuple[Path, Path, Path], party: Party = RENTALS, now: datetime = NOW) -> str:
+    with pytest.raises(FileError) as caught:
+        read_credentials(*files, party, now)
+    secret = SERVER.key.decode().splitlines()[1]
+    assert secret not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
+    return str(caught.value)
+
+
+def test_good_files_are_read(files: tuple[Path, Path, Path]) -> None:
+    found = read_credentials(*files, RENTALS)
+    assert found == SERVER
+    assert "PRIVATE" not in f"{found!r} {found}"
+    assert [found.days_left(NOW + days * DAY) for days in (0, 364, 366)] == [364, 0, -2]
+
+
+def test_text_around_the_pem_is_left_behind(files: tuple[Path, Path, Path]) -> None:
+    for path in files:
+        path.write_bytes("Für die Akte:\r\n".encode() + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert read_credentials(*files, RENTALS) == SERVER
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_an_absent_or_unreadable_file_is_named(files: tuple[Path, Path, Path], place: int) -> None:
+    files[place].write_bytes(b"-----BEGIN nonsense")
+    assert f"{files[place]} is no " in refusal(files)
+    files[place].unlink()
+    assert f"cannot read {files[place]}: No such file" in refusal(files)
+    files[place].mkdir()
+    assert f"cannot read {files[place]}: Is a directory" in refusal(files)
+
+
+def test_swapped_files_are_noticed(files: tuple[Path, Path, Path]) -> None:
+    authority, certificate, key = files
+    assert f"{key} is no certificate in PEM form; it holds a private key" in refusal((authority, key, certificate))
+    assert f"{certificate} is no private key in PEM form; it holds a certificate" in refusal(
+        (authority, certificate, certificate)
+    )
+
+
+def test_a_locked_key_is_refused_without_a_question(files: tuple[Path, Path, Path]) -> None:
+    locked = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open")
+    )
+    files[2].write_bytes(locked)
+    assert "own.key is locked with a password" in refusal(files)
+
+
+def test_a_key_of_another_certificate_is_refused(files: tuple[Path, Path, Path]) -> None:
+    files[2].write_bytes(CLIENT.key)
+    assert f"{files[2]} is not the key of {files[1]}" in refusal(files)
+
+
+@pytest.mark.parametrize("content", [FOREIGN.pair.certificate, SERVER.certificate], ids=["another", "a party"])
+def test_an_authority_that_did_not_issue_the_certificate_is_refused(
+    files: tuple[Path, Path, Path], content: bytes
+) -> None:
+    files[0].write_bytes(content)
+    assert f"{files[1]} was not issued by the authority in {files[0]}" in refusal(files)
+
+
+def test_an_authority_with_the_right_name_and_another_key_is_refused(files: tuple[Path, Path, Path]) -> None:
+    forged = Authority(OURS.certificate, FOREIGN.key).issue(RENTALS, NOW)
+    files[1].write_bytes(forged.certificate)
+    files[2].write_bytes(forged.key)
+    assert "was not issued by the authority" in refusal(files)
+
+
+def test_dates_are_checked_and_the_clock_is_named(files: tuple[Path, Path, Path]) -> None:
+    late, early = NOW + 366 * DAY, NOW - DAY
+    assert f"{files[1]} expired on {NOW + 365 * DAY:%Y-%m-%d %H:%M} UTC" in refusal(files, now=late)
+    assert f"the clock here says {late:%Y-%m-%d %H:%M} UTC; renew it" in refusal(files, now=late)
+    assert f"{files[1]} is not valid before" in refusal(files, now=early)
+    assert f"the authority {files[0]} is not valid before" in refusal(files, now=NOW - 101 * DAY)
+    assert f"the authority {files[0]} expired on" in refusal(files, now=NOW + 3000 * DAY)
+
+
+@pytest.mark.parametrize("party", [SCHOOLS, COORDINATOR, CITY], ids=str)
+def test_the_certificate_of_another_role_or_name_is_refused(files: tuple[Path, Path, Path], party: Party) -> None:
+    expected = f"{files[1]} is the certificate of secondary 'rentals', and this is {party}; give the files of {party}"
+    assert refusal(files, party) == expected
+
+
+def test_a_certificate_without_a_party_is_refused(files: tuple[Path, Path, Path]) -> None:
+    pair = own_signature(RENTALS, ec.generate_private_key(ec.SECP256R1()), OURS)
+    files[1].write_bytes(pair.certificate)
+    files[2].write_bytes(pair.key)
+    assert f"{files[1]}: the certificate names no party" in refusal(files)

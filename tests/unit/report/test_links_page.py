@@ -1,0 +1,161 @@
+"""The page about a linkage is whole, inert and offline, whatever the names and numbers are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fedsim.linkage import diagnose, link
+from fedsim.report.charts import band_figure
+from fedsim.report.distribution_charts import bin_edges, comparison_figure, grid_positions, histogram_figure
+from fedsim.report.links_page import write_links_page
+from fedsim.report.svg import nice_range, tick_values
+from fedsim.types import Floats, Links
+
+HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)> "left" & {{ 7 * 7 }} {% raw %}'
+QUERIES = np.random.default_rng(0).random((50, 1))
+Page = Callable[..., str]
+
+
+def links_of(records: int = 80, candidates: int = 50, k: int = 6) -> Links:
+    rng = np.random.default_rng(4)
+    return link(rng.random((records, 2)), rng.random((candidates, 2)), metric="euclidean", k=k)
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Page:
+    """The text of the page for some links."""
+
+    def written(links: Links, **settings: object) -> str:
+        path = tmp_path / "links.html"
+        write_links_page(links, diagnose(links), path, **settings)  # type: ignore[arg-type]
+        return path.read_text(encoding="utf-8")
+
+    return written
+
+
+def pictures(text: str) -> list[ElementTree.Element]:
+    return [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", text, re.DOTALL)]  # noqa: S314
+
+
+class Balance(HTMLParser):
+    """Counts tags that are opened and not closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str] = []
+        self.scripts = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        if tag not in {"meta", "link"}:
+            self.opened.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.opened.pop() == tag
+
+
+def test_the_page_asks_for_nothing_outside_itself(page: Page) -> None:
+    text = page(links_of())
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", text)
+    assert not re.findall(r"https?://|@import|url\(", text)
+    assert "default-src 'none'" in text
+
+
+def test_hostile_names_stay_text(page: Page) -> None:
+    text = page(links_of(), title=HOSTILE)
+    parser = Balance()
+    parser.feed(text)
+    assert parser.opened == []
+    assert parser.scripts == 0
+    assert "<img" not in text
+    assert "&lt;/script&gt;" in text
+    assert "{{ 7 * 7 }}" in text
+
+
+def test_every_chart_has_a_title_a_description_and_a_table(page: Page) -> None:
+    text = page(links_of(), positions=np.tile([[1.3, 103.8], [1.4, 103.9]], (40, 1)))
+    drawn = pictures(text)
+    assert len(drawn) == 7
+    assert all(svg.find("title") is not None and svg.find("desc") is not None for svg in drawn)
+    assert text.count("<table>") == len(drawn)
+
+
+def test_warnings_the_plan_and_the_time_are_told(page: Page) -> None:
+    links = links_of(records=3, candidates=50, k=1)
+    text = page(links, seconds=75.0)
+    assert links.plan.split(":")[0] in text
+    assert "1 min 15 s" in text
+    for warning in diagnose(links).warnings:
+        assert warning.split()[0] in text
+
+
+@pytest.mark.parametrize(("records", "candidates", "k"), [(1, 1, 1), (1, 5, 5), (2, 3, 1), (40, 300, 300)])
+def test_extreme_sizes_draw_without_broken_numbers(page: Page, records: int, candidates: int, k: int) -> None:
+    links = links_of(records, candidates, k)
+    text = page(links, positions=np.random.default_rng(0).random((records, 2)))
+    assert pictures(text)
+    assert not re.search(r"\b(nan|inf)\b", text)
+
+
+def test_records_at_the_same_place_draw(page: Page) -> None:
+    same = link(np.zeros((5, 2)), np.zeros((4, 2)), metric="euclidean", k=3)
+    assert not re.search(r"\b(nan|inf)\b", page(same, positions=np.zeros((5, 2))))
+
+
+def test_no_place_is_in_the_page_unless_asked_for(page: Page) -> None:
+    assert "Where partners are far" not in page(links_of())
+
+
+@pytest.mark.parametrize(("low", "high"), [(0, 1), (-3.2, 0.9), (1e-7, 3e-7), (0, 123456), (5, 5), (0, 0)])
+def test_an_axis_ends_on_ticks_that_cover_the_data(low: float, high: float) -> None:
+    start, end = nice_range(low, high)
+    assert start <= low <= high <= end
+    assert start < end
+    assert 2 <= len(tick_values(start, end)) <= 11
+
+
+SIZES = [0.0, 5e-324, 1e-300, 1e-17, 1e-5, 1.0, 1.0 + 1e-13, 1e15, 1e17, 5e149, 1e300]
+
+
+@pytest.mark.parametrize("low", SIZES)
+@pytest.mark.parametrize("high", SIZES)
+def test_values_of_any_size_are_drawn(low: float, high: float) -> None:
+    values = np.array([low, high, high])
+    words = {"title": "t", "caption": "c", "axis": "x"}
+    for figure in (
+        histogram_figure(values, **words),
+        band_figure(np.sort(values)[:, None].repeat(5, axis=1), **words),
+        comparison_figure({"a": low - high, "b": high}, **words),
+    ):
+        assert not re.search(r"\b(nan|inf)\b", figure.picture)
+
+
+@pytest.mark.parametrize("candidates", [QUERIES * 3 / 3, QUERIES + 1e17])
+def test_distances_that_hardly_differ_are_drawn(page: Page, candidates: Floats) -> None:
+    assert pictures(page(link(QUERIES, candidates, metric="euclidean", k=1)))
+
+
+def test_whole_numbers_get_a_bin_each_and_a_far_tail_is_cut() -> None:
+    assert bin_edges(np.array([0.0, 1.0, 2.0])).tolist() == [-0.5, 0.5, 1.5, 2.5]
+    values = np.append(np.random.default_rng(0).random(999), 1000.0)
+    assert bin_edges(values)[-1] < 2.0
+
+
+def test_cells_of_the_map_hold_the_median_of_their_records() -> None:
+    alone = grid_positions(np.zeros((3, 2)), np.array([5.0, 1.0, 3.0]))
+    assert alone.distance.tolist() == [3.0]
+    everyone = grid_positions(np.random.default_rng(0).random((50_000, 2)), np.ones(50_000))
+    assert everyone.records.sum() == 50_000
+
+
+def test_a_cell_of_few_records_is_not_drawn(page: Page) -> None:
+    grid = grid_positions(np.array([[0.0, 0.0]] * 3 + [[1.0, 1.0]] * 2), np.ones(5))
+    assert grid.records.tolist() == [3]
+    assert "Where partners are far" not in page(links_of(records=2), positions=np.eye(2))

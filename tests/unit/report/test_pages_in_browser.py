@@ -1,0 +1,148 @@
+"""Our pages in a real browser: no complaint, no request to outside, readable on a phone and on a desk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+import uvicorn
+
+import chromium
+from browser import Page, browser_page, needs_browser
+from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate
+from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, Guarantee
+from fedsim.audit.report import Advice, AuditReport
+from fedsim.audit.tradeoff import TradeoffPoint
+from fedsim.linkage import diagnose, link
+from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.report.audit_page import audit_page, tradeoff_page
+from fedsim.report.gates_page import gates_page
+from fedsim.report.links_page import links_page
+from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.predict import Predictor
+from fedsim.runtime.run_local import run_local
+from fedsim.serving.service import create_app
+from fedsim.training.explain import MergeImportance, WeightCurve
+from job_fixtures import free_ports, lay_out, read_all, staying
+
+pytestmark = needs_browser
+HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
+BAD = """<!doctype html><title>bad</title><p style="width: 900px">wide</p><img src="https://example.org/spy.png">
+<script>console.error("first"); setTimeout(() => { throw new Error("second") })</script>"""
+
+
+def links_text() -> str:
+    rng = np.random.default_rng(4)
+    places = rng.random((80, 2))
+    links = link(places, rng.random((50, 2)), metric="great-circle", k=6)
+    return links_page(links, diagnose(links), title=HOSTILE, positions=places)
+
+
+def audit_text() -> str:
+    found = AttackFinding(
+        "greedy", Adversary.PRIMARY, "share", IntervalEstimate(0.9, 0.8, 1.0), 0.0, 10, "all", {}, 1.0
+    )
+    advice = (Advice(HOSTILE, "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
+    rows = (AuditRow(HOSTILE, "its filter", found, Guarantee("tau=0.05", 0.05)),)
+    return audit_page(AuditReport(HOSTILE, "a" * 64, 0.01, rows, NEVER_ATTACKED, advice, ("a note",)))
+
+
+def tradeoff_text() -> str:
+    settings = [("none", 0.9, 20.0), ("tau = 0.1", 0.4, 21.0), ("tau = 0.01", 0.1, 30.0)]
+    points = [
+        TradeoffPoint(name, seed, gain, "greedy", "rmse", cost) for seed in (0, 1) for name, gain, cost in settings
+    ]
+    return tradeoff_page(points, title=HOSTILE)
+
+
+def insight_text() -> str:
+    curve = WeightCurve(HOSTILE, np.linspace(-3, 3, 5), np.linspace(0, 1, 5))
+    return gates_page([curve], [MergeImportance("schools", np.random.default_rng(0).random((20, 8)))], title=HOSTILE)
+
+
+TEXTS = {"links": links_text, "audit": audit_text, "tradeoff": tradeoff_text, "insight": insight_text}
+
+
+def checked(page: Page) -> Page:
+    assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
+    return page
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_report_is_quiet_inert_and_fits_a_phone_and_a_desk(name: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{name}.html"
+    file.write_text(TEXTS[name](), encoding="utf-8")
+    assert '<script>console.error("ran")</script>' in checked(browser_page(file, 400)).text
+    checked(browser_page(file, 1200))
+
+
+def test_a_bad_page_is_found_out(tmp_path: Path) -> None:
+    (tmp_path / "bad.html").write_text(BAD, encoding="utf-8")
+    page = browser_page(tmp_path / "bad.html", 400)
+    assert page.requests == ["https://example.org/spy.png"]
+    assert page.overflows
+    assert [word for error in page.errors for word in ("first", "second") if word in error] == ["first", "second"]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where a trained job answers, with its partners online in threads of this process."""
+    folder, (port,) = tmp_path_factory.mktemp("served"), free_ports(1)
+    lay_out(folder)
+    job, files = read_all(folder)
+    run_local(job, list(files.values()))
+    transport, desk = InProcessTransport(), ExitStack()
+    with desk:
+        for name in ("notary", "rentals"):
+            desk.enter_context(staying(job, files[name], transport))
+        post = desk.enter_context(open_party_context(job, files["city"], transport, software_versions()))
+        app = create_app(Predictor(post, wait_seconds=20.0))
+        server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
+        thread = threading.Thread(target=server.run, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.02)
+        yield f"http://127.0.0.1:{port}/"
+        server.should_exit = True
+        thread.join(30)
+
+
+ASK = """byId("body").value = '{"records": [{"lat": 1.3, "lon": 103.8, "area": 80, "storey": 3, "age": 9}]}';
+byId("ask").click()"""
+
+
+def test_the_page_of_a_served_model_predicts(address: str) -> None:
+    complete = 'byId("paths").rows.length > 1'
+    answered = 'byId("answer").textContent.startsWith("200")'
+    checked(browser_page(address, 1200, ready=complete))
+    page = checked(browser_page(address, 400, act=ASK, ready=f"{complete} && {answered}"))
+    assert '"by": "fedsim"' in page.text
+
+
+def test_a_browser_that_died_is_replaced(tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html><title>page</title><p>here")
+    dead = chromium.running()
+    dead.kill()
+    assert browser_page(page).text.strip() == "here"
+    assert chromium.running() is not dead
+
+
+def test_a_browser_that_dies_over_a_page_is_replaced(tmp_path, monkeypatch):
+    page = tmp_path / "page.html"
+    page.write_text("<!doctype html><title>page</title><p>here")
+    dying = chromium.running()
+    monkeypatch.setattr(dying, "wait_for", lambda *_: dying.kill())
+    assert browser_page(page).text.strip() == "here"
+    assert chromium.running() is not dying
+
+
+def test_a_page_that_no_browser_survives_is_not_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(chromium.Chromium, "wait_for", lambda browser, *_: browser.kill())
+    with pytest.raises(chromium.GoneError, match="Chromium ended while"):
+        browser_page(tmp_path / "page.html")

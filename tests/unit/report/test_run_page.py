@@ -1,0 +1,295 @@
+"""The report of a run gives the answer first, tells everything the folder holds, and stays inert and offline."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from browser import browser_page, needs_browser
+from fedsim.errors import FileError, InputError, SettingError
+from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
+from fedsim.report.ladder import read_ladder
+from fedsim.report.run_report import escape_markdown, write_report
+from fedsim.runs.record import read_run_record
+from fedsim.runs.run_folder import run_path
+from fedsim.runtime.run_local import run_local
+from job_fixtures import lay_out, read_all
+from run_fixtures import HOSTILE, classified, record_of, write_audit, write_ladder, write_run
+
+TIP = """(() => {
+  const shape = document.querySelector("[data-tip]"), box = shape.getBoundingClientRect();
+  const place = {bubbles: true, clientX: box.left + 1, clientY: box.top + 1};
+  shape.dispatchEvent(new PointerEvent("pointermove", place));
+  document.title = shape.dataset.tip;
+})()"""
+
+
+def page_of(folder: Path) -> str:
+    return write_report(folder).read_text(encoding="utf-8")
+
+
+class Headings(HTMLParser):
+    """Headings in their order, scripts, and links that leave the page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.scripts = 0
+        self._level = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self._level = tag if tag in ("h1", "h2", "h3") else self._level
+
+    def handle_endtag(self, tag: str) -> None:
+        self._level = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._level == "h2":
+            self.found.append(data)
+
+
+def read(page: str) -> Headings:
+    parser = Headings()
+    parser.feed(page)
+    return parser
+
+
+def test_the_answer_comes_first_then_every_part(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    write_audit(tmp_path)
+    page = page_of(tmp_path)
+    assert page.index("worth 14 S$ less error") < page.index("test rmse") < page.index("<section")
+    parts = ["What the partner is worth", "Links", "Learning", "What the gates learnt"]
+    parts += ["Predictions on the test records", "Privacy", "Cost", "Settings and versions"]
+    assert read(page).found == parts
+
+
+def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    page = page_of(tmp_path)
+    assert "has not been measured yet" in page
+    run = f"{tmp_path.parent.name}/{tmp_path.name}"
+    told = f"job.toml city.toml left.toml rentals.toml --out {run}/compare && fedsim report {run}"
+    assert f"fedsim compare {told}" in html.unescape(page)
+    assert "RUN" not in page
+    assert "What the partner is worth" not in read(page).found
+
+
+def test_a_ladder_beside_the_run_or_in_its_folder_compare_is_found(tmp_path: Path) -> None:
+    write_ladder(tmp_path / "compare", seeds=1)
+    found = read_ladder(tmp_path)
+    assert found is not None
+    assert found.splits == ["random", "group"]
+    (tmp_path / "ladder.json").write_text('{"format": 1}')
+    with pytest.raises(FileError, match="fedsim compare"):
+        read_ladder(tmp_path)
+
+
+@pytest.mark.parametrize("other", [{"job": "others"}, {"hash": "b" * 64}])
+def test_a_ladder_and_an_audit_of_another_job_are_not_believed(tmp_path: Path, other: dict[str, Any]) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, **other)
+    write_audit(tmp_path, job_hash="b" * 64)
+    page = page_of(tmp_path)
+    assert "The ladder in this folder belongs to another job" in page
+    assert "The audit in this folder belongs to another job" in page
+    assert "worth 14 S$" not in page
+    assert "Attacks by" not in page
+    facts = json.loads((tmp_path / "model-card.json").read_text())
+    assert (facts["worth"], facts["audit"]) == (None, None)
+
+
+def test_a_ladder_with_the_jobs_own_hash_is_believed(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, hash=record_of().hash)
+    assert "worth 14 S$" in page_of(tmp_path)
+
+
+def test_the_page_says_which_rung_the_runs_own_model_is_held_against(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path, hash=record_of().hash, chosen={"alone": ["solo-identifiers"], "together": ["exact"]})
+    page = html.unescape(page_of(tmp_path))
+    assert "its test rmse is 5.5. Hold it against the rung FedSim, 52 over 3 seeds (random split; 52 with" in page
+    assert "from the best alone, Solo + own identifiers (59), to the best with the partner, Exact (56):" in page
+    assert "both are chosen by the validation records" in page
+    write_ladder(tmp_path, seeds=1)
+    assert "52 on other test records (random split)" in page_of(tmp_path)
+    write_run(tmp_path, record_of("name", method="avgsim"))
+    assert "Hold it against" not in page_of(tmp_path)
+
+
+def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    run_local(job, list(files.values()))
+    folder = run_path(job, files["city"])
+    row = read_run_record(folder).examples[0].row
+    places = [line.split(",")[:2] for line in (tmp_path / "flats.csv").read_text().splitlines()[1:]]
+    page, named = page_of(folder), write_report(folder, named=files["city"]).read_text(encoding="utf-8")
+    assert "record A</td>" in page
+    assert not re.search(r"row \d", page)
+    assert f"row {row + 1}</td>" in named
+    assert f"lat {places[row][0]}, lon {places[row][1]}" in named
+    assert not [cell for place in places for cell in place if cell in page]
+    assert ("without name or row" in page, "IDENTIFIERS" in page, "IDENTIFIERS" in named) == (True, False, True)
+    assert f"--map {shlex.quote('city.toml')}" in page
+    flats = (tmp_path / "flats.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "flats.csv").write_text("".join([flats[0], *flats[:0:-1]]))
+    with pytest.raises(InputError, match="has changed since the run"):
+        write_report(folder, named=files["city"])
+
+
+def test_the_last_link_of_every_record_is_drawn_and_judged(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    assert "The last of 6 links" not in page_of(tmp_path)
+    falling = np.linspace(1, -1, 6, dtype=np.float32) + np.random.default_rng(0).normal(size=(600, 1)).astype(
+        np.float32
+    )
+    (tmp_path / "lists").mkdir()
+    partner = np.zeros((600, 6), dtype=np.int32)
+    save_private_links(PrivateLinks(partner, falling), tmp_path / "lists" / "rentals.safetensors")
+    page = page_of(tmp_path)
+    assert "The last of 6 links: rentals" in page
+    assert "Similarity falls evenly to the last link: K = 6" in page
+    assert "Distances stay with the coordinator" in page
+
+
+def test_errors_by_a_column_that_links_are_not_told(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of("name"))
+    assert "Errors by name" not in page_of(tmp_path)
+    assert json.loads((tmp_path / "model-card.json").read_text())["worst_groups"] == []
+
+
+def test_every_chart_has_words_and_a_table(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    page = page_of(tmp_path)
+    drawn = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]  # noqa: S314
+    assert len(drawn) == 4 + 4 + 2 + 2 + 3 + 1  # ladder, links of two partners, curves, gates, predictions, cost
+    assert all(svg.find("title") is not None and (svg.findtext("desc") or "") for svg in drawn)
+    assert page.count("<summary>The numbers</summary>") == len(drawn)
+    assert not re.search(r"\b(nan|inf)\b", page)
+
+
+def test_settings_bytes_and_protections_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of(method="fedsim", epochs=12))
+    page = page_of(tmp_path)
+    for told in ("noise such that tau is 0.05", "NO noise on similarities", "1.1 MB crossed", "1 min 15 s", "0.1.0"):
+        assert told in page
+    assert str(tmp_path) not in page
+
+
+def test_the_page_runs_no_script_but_its_own(tmp_path: Path) -> None:
+    write_run(tmp_path, classified(record_of(HOSTILE), HOSTILE, "b"))
+    write_ladder(tmp_path, worth=HOSTILE)
+    write_audit(tmp_path, HOSTILE)
+    page = page_of(tmp_path)
+    assert read(page).scripts == 1
+    assert re.search(r"default-src 'none'; .*script-src &#39;sha256-|script-src 'sha256-", page)
+    assert not re.findall(r"https?://|@import|url\(", page)
+
+
+def test_classes_are_shown_as_a_table_with_their_certainty(tmp_path: Path) -> None:
+    write_run(tmp_path, classified(record_of(), "cheap", "dear"))
+    page = page_of(tmp_path)
+    assert "Predicted against true classes" in page
+    assert "How sure, and how often right" in page
+    assert "What the gates learnt" not in page
+    assert "The model is too sure of itself" in page
+    assert "The model is too sure of itself" in (tmp_path / "model-card.md").read_text()
+
+
+def test_the_model_card_says_the_same_to_people_and_programs(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of(HOSTILE))
+    write_ladder(tmp_path)
+    page_of(tmp_path)
+    facts = json.loads((tmp_path / "model-card.json").read_text())
+    words = (tmp_path / "model-card.md").read_text()
+    assert facts["metrics"]["test"]["rmse"] == 5.5
+    assert facts["worth"] in words.replace("\\", "")
+    assert "## Who saw what" in words
+    assert "<script" not in words.replace(escape_markdown("<script"), "")
+
+
+def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of("area\x1b[2J\x9b"))
+    page_of(tmp_path)
+    card = (tmp_path / "model-card.md").read_text()
+    assert escape_markdown("area\x1b[2J") in card
+    assert all(letter.isprintable() for letter in card.replace("\n", ""))
+
+
+READABLE = """(() => {
+  for (const text of document.querySelectorAll("svg text")) {
+    const drawing = text.ownerSVGElement, size = parseFloat(getComputedStyle(text).fontSize);
+    const shown = size * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
+    if (shown < 11) throw new Error(`${shown} px: ${text.textContent}`);
+  }
+})()"""
+
+
+@needs_browser
+def test_letters_in_charts_can_be_read_on_a_phone(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    write_audit(tmp_path)
+    for width in (360, 400, 600, 1200):
+        assert not browser_page(write_report(tmp_path), width, act=READABLE).overflows
+
+
+PRINTED = """(() => {
+  const colour = (node, what) => getComputedStyle(node)[what];
+  const dark = ["body", "figure", ".table"].filter((name) => !["rgb(255, 255, 255)", "rgba(0, 0, 0, 0)"].includes(
+    colour(document.querySelector(name), "backgroundColor")));
+  const tall = [...document.querySelectorAll("figure")].filter((card) => card.getBoundingClientRect().height > 700);
+  const cards = [...document.querySelectorAll("figure, .table")];
+  const torn = cards.filter((card) => colour(card, "breakInside") !== "avoid");
+  if (colour(document.querySelector("footer"), "breakBefore") !== "avoid") throw new Error("the footer stands alone");
+  if (dark.length + tall.length + torn.length) throw new Error(`${dark} ${tall.length} ${torn.length}`);
+})()"""
+
+
+@needs_browser
+def test_paper_is_white_and_no_chart_is_cut(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    page = browser_page(write_report(tmp_path), 700, act=PRINTED, media="print")
+    assert (page.errors, page.overflows, "The numbers" in page.text) == ([], False, False)
+
+
+@needs_browser
+@pytest.mark.parametrize("classes", [(), (HOSTILE, "left", "c")], ids=["numbers", "classes"])
+def test_a_browser_finds_nothing_to_complain_of(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    write_run(tmp_path, classified(record_of(HOSTILE), *classes) if classes else record_of(HOSTILE))
+    write_ladder(tmp_path, worth=HOSTILE)
+    write_audit(tmp_path, HOSTILE)
+    for width in (400, 1200):
+        page = browser_page(write_report(tmp_path), width, act=TIP, ready='!document.querySelector(".tip").hidden')
+        assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
+        assert '<script>console.error("ran")</script>' in page.text
+
+
+def test_places_are_drawn_only_where_their_owner_asks(tmp_path: Path) -> None:
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    run_local(job, list(files.values()))
+    folder, title = run_path(job, files["city"]), "Where the nearest partner is similar: rentals"
+    assert title not in page_of(folder)
+    assert title in write_report(folder, files["city"]).read_text(encoding="utf-8")
+    with pytest.raises(SettingError, match="takes the file of 'city'"):
+        write_report(folder, files["rentals"])
+    flats = (tmp_path / "flats.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "flats.csv").write_text("".join(flats[:-1]))
+    with pytest.raises(InputError, match="299 records, the run was made with 300"):
+        write_report(folder, files["city"])

@@ -1,0 +1,142 @@
+"""The owner's approval: of one job and one set of columns, and of nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fedsim.config.disclosure import describe_disclosure
+from fedsim.config.job import Job, read_job
+from fedsim.config.party_columns import resolve_columns
+from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+HEADER = ["id", "latitude", "lon", "rooms", "rent"]
+NOON = datetime(2025, 6, 1, 12, tzinfo=UTC)
+
+
+def job_with(folder: Path, old: str = "", new: str = "") -> Job:
+    path = folder / "job.toml"
+    path.write_text((GOLDEN / "job.toml").read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    return read_job(path)
+
+
+def party_with(folder: Path, old: str = "", new: str = "", name: str = "rentals") -> PartyFile:
+    path = folder / f"{name}.toml"
+    path.write_text((GOLDEN / f"job_{name}.toml").read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    return read_party_file(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder where the owner of the rentals has approved the job."""
+    approve(job_with(tmp_path), party_with(tmp_path), HEADER, by="ada", time=NOON)
+    return tmp_path
+
+
+def test_what_was_approved_stays_approved(folder):
+    job, rentals = job_with(folder), party_with(folder)
+    assert require_approval(job, rentals) == "by ada at 2025-06-01T12:00:00+00:00"
+    assert require_approval(job, rentals, HEADER) == require_approval(job, rentals)
+    assert approval_path(job, rentals).stat().st_mode & 0o077 == 0
+
+
+def test_nobody_approved_says_the_command_to_run(tmp_path):
+    spaced = tmp_path / "my files"
+    spaced.mkdir()
+    with pytest.raises(ApprovalError) as caught:
+        require_approval(job_with(spaced), party_with(spaced))
+    assert "the owner of secondary 'rentals' has not approved job 'flats' (bd3b09e8823e): nobody did yet" in str(
+        caught.value
+    )
+    assert str(caught.value).endswith(f"fedsim approve '{spaced}/job.toml' '{spaced}/rentals.toml'")
+
+
+def test_a_changed_job_needs_a_new_approval_and_the_change_is_named(folder):
+    with pytest.raises(ApprovalError, match=r"job\.training\.epochs is 41 here, 40 there"):
+        require_approval(job_with(folder, "epochs = 40", "epochs = 41"), party_with(folder))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('lat = "latitude"', 'lat = "rooms"'),
+        ('drop = ["id"]', 'columns = ["rent"]'),
+        ('drop = ["id"]', 'columns = ["rooms", "rent", "latitude"]'),
+    ],
+)
+def test_changed_columns_need_a_new_approval(folder, old, new):
+    with pytest.raises(ApprovalError, match="its own columns have changed since"):
+        require_approval(job_with(folder), party_with(folder, old, new))
+
+
+def test_a_column_added_to_the_table_needs_a_new_approval_where_the_file_names_none(folder):
+    assert require_approval(job_with(folder), party_with(folder), [*reversed(HEADER)])
+    with pytest.raises(ApprovalError, match="its own columns have changed since"):
+        require_approval(job_with(folder), party_with(folder), [*HEADER, "tenant"])
+
+
+def test_an_approval_is_of_one_party_only(folder):
+    renamed = party_with(folder, 'name = "rentals"', 'name = "schools"').model_copy(update={"identifiers": {}})
+    with pytest.raises(ApprovalError, match="of another job or party"):
+        require_approval(job_with(folder), renamed)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[" * 9999, b"\xff", b'{"format": "fedsim approval 1", "job": 1}'])
+def test_a_damaged_approval_counts_as_none(folder, content):
+    job, rentals = job_with(folder), party_with(folder)
+    approval_path(job, rentals).write_bytes(content)
+    assert find_approval(job, rentals) is None
+    with pytest.raises(ApprovalError):
+        require_approval(job, rentals)
+
+
+def test_the_policy_may_approve_by_hash(tmp_path):
+    job = job_with(tmp_path)
+    for prefix in (job.hash, job.short_hash):
+        rentals = party_with(tmp_path, "[policy]", f'[policy]\napprove = ["{prefix}"]')
+        assert require_approval(job, rentals) == "by the policy of the party file"
+        with pytest.raises(ApprovalError):
+            require_approval(job_with(tmp_path, "seed = 7", "seed = 8"), rentals)
+
+
+def told(folder: Path, name: str) -> dict[str, str]:
+    job, party_file = job_with(folder), party_with(folder, name=name)
+    paragraphs = describe_disclosure(job, party_file, resolve_columns(job, party_file))
+    return {paragraph.heading: " ".join(paragraph.sentences) for paragraph in paragraphs}
+
+
+def test_a_secondary_is_told_what_leaves_it_and_to_whom(tmp_path):
+    words = told(tmp_path, "rentals")
+    assert (
+        "identifiers lat (own column latitude), lon, encoded as filters of 4,096 bits"
+        in words["to coordinator 'notary'"]
+    )
+    assert "activations" in words["to primary 'city'"]
+    assert "features" in words["stays here"]
+
+
+def test_a_primary_is_told_that_gradients_speak_of_labels(tmp_path):
+    words = told(tmp_path, "city")
+    assert "can tell something about them" in words["to secondary 'schools'"]
+    assert "noise such that tau is 0.01" in words["comes in"]
+    assert "the label price" in words["stays here"]
+
+
+def test_a_secondary_whose_rows_are_hidden_is_told_that_it_gets_the_row_behind_every_link(tmp_path):
+    job, rentals = job_with(tmp_path), party_with(tmp_path, name="rentals")
+    terms = job.secondaries["rentals"].model_copy(update={"hide_rows": True})
+    hidden = job.model_copy(update={"secondaries": {**job.secondaries, "rentals": terms}})
+    paragraphs = describe_disclosure(hidden, rentals, resolve_columns(job, rentals))
+    [came] = [" ".join(each.sentences) for each in paragraphs if each.heading == "comes in"]
+    assert "the row behind every link, 50 for each record of the primary" in came
+    assert "secret order" not in came
+
+
+def test_a_coordinator_is_told_that_it_holds_distances(tmp_path):
+    words = told(tmp_path, "notary")
+    assert "50 rows of secondary 'rentals' by pseudonymous row numbers" in words["to primary 'city'"]
+    assert "distances" in words["stays here"]

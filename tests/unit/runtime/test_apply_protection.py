@@ -1,0 +1,175 @@
+"""A job's words for protection, from the file to the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedsim.config.job import Blur, FeatureTerms, SecondaryTerms
+from fedsim.errors import SettingError
+from fedsim.linkage.encoding import NumericFilter, Schema, SchemaField
+from fedsim.linkage.private_linkage import load_private_links
+from fedsim.privacy.geodesy import great_circle_metres
+from fedsim.runs.run_folder import run_path
+from fedsim.runtime.apply_protection import add_feature_noise, blur_identifiers, blur_with_secret
+from fedsim.runtime.run_local import run_local
+from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
+from fedsim.splitnn.features import Features
+from job_fixtures import lay_out, read_all
+
+CUT = "[protection]\nactivations = { clip = 1.0, noise = 0.25 }\ngradients = { clip = 0.1, noise = 1.0 }\n\n[network]"
+PLACES = pl.DataFrame({"lat": [1.3, 1.31, 1.32], "lon": [103.8, 103.81, 103.82]})
+
+
+def trained(folder: Path, changes: dict[str, dict[str, str]], secrets: dict[str, bytes] | None = None):
+    folder.mkdir()
+    lay_out(folder, changes)
+    job, files = read_all(folder)
+    for name, secret in (secrets or {}).items():
+        place = run_path(job, files[name])
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "secret").write_text(secret.hex() + "\n")
+    run_local(job, list(files.values()))
+    return job, files
+
+
+def weights(job, files, name: str = "city") -> dict[str, object]:
+    return RunStore(run_path(job, files[name]), job).load_weights(TRAINED_MODEL)[0]
+
+
+def same(left, right) -> bool:
+    return all(bool((left[name] == right[name]).all()) for name in left)
+
+
+SECRETS = {"notary": bytes(32), "city": bytes([1]) * 32, "rentals": bytes([2]) * 32}
+
+
+def test_a_protected_job_repeats_bit_for_bit_with_the_same_secrets_and_not_with_others(tmp_path):
+    changes = {"job": {"[network]": CUT}}
+    first = trained(tmp_path / "first", changes, SECRETS)
+    again = trained(tmp_path / "again", changes, SECRETS)
+    other = trained(tmp_path / "other", changes, {**SECRETS, "rentals": bytes([3]) * 32})
+    assert same(weights(*first), weights(*again))
+    assert same(weights(*first, "rentals"), weights(*again, "rentals"))
+    assert not same(weights(*first), weights(*other))
+
+
+def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:
+    fields = [SchemaField("lat", NumericFilter(low, 90, 0.1)), SchemaField("lon", NumericFilter(-180, 180, 0.1))]
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon_per_km)
+    return SecondaryTerms(k=1, blur=blur, schema=Schema(fields))
+
+
+def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge(tmp_path):
+    many = pl.DataFrame({"lat": np.linspace(1.3, 1.4, 150), "lon": np.linspace(103.7, 103.9, 150)})
+    moved = blur_identifiers(many, terms(low=1.3, epsilon_per_km=0.1), tmp_path, "primary")
+    assert moved["lat"].min() == 1.3
+
+
+def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again(tmp_path):
+    many = pl.concat([PLACES] * 700).with_columns(lat=pl.col("lat") + pl.Series(np.linspace(0, 0.1, 2100)))
+    moved = blur_identifiers(many, terms(), tmp_path, "primary")
+    metres = 111_195 * np.hypot(*(moved.to_numpy() - many.to_numpy()).T)
+    assert metres.mean() == pytest.approx(200, rel=0.06)
+    assert moved.equals(blur_identifiers(many, terms(), tmp_path, "primary"))
+
+
+def test_without_blur_identifiers_stay_as_they_are(tmp_path):
+    plain = terms().model_copy(update={"blur": None})
+    assert blur_identifiers(PLACES, plain, tmp_path, "primary") is PLACES
+
+
+LIST = 'metric = "hamming"'
+
+
+@pytest.mark.parametrize("name", ["dummies = 0.3", "min_degree = 4"])
+def test_other_links_follow_from_dummies_and_from_a_least_degree(tmp_path, name):
+    plain = trained(tmp_path / "plain", {}, SECRETS)
+    kept = trained(tmp_path / "kept", {"job": {LIST: f"{LIST}\n{name}"}}, SECRETS)
+    lists = [
+        load_private_links(run_path(job, files["city"]) / "lists" / "rentals.safetensors")
+        for job, files in (plain, kept)
+    ]
+    assert (lists[0].partner != lists[1].partner).mean() > 0.05
+    if name.startswith("min"):
+        split = np.bincount(lists[1].partner.ravel())
+        assert split[split > 0].min() >= 4
+
+
+def test_blur_wants_identifiers_of_the_schema(tmp_path):
+    blur = 'blur = { latitude = "lat", longitude = "length", epsilon_per_km = 5 }'
+    lay_out(tmp_path, {"job": {LIST: f"{LIST}\n{blur}"}})
+    with pytest.raises(SettingError, match="'length' is no identifier of the schema"):
+        read_all(tmp_path)
+
+
+def test_rows_are_not_hidden_without_noise_on_activations(tmp_path):
+    lay_out(tmp_path, {"job": {LIST: f"{LIST}\nhide_rows = true"}})
+    with pytest.raises(SettingError, match="equal rows would look equal"):
+        read_all(tmp_path)
+
+
+HIDDEN = {"job": {"[network]": CUT, LIST: f"{LIST}\nhide_rows = true"}}
+
+
+def test_a_primary_that_may_not_see_repeats_sees_none_and_learns_all_the_same(tmp_path):
+    job, files = trained(tmp_path / "hidden", HIDDEN, SECRETS)
+    lists = load_private_links(run_path(job, files["city"]) / "lists" / "rentals.safetensors")
+    assert len(np.unique(lists.partner)) == lists.partner.size
+    assert RunStore(run_path(job, files["city"]), job).load_weights(TRAINED_MODEL)[1]["metrics"]["test"]["rmse"] > 0
+
+
+FEATURES = Features(np.random.default_rng(0).normal(size=(400, 3)), np.zeros((400, 1), np.int64), (4,))
+
+
+def test_noise_on_features_is_the_same_again_and_another_for_another_secret_table_or_scale():
+    terms = FeatureTerms(noise=3.0)
+    first = add_feature_noise(FEATURES, terms, bytes(32), table="a")
+    again = add_feature_noise(FEATURES, terms, bytes(32), table="a")
+    assert np.array_equal(first.numbers, again.numbers)
+    assert np.array_equal(first.codes, again.codes)
+    others = [
+        add_feature_noise(FEATURES, terms, bytes([1]) * 32, table="a"),
+        add_feature_noise(FEATURES, terms, bytes(32), table="b"),
+        add_feature_noise(FEATURES, FeatureTerms(noise=6.0), bytes(32), table="a"),
+    ]
+    laid = [(part.numbers - FEATURES.numbers).ravel() for part in (first, *others)]
+    assert np.abs(np.corrcoef(laid)[0, 1:]).max() < 0.15
+
+
+def test_features_are_noisy_in_training_and_repeat_with_the_same_secret(tmp_path):
+    changes = {"job": {"[network]": "[protection]\nfeatures = { noise = 4.0 }\n\n[network]"}}
+    plain = trained(tmp_path / "plain", {}, SECRETS)
+    first = trained(tmp_path / "first", changes, SECRETS)
+    again = trained(tmp_path / "again", changes, SECRETS)
+    assert same(weights(*first, "rentals"), weights(*again, "rentals"))
+    assert not same(weights(*first, "rentals"), weights(*plain, "rentals"))
+
+
+def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
+    job, files = trained(tmp_path / "preset", {"job": {"[network]": '[protection]\npreset = "protected"\n\n[network]'}})
+    assert job.secondaries["rentals"].blur is not None
+    assert RunStore(run_path(job, files["city"]), job).load_weights(TRAINED_MODEL)[1]["metrics"]["test"]["rmse"] > 0
+
+
+def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:
+    schema = Schema([SchemaField(name, NumericFilter(0.0, 180.0, 1.0)) for name in ("lat", "lon")])
+    blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon)
+    return blur_with_secret(places, SecondaryTerms(k=1, schema=schema, blur=blur), bytes(32), "t").to_numpy()
+
+
+def test_a_place_moves_to_where_it_moved_before_in_whatever_company():
+    places = pl.DataFrame({"lat": [1.31, 1.32, 1.31], "lon": [103.8, 103.9, 103.8]})
+    found = blurred_places(5.0, places)
+    assert found[0].tolist() == found[2].tolist() != found[1].tolist()
+    assert blurred_places(5.0, places[1:2])[0].tolist() == found[1].tolist()
+
+
+def test_two_blurs_of_one_place_do_not_give_it_away():
+    places = pl.DataFrame({"lat": np.linspace(1.25, 1.45, 50), "lon": np.linspace(103.7, 104.0, 50)})
+    five, two = blurred_places(5.0, places), blurred_places(2.0, places)
+    solved = (5.0 * five - 2.0 * two) / 3.0
+    assert np.median(great_circle_metres(solved, places.to_numpy())) > 100.0

@@ -1,0 +1,116 @@
+"""However a party's process ends, its own log has the whole reason, the others hear the kind, and bytes are counted."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from fedsim.errors import FileError
+from fedsim.protocol.messages import Farewell
+from fedsim.protocol.parties import Role
+from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.runs.approval import ApprovalError
+from fedsim.runs.audit_log import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import AlreadyRunningError, read_ledger, run_path
+from fedsim.runtime.party_context import open_party_context, software_versions
+from job_fixtures import lay_out, read_all
+
+
+@pytest.fixture
+def world(tmp_path):
+    lay_out(tmp_path, {"job": {"wait_seconds = 60": "wait_seconds = 1"}})
+    return read_all(tmp_path)
+
+
+def at_city(world, fault=None, *, seen=0):
+    """A process of the primary that counts some frames and ends, well or with a fault."""
+    job, files = world
+    with open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post:
+        for _ in range(seen):
+            post.connection.ledger.note(Farewell(), post.connection.party, post.peer(Role.COORDINATOR), 10)
+        if fault:
+            raise fault
+
+
+def last_entry(own):
+    return list(read_audit_log(open_audit_log(own).path))[-1]
+
+
+def test_the_own_log_has_the_whole_reason_and_the_others_only_its_kind(world):
+    with pytest.raises(FileError):
+        at_city(world, FileError("cannot write flats.npz: no space left"))
+    facts = last_entry(world[1]["city"]).facts
+    assert facts["details"] == "cannot write flats.npz: no space left"
+    assert facts["told"] == "a file or folder of its own cannot be read or written; its log has the details"
+
+
+def test_of_a_defect_the_log_has_the_place_and_not_the_text(world):
+    with pytest.raises(ZeroDivisionError):
+        at_city(world, ZeroDivisionError("a record: Ada, 1815"))
+    facts = last_entry(world[1]["city"]).facts
+    assert facts["details"].startswith("ZeroDivisionError in test_party_context.py, line ")
+    assert "Ada" not in json.dumps(facts)
+
+
+def test_a_job_that_is_not_approved_is_said_to_be_so(tmp_path):
+    lay_out(tmp_path, {"job": {"wait_seconds = 60": "wait_seconds = 1"}})
+    world = read_all(tmp_path, approved=False)
+    with pytest.raises(ApprovalError):
+        at_city(world)
+    facts = last_entry(world[1]["city"]).facts
+    assert facts["told"] == "its owner has not approved this job"
+    assert "fedsim approve" in facts["details"]
+
+
+def test_the_reason_is_said_before_others_are_waited_for(world, caplog):
+    with pytest.raises(FileError), caplog.at_level(logging.INFO):
+        at_city(world, FileError("cannot write flats.npz: no space left"))
+    assert caplog.messages[0] == "stopping, and telling the others: cannot write flats.npz: no space left"
+
+
+def test_all_processes_of_a_party_count_together_however_they_end(world):
+    job, files = world
+    at_city(world, seen=2)
+    with pytest.raises(KeyboardInterrupt):
+        at_city(world, KeyboardInterrupt(), seen=3)
+    (entry,) = read_ledger(run_path(job, files["city"]))
+    assert (entry.kind, entry.messages, entry.bytes) == ("farewell", 5, 50)
+
+
+def test_a_process_that_found_another_at_work_leaves_its_ledger_alone(world):
+    job, files = world
+    with (
+        open_party_context(job, files["city"], InProcessTransport(), software_versions()),
+        pytest.raises(AlreadyRunningError),
+    ):
+        at_city(world, seen=2)
+    assert read_ledger(run_path(job, files["city"])) == []
+
+
+def test_a_ledger_that_is_none_is_named_and_nothing_is_written_over_it(world, caplog):
+    job, files = world
+    at_city(world, seen=1)
+    path = run_path(job, files["city"]) / "ledger.json"
+    path.write_text("{}[")
+    at_city(world, seen=1)
+    assert path.read_text() == "{}["
+    assert "is no ledger" in caplog.text
+
+
+def test_what_a_killed_process_counted_is_taken_up_by_the_next(world, monkeypatch):
+    job, files = world
+    monkeypatch.setattr("fedsim.runs.run_folder.LEDGER_INTERVAL_SECONDS", 0.01)
+    folder = run_path(job, files["city"])
+    with open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post:
+        post.connection.ledger.note(Farewell(), post.connection.party, post.peer(Role.COORDINATOR), 10)
+        while not (folder / "ledger.open.json").exists():
+            post.connection.stop_signal.check()
+        left = (folder / "ledger.open.json").read_text()
+    (folder / "ledger.json").unlink()
+    (folder / "ledger.open.json").write_text(left)  # as a kill leaves it
+    at_city(world, seen=2)
+    (entry,) = read_ledger(folder)
+    assert (entry.messages, entry.bytes) == (3, 30)
+    assert not (folder / "ledger.open.json").exists()

@@ -1,0 +1,323 @@
+"""Predictions with the parties online, in threads of this process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from fastapi.testclient import TestClient
+
+from fedsim.data.columns import infer_numbers
+from fedsim.data.table_reader import read_table
+from fedsim.errors import AwayError, FileError, InputError, PeerError
+from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol.messages import Activations, Infer
+from fedsim.protocol.parties import Role
+from fedsim.protocol.roles.primary import RemoteSecondary
+from fedsim.protocol.sealed_rows import NO_BYTES
+from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.runs.audit_log import open_audit_log, read_audit_log
+from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
+from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.predict import Predictor
+from fedsim.runtime.primary import TrainingOutcome, prepare_primary
+from fedsim.runtime.run_local import run_local
+from fedsim.runtime.secondary import run_secondary
+from fedsim.serving.service import create_app
+from job_fixtures import lay_out, read_all, staying
+
+SOLO = {'when_partner_is_away = "solo"': 'when_partner_is_away = "error"'}
+
+
+class World:
+    """A trained job whose parties can be brought online one by one."""
+
+    def __init__(self, folder: Path, changes: dict[str, dict[str, str]]) -> None:
+        lay_out(folder, changes)
+        self.job, self.files = read_all(folder)
+        self.outcome: TrainingOutcome = run_local(self.job, list(self.files.values())).outcome
+        self.records = infer_numbers(read_table(folder / "flats.csv")).drop("price")
+        self.transport, self._stack = InProcessTransport(), ExitStack()
+
+    def bring(self, name: str) -> PartyContext:
+        return self._stack.enter_context(staying(self.job, self.files[name], self.transport))
+
+    def predictor(self, wait_seconds: float = 20.0) -> Predictor:
+        post = self._stack.enter_context(
+            open_party_context(self.job, self.files["city"], self.transport, software_versions())
+        )
+        return Predictor(post, wait_seconds=wait_seconds)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    there = World(tmp_path, getattr(request, "param", {}))
+    yield there
+    there.close()
+
+
+def test_test_records_are_predicted_as_well_as_training_said(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    post = predictor.post
+    split = prepare_primary(read_party_data(post.job, post.own), post).split
+    found = predictor.predict(world.records[split.test.tolist()])
+    truth = pl.read_csv(post.own.data.file)["price"].to_numpy()[split.test]
+    rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
+    assert rmse == pytest.approx(world.outcome.metrics["test"]["rmse"], rel=1e-6)
+    assert found.by == "fedsim"
+
+
+def test_one_record_alone_is_predicted_as_among_others(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    together = predictor.predict(world.records[:5]).values
+    alone = [predictor.predict(world.records[row : row + 1]).values[0] for row in range(5)]
+    assert alone == pytest.approx(together, rel=1e-4)
+
+
+def test_a_partner_that_is_away_is_replaced_by_the_solo_network_and_the_answer_says_so(world):
+    world.bring("notary")
+    found = world.predictor(wait_seconds=0.5).predict(world.records[:3])
+    assert (found.by, found.away, len(found.values)) == ("solo", ("rentals",), 3)
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_a_partner_that_is_away_is_an_error_where_the_owner_wants_that(world):
+    world.bring("notary")
+    with pytest.raises(AwayError, match="secondary 'rentals' has been away for"):
+        world.predictor(wait_seconds=0.5).predict(world.records[:3])
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_a_partner_that_comes_back_is_asked_again(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=0.5)
+    with pytest.raises(AwayError):
+        predictor.predict(world.records[:1])
+    world.bring("rentals")
+    predictor.post.connection.wait_seconds = 20.0
+    assert predictor.predict(world.records[:1]).by == "fedsim"
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_a_partner_that_stopped_with_a_word_and_came_back_is_asked_again(world):
+    world.bring("notary")
+    predictor = world.predictor()
+    with staying(world.job, world.files["rentals"], world.transport):
+        assert predictor.predict(world.records[:1]).by == "fedsim"
+    world.bring("rentals")
+    assert predictor.predict(world.records[:1]).by == "fedsim"
+
+
+def test_a_partner_whose_rows_have_changed_since_training_does_not_answer_for_others(world):
+    table = world.files["rentals"].data.file
+    pl.read_csv(table).reverse().write_csv(table)
+    with (
+        pytest.raises(InputError, match="have changed since the model was trained"),
+        open_party_context(world.job, world.files["rentals"], world.transport, software_versions()) as post,
+    ):
+        run_secondary(post, stay=True)
+
+
+LIMIT = {"notary": {"[tls]": "[policy]\nmax_new_records = 7\n\n[tls]"}}
+
+
+@pytest.mark.parametrize("world", [LIMIT], indirect=True)
+def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    predictor.predict(world.records[:5])
+    with pytest.raises(PeerError, match="links 7 new records of list 'rentals' and has linked 5"):
+        predictor.predict(world.records[5:8])
+    client = TestClient(create_app(predictor))
+    assert ask(client, world.records[5:8].to_dicts())[0] == 502  # not away: it refuses
+    assert len(predictor.predict(world.records[3:7]).values) == 4
+
+
+HIDDEN = {
+    "job": {
+        'metric = "hamming"': 'metric = "hamming"\nhide_rows = true',
+        "[network]": "[protection]\nactivations = { clip = 5.0, noise = 0.001 }\n\n[network]",
+    }
+}
+
+
+@pytest.mark.parametrize("world", [HIDDEN], indirect=True)
+def test_hidden_rows_are_predicted_through_what_the_coordinator_seals(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    post = predictor.post
+    split = prepare_primary(read_party_data(post.job, post.own), post).split
+    found = predictor.predict(world.records[split.test.tolist()])
+    truth = pl.read_csv(post.own.data.file)["price"].to_numpy()[split.test]
+    rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
+    assert rmse == pytest.approx(world.outcome.metrics["test"]["rmse"], rel=0.02)  # the noise is another
+    assert predictor.predict(world.records[:9]).values == predictor.predict(world.records[:9]).values
+
+
+CLASSES = {
+    "job": {'kind = "regression"': 'kind = "classification"'},
+    "city": {'column = "price"': 'column = "dear"', "flats.csv": "classes.csv"},
+}
+
+
+@pytest.mark.parametrize("world", [CLASSES], indirect=True)
+def test_classes_come_back_as_the_user_wrote_them(world):
+    world.bring("notary"), world.bring("rentals")
+    found = world.predictor().predict(world.records[:20])
+    assert found.classes == ("false", "true")
+    assert set(found.values) <= {"false", "true"}
+    assert found.probabilities.sum(axis=1) == pytest.approx(np.ones(20))
+
+
+def test_records_without_a_column_are_refused_by_name(world):
+    predictor = world.predictor()
+    with pytest.raises(InputError, match="no column 'storey'"):
+        predictor.predict(world.records.drop("storey"))
+    with pytest.raises(InputError, match="no record to predict"):
+        predictor.predict(world.records[:0])
+
+
+def test_nothing_is_predicted_before_training(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    with (
+        pytest.raises(FileError, match="train it first"),
+        open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post,
+    ):
+        Predictor(post, wait_seconds=0.1)
+
+
+def ask(client: TestClient, records: list[dict[str, object]], **headers: str) -> tuple[int, dict[str, object]]:
+    reply = client.post("/predict", json={"records": records}, headers=headers)
+    return reply.status_code, reply.json()
+
+
+def test_the_service_answers_single_records_and_says_who_is_there(world):
+    world.bring("notary"), world.bring("rentals")
+    client = TestClient(create_app(world.predictor()))
+    status, answer = ask(client, world.records[:2].to_dicts())
+    assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
+    assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
+
+
+def test_the_service_knows_who_is_away_before_anybody_asks(world):
+    predictor = world.predictor(wait_seconds=0.2)
+    client = TestClient(create_app(predictor))
+    assert client.get("/health").json() == {
+        "status": "partial",
+        "coordinator": False,
+        "secondaries": {"rentals": False},
+    }
+    world.bring("notary")
+    threading.Thread(target=predictor.keep_dialling, daemon=True).start()
+    deadline = time.monotonic() + 20
+    while not client.get("/health").json()["coordinator"]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):
+    world.bring("rentals")
+    found = world.predictor(wait_seconds=0.5).predict(world.records[:3])
+    assert (found.by, found.away) == ("solo", ("notary",))
+    assert "coordinator 'notary'" in found.reason
+
+
+def test_a_partner_that_has_been_away_for_longer_than_we_wait_is_not_waited_for_again(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=1.0)
+    predictor.predict(world.records[:1])
+    began = time.monotonic()
+    for row in range(5):
+        assert predictor.predict(world.records[row : row + 1]).by == "solo"
+    assert time.monotonic() - began < 5.0  # five waits of their own would be longer
+
+
+def test_a_record_that_breaks_a_rule_is_refused_before_anybody_is_waited_for(world):
+    predictor = world.predictor(wait_seconds=600)
+    client = TestClient(create_app(predictor))
+    assert ask(client, [{**world.records[:1].to_dicts()[0], "area": "large"}])[0] == 422
+
+
+def test_the_service_tells_what_is_wrong_with_a_question(world):
+    world.bring("notary"), world.bring("rentals")
+    client = TestClient(create_app(world.predictor()))
+    assert ask(client, [{"lat": 1.3}])[0] == 422
+    assert ask(client, [])[0] == 422
+    bad = {**world.records[:1].to_dicts()[0], "area": "large"}
+    status, answer = ask(client, [bad])
+    assert status == 422
+    assert "area" in str(answer)
+    assert "large" not in str(answer)
+
+
+@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
+def test_the_service_is_unavailable_while_a_partner_is_away(world):
+    world.bring("notary")
+    client = TestClient(create_app(world.predictor(wait_seconds=0.5)))
+    status, answer = ask(client, world.records[:1].to_dicts())
+    assert status == 503
+    assert "rentals" in str(answer["detail"])
+
+
+def test_a_token_is_asked_for_where_there_is_one(world):
+    client = TestClient(create_app(world.predictor(wait_seconds=0.2), token="a-token-of-24-characters"))  # noqa: S106
+    record = world.records[:1].to_dicts()
+    assert ask(client, record)[0] == 401
+    assert ask(client, record, Authorization="Bearer wrong")[0] == 401
+    assert ask(client, record, Authorization="Bearer a-token-of-24-characters")[0] == 200
+
+
+def test_the_page_loads_nothing_from_elsewhere(world):
+    client = TestClient(create_app(world.predictor(wait_seconds=0.2)))
+    page = client.get("/").text
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+    assert list(client.get("/openapi.json").json()["x-example"]) == ["lat", "lon", "area", "storey", "age"]
+
+
+def test_a_staying_secondary_that_was_asked_nonsense_answers_the_next_question(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    before = predictor.predict(world.records[:3]).values
+    session = predictor._secondaries[predictor.post.secondaries[0]].session()
+    with pytest.raises(
+        PeerError, match="secondary 'rentals' stopped: primary 'city' asked for rows that there are not"
+    ):
+        session.call(Infer(np.array([10**6], np.int32), sealed=NO_BYTES), Activations)
+    assert predictor.predict(world.records[:3]).values == before
+    joined = [entry for entry in read_audit_log(open_audit_log(world.files["rentals"]).path) if entry.what == "joined"]
+    assert len(joined) < 10
+
+
+def test_a_training_that_has_ended_is_not_begun_again(world):
+    world.bring("rentals")
+    post = world.predictor().post
+    session = post.receptions[0].session_with(post.secondaries[0])
+    with pytest.raises(PeerError, match="secondary 'rentals' has ended the training of this job"):
+        RemoteSecondary(session, wire_format("float32")).begin(3)
+
+
+def test_a_party_with_another_job_does_not_stop_those_who_stay(world, tmp_path):
+    notary = world.bring("notary")
+    other = tmp_path / "other"
+    other.mkdir()
+    lay_out(other, {"job": {"seed = 7": "seed = 8"}})
+    job, files = read_all(other)
+    with (
+        pytest.raises(PeerError, match=r"job\.seed is 7 here, 8 there"),
+        open_party_context(job, files["city"], world.transport, software_versions()) as post,
+    ):
+        post.dial(Role.COORDINATOR)
+    assert notary.connection.stop_signal.rung is None

@@ -1,0 +1,42 @@
+"""All parties in one process: a job that was trained before is told, not trained again; Ctrl-C stops them all."""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import time
+
+import pytest
+
+from fedsim.runtime.run_local import run_local
+from fedsim.training import Hook
+from job_fixtures import lay_out, read_all
+
+
+def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    first = run_local(job, list(files.values()))
+    began = time.monotonic()
+    with caplog.at_level("INFO"):
+        again = run_local(job, list(files.values()))
+    assert again.outcome == first.outcome
+    assert again.ledger == []
+    assert "was trained before" in caplog.text
+    assert time.monotonic() - began < 10  # nobody waits for anybody
+
+
+class CtrlC(Hook):
+    """Pressed after the first step."""
+
+    def stepped(self, step: int) -> None:
+        if not step:
+            _thread.interrupt_main()
+
+
+def test_ctrl_c_stops_those_who_compute_before_it_ends_the_process(tmp_path):
+    lay_out(tmp_path, {"job": {"epochs = 2": "epochs = 500"}})
+    job, files = read_all(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run_local(job, list(files.values()), [CtrlC()])
+    assert not {thread.name for thread in threading.enumerate()} & {"primary 'city'", "secondary 'rentals'"}
