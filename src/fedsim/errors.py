@@ -20,10 +20,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 
 class FedSimError(Exception):
-    """Anything that the caller can mend; the text is one sentence for a person."""
+    """Anything that the caller can fix.
+
+    Parameters
+    ----------
+    message
+        One sentence for a person: the value seen, the rule it breaks, the way out.
+    code
+        A short name of the kind of error for programs and tests, such as ``"k-too-large"``; wording may change, codes
+        do not.
+    **details
+        The values behind the message, as attributes: ``error.limit``. Never a user's record.
+
+    Examples
+    --------
+    >>> error = FedSimError("k=50, but there are 12 records; choose k between 1 and 12", code="k-too-large", limit=12)
+    >>> error.code, error.limit
+    ('k-too-large', 12)
+    """
+
+    def __init__(self, message: str = "", *, code: str = "", **details: object) -> None:
+        super().__init__(message)
+        self.code = code
+        self.details = details
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "details" and name in self.details:
+            return self.details[name]
+        raise AttributeError(f"{type(self).__name__} has no attribute '{name}'")
 
 
 class InputError(FedSimError, ValueError):
