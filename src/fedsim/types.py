@@ -11,6 +11,9 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
 
+# The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
+DEFAULT_K = 20
+
 
 @dataclass(frozen=True, eq=False)
 class EncodedTable:

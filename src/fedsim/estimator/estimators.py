@@ -38,7 +38,7 @@ from fedsim.splitnn.secondary_model import look_up
 from fedsim.training import TaskType
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
-from fedsim.types import Floats, Links, Split
+from fedsim.types import DEFAULT_K, Floats, Links, Split
 
 # What both estimators share: parameters, links, preparation, training, prediction
 #
@@ -60,7 +60,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         link_on: Any = (),
         *,
         metric: str | Metric | Sequence[str | Metric] = "euclidean",
-        k: int = 20,
+        k: int = DEFAULT_K,
         sigma: float = 0.0,
         tau: float | None = None,
         method: str | Method = "fedsim",

@@ -38,7 +38,7 @@ from fedsim.data.profile import (
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import DateFilter, FieldEncoding, NumericFilter, SchemaField, StringFilter
-from fedsim.types import Floats
+from fedsim.types import DEFAULT_K, Floats
 from fedsim.wizard.learning_proposal import column_profile, describe_gaps
 
 # Latitude and longitude, the right way round in both tables
@@ -280,7 +280,7 @@ def _complete_rows(columns: Sequence[ColumnProfile]) -> Floats:
 # record says: ranges have a margin and end at round numbers.
 
 
-DEFAULT_K, DEFAULT_TAU = 20, 0.05
+DEFAULT_TAU = 0.05
 
 
 @dataclass(frozen=True)
