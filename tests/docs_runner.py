@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 PROMISE = re.compile(r"^print\(.*\)(?:  |\n)# (.+)$", re.MULTILINE)
-ROLES = {"coordinator", "primary", "secondary", "predict", "serve"}  # each in a process of its own
+PROCESSES = {"party", "predict", "serve"}  # each in a process of its own
 PLAIN = {"cp", "mkdir", "head", "cat", "ls"}
 PATIENT = ["--retry", "60", "--retry-delay", "1", "--retry-connrefused", "--fail"]
 
@@ -102,7 +102,7 @@ class Newcomer:
     def _fedsim(self, words: list[str]) -> str:
         if words[-1] == "&":
             return self._start(words[:-1])
-        if words[0] in ROLES:
+        if words[0] in PROCESSES:
             return self._run([sys.executable, "-m", "fedsim", *words])
         said = StringIO()
         with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as left:

@@ -29,7 +29,7 @@ SCRIPTS = """
 In a script, 2 is worth a person's look and 3 a second attempt:
 
 ```bash
-until fedsim secondary job.toml rentals.toml --quiet; do
+until fedsim party job.toml rentals.toml --quiet; do
   [ $? -eq 3 ] || exit 1
   sleep 60
 done

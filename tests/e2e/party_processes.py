@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from e2e.job_folders import ROLES, Place
+from e2e.job_folders import Place
 
 SECONDS = 60.0  # more than any of these jobs takes on a busy machine
 Before = Callable[[], object]
@@ -36,7 +36,7 @@ class Running:
 
     def __init__(self, place: Place, name: str, before: Before | None = None, words: Sequence[str] = ()) -> None:
         self.name, self.log = name, place.log(name)
-        arguments = [ROLES[name], str(place.job_path_of(name)), str(place.path(name)), *words]
+        arguments = ["party", str(place.job_path_of(name)), str(place.path(name)), *words]
         self._process = _warm.Process(target=_run, args=(arguments, self.log, before), daemon=True)
         self._process.start()
 

@@ -28,8 +28,9 @@ def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
 
 def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
     typed, apart = lay_out(tmp_path / "typed"), lay_out(tmp_path / "apart")
-    roles = {"coordinator": NOTARY, "primary": CITY, "secondary": RENTALS}
-    commands = {name: cold(typed.log(name), role, typed.job_path, typed.path(name)) for role, name in roles.items()}
+    commands = {
+        name: cold(typed.log(name), "party", typed.job_path, typed.path(name)) for name in (NOTARY, CITY, RENTALS)
+    }
     with crew(apart) as parties:
         parties.start()
         expected = parties.finish()

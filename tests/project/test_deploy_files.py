@@ -54,7 +54,7 @@ def services(compose: dict[str, Any]) -> dict[str, Any]:
 def test_every_party_is_a_service_with_its_own_command_and_folder(services: dict[str, Any]) -> None:
     assert services.keys() == ROLES.keys()
     for name, service in services.items():
-        assert json.loads(service["command"]) == [ROLES[name], "job.toml", f"{name}.toml"]
+        assert json.loads(service["command"]) == ["party", "job.toml", f"{name}.toml"]
         assert service["volumes"] == [f"./parties/{name}:/party"]
 
 

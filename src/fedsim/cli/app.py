@@ -11,7 +11,7 @@ from fedsim import __version__
 from fedsim.cli.commands.link import encode, link
 from fedsim.cli.commands.review import approve, audit, check, compare
 from fedsim.cli.commands.review import privacy_app as privacy
-from fedsim.cli.commands.run import board, coordinator, log, predict, primary, report, runs, secondary, serve, train
+from fedsim.cli.commands.run import log, party, predict, report, runs, serve, train
 from fedsim.cli.commands.setup import certs, demo, explain, init, key
 
 # Tracebacks with local variables would show records.
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 COMMANDS = {
     "First steps": (demo, init, explain),
     "Agree on a job": (key, certs, approve, check, audit, compare),
-    "Run it": (train, coordinator, primary, secondary, board),
+    "Run it": (train, party),
     "Use what was learnt": (runs, report, predict, serve, log),
     "Link tables, without learning": (link, encode),
 }

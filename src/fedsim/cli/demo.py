@@ -166,8 +166,7 @@ def read_progress(folder: Path) -> dict[str, Any]:
 
 
 def _start(scene: DemoSetup, name: str) -> Process:
-    role = str(scene.parties[name].role)
-    words = [sys.executable, "-m", "fedsim.cli", role, "job.toml", f"{name}.toml"]
+    words = [sys.executable, "-m", "fedsim", "party", "job.toml", f"{name}.toml"]
     with _log_path(scene, name).open("wb") as out:
         return subprocess.Popen(words, cwd=scene.folder, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603
 

@@ -1,4 +1,4 @@
-"""Run one party, or all of them, as this process (``fedsim coordinator``, ``primary``, ``secondary`` and ``train``)."""
+"""Run one party, or all of them, as this process (``fedsim party`` and ``fedsim train``)."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.ledger import LedgerEntry
+from fedsim.protocol.parties import Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport.grpc import GrpcTransport
@@ -82,7 +83,6 @@ def write_run_report(folder: Path, *, silent: bool) -> Path | None:
 
 
 def run_party(
-    role: str,
     job_path: Path,
     party_path: Path,
     *,
@@ -94,8 +94,12 @@ def run_party(
 ) -> None:
     """Run one party as this process."""
     job, own = read_job(job_path), read_party_file(party_path)
-    if own.role != role:
-        raise SettingError(f"{party_path} is the file of a {own.role}; run `fedsim {own.role}` with it")
+    if stay and own.role is Role.PRIMARY:
+        raise SettingError(
+            "--stay is for the coordinator and the secondaries; the primary predicts with `fedsim predict` or "
+            "`fedsim serve`",
+            code="stay-at-primary",
+        )
     set_up_logging(own.name, quiet=quiet, verbose=verbose)
     outcome: TrainingOutcome | None = None
     with (

@@ -10,6 +10,7 @@ from typing import Any
 
 import typer
 
+from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, list_runs
 from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE
@@ -26,9 +27,21 @@ def print_runs(folder: Path, *, quiet: bool, as_json: bool) -> None:
     elif quiet:
         return
     elif not lines:
-        typer.echo(f"no run lies under {folder}; `fedsim train` and `fedsim primary` keep theirs in the party's folder")
+        typer.echo(
+            f"no runs under {folder}; `fedsim train` and `fedsim party` write theirs into the folder of the party"
+        )
     else:
         _print_run_lines(lines)
+
+
+def serve_live_page(folder: Path, port: int, *, quiet: bool, as_json: bool) -> None:
+    """Serve the page that follows running parties until the process is stopped."""
+    with BoardServer(folder, port) as server:
+        if as_json:
+            typer.echo(json.dumps({"address": server.address}))
+        else:
+            typer.echo(server.address if quiet else f"Open {server.address}\nPress Ctrl-C to stop.")
+        server.serve_forever()
 
 
 def print_report_path(page: Path, *, quiet: bool, as_json: bool) -> None:

@@ -159,7 +159,7 @@ async function look() {
     patchChildren(document.getElementById("parties"), found.map(cardOrWarning));
     say(found.length ? headline(found.map((party) => stateOf(party)[0])) : "No party has written anything here yet.");
   } catch {
-    say("The board has stopped; start it again with fedsim board.");
+    say("The board has stopped; start it again with fedsim runs --live.");
   }
   setTimeout(look, EVERY);
 }

@@ -94,7 +94,7 @@ class _BoardRequestHandler(BaseHTTPRequestHandler):
             return
         token, _, part = self.path.lstrip("/").partition("/")
         if not secrets.compare_digest(token.encode(), self.server.token.encode()):
-            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"open the address that fedsim board printed")
+            self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"open the address that `fedsim runs --live` printed")
         elif part == "state":
             self._answer(HTTPStatus.OK, "application/json", json.dumps(self.server.state()).encode())
         elif part == "board.css":

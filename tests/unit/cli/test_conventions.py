@@ -27,7 +27,7 @@ FEDSIM = [sys.executable, "-m", "fedsim"]
 # What they print is what they are for.
 ANSWERS = {"bench"}
 # Their tables are pages, or those of a script.
-FOR_PEOPLE = {"bench", "board"}
+FOR_PEOPLE = {"bench"}
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -106,13 +106,24 @@ def test_what_can_be_mended_ends_with_two_and_without_traceback(words):
 
 def test_ctrl_c_ends_a_waiting_party_with_130(tmp_path):
     fill(tmp_path)
-    words = [*FEDSIM, "coordinator", "job.toml", "notary.toml"]
+    words = [*FEDSIM, "party", "job.toml", "notary.toml"]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=PLAIN) as party:
         assert party.stderr.readline()
         party.send_signal(signal.SIGINT)
         rest = party.stderr.read().decode()
     assert party.returncode == ExitCode.STOPPED
     assert "Traceback" not in rest
+
+
+def test_the_primary_cannot_stay_after_training(tmp_path):
+    fill(tmp_path)
+    refused = CliRunner().invoke(app, ["party", str(tmp_path / "job.toml"), str(tmp_path / "city.toml"), "--stay"])
+    assert isinstance(refused.exception, FedSimError)
+    assert refused.exception.code == "stay-at-primary"
+
+
+def test_there_are_at_most_twenty_commands():
+    assert len(typer.main.get_command(app).commands) <= 20
 
 
 def test_every_exit_code_has_a_meaning():

@@ -63,7 +63,7 @@ def test_programs_get_the_same(folder: Path, capsys: pytest.CaptureFixture[str])
 
 def test_a_folder_without_runs_says_where_they_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("runs", str(tmp_path)) == 0
-    assert "no run lies under" in capsys.readouterr().out
+    assert "no runs" in capsys.readouterr().out
     assert run("runs", str(tmp_path / "nowhere")) == 2
     assert "there is no folder" in capsys.readouterr().err
 

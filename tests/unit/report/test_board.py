@@ -76,7 +76,7 @@ def test_a_port_in_use_and_a_missing_folder_are_refused(tmp_path: Path, capsys: 
     with pytest.raises(FileError, match="no folder"):
         BoardServer(tmp_path / "nowhere", 0)
     with pytest.raises(SystemExit) as end:
-        main(["board", str(tmp_path / "nowhere")])
+        main(["runs", "--live", str(tmp_path / "nowhere")])
     assert end.value.code == 2
     assert "no folder" in capsys.readouterr().err
 
@@ -192,13 +192,13 @@ def test_the_open_page_follows_a_party_to_its_end(board: BoardServer, monkeypatc
 
 
 @pytest.mark.parametrize(
-    ("more", "told"), [([], r"open http://\S+/\npress Ctrl-C to end\n"), (["-q"], r"http://\S+/\n")]
+    ("more", "told"), [([], r"Open http://\S+/\nPress Ctrl-C to stop.\n"), (["-q"], r"http://\S+/\n")]
 )
 def test_quiet_prints_the_address_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, more: list[str], told: str
 ) -> None:
     monkeypatch.setattr(BoardServer, "serve_forever", lambda self: None)
     with pytest.raises(SystemExit) as end:
-        main(["board", str(tmp_path), *more])
+        main(["runs", "--live", str(tmp_path), *more])
     assert not end.value.code
     assert re.fullmatch(told, capsys.readouterr().out)

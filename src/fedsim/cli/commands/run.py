@@ -1,4 +1,4 @@
-"""Commands that run a job and use its model: coordinator, primary, secondary, train, board, runs, report, predict, serve and log."""
+"""Commands that run a job and use its model: party, train, runs, report, predict, serve and log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from fedsim.cli.options import Insecure, JobFile, Json, PartyPath, Quiet, Separa
 if TYPE_CHECKING:
     from fedsim.runs.audit_log import AuditEntry
 
-# ``fedsim coordinator``, ``primary``, ``secondary``: one party of a job as a process; ``train``: all in one
+# ``fedsim party``: one party of a job as a process; ``fedsim train``: all parties in one process
 
 
 PartyPaths = Annotated[list[Path], typer.Argument(metavar="PARTY...", help="The file of every party.")]
-Stay = Annotated[bool, typer.Option("--stay", help="Stay after training and answer predictions.")]
+Stay = Annotated[
+    bool, typer.Option("--stay", help="Coordinator and secondaries: keep running after training, for predictions.")
+]
 
 
-def coordinator(
+def party(
     job: JobFile,
     party: PartyPath,
     insecure: Insecure = False,
@@ -28,39 +30,16 @@ def coordinator(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Run the coordinator: it receives encoded identifiers, finds the partners, and sees no table."""
+    """Run one party of a job: the coordinator, the primary or a secondary, as its party file says.
+
+    Start the parties in any order; each waits for the others. A party that was stopped or killed continues where it
+    was when you run the same command again.
+
+    fedsim party job.toml city.toml
+    """
     from fedsim.cli.party import run_party
 
-    run_party("coordinator", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose, as_json=as_json)
-
-
-def primary(
-    job: JobFile,
-    party: PartyPath,
-    insecure: Insecure = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
-    """Run the primary: it has the labels, leads the training, and prints how good the model is."""
-    from fedsim.cli.party import run_party
-
-    run_party("primary", job, party, insecure=insecure, quiet=quiet, verbose=verbose, as_json=as_json)
-
-
-def secondary(
-    job: JobFile,
-    party: PartyPath,
-    insecure: Insecure = False,
-    stay: Stay = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: Json = False,
-) -> None:
-    """Run a secondary: its features stay here, only its cut layer leaves. It dials out and needs no open port."""
-    from fedsim.cli.party import run_party
-
-    run_party("secondary", job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose, as_json=as_json)
+    run_party(job, party, insecure=insecure, stay=stay, quiet=quiet, verbose=verbose, as_json=as_json)
 
 
 def train(job: JobFile, parties: PartyPaths, quiet: Quiet = False, as_json: Json = False) -> None:
@@ -68,28 +47,6 @@ def train(job: JobFile, parties: PartyPaths, quiet: Quiet = False, as_json: Json
     from fedsim.cli.party import run_all_parties
 
     run_all_parties(job, parties, quiet=quiet, as_json=as_json)
-
-
-# ``fedsim board``: a live page about the parties that run on this machine
-
-
-BoardFolder = Annotated[Path, typer.Argument(metavar="FOLDER", help="A run folder, or one above several.")]
-BoardPort = Annotated[int, typer.Option(min=0, max=65535, help="Where to listen on 127.0.0.1; 0 takes any free port.")]
-BoardQuiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the address, and errors.")]
-
-
-def board(folder: BoardFolder = Path(), port: BoardPort = 0, quiet: BoardQuiet = False) -> None:
-    """Serve a page that shows phases, progress, curves, messages and errors of the parties under a folder, as they run.
-
-    It reads what each party writes into its run folder, and can be read on this machine only. Ctrl-C ends it.
-
-    fedsim board city-run
-    """
-    from fedsim.report.board import BoardServer
-
-    with BoardServer(folder, port) as server:
-        typer.echo(server.address if quiet else f"open {server.address}\npress Ctrl-C to end")
-        server.serve_forever()
 
 
 # ``fedsim runs`` and ``fedsim report``: what was trained here, side by side and one by one
@@ -116,14 +73,26 @@ ShowIdentifiers = Annotated[
 ]
 
 
-def runs(folder: RunsFolder = Path(), quiet: Quiet = False, as_json: Json = False) -> None:
-    """List the runs under a folder, newest last, and say where their settings differ.
+Live = Annotated[bool, typer.Option("--live", help="Serve a page that follows the parties while they run.")]
+LivePort = Annotated[int, typer.Option(min=0, max=65535, help="With --live: port on 127.0.0.1; 0 chooses a free port.")]
+
+
+def runs(
+    folder: RunsFolder = Path(), live: Live = False, port: LivePort = 0, quiet: Quiet = False, as_json: Json = False
+) -> None:
+    """List the runs under a folder, newest last, and the settings in which they differ.
+
+    With --live, serve a page for this machine that shows phases, progress, curves, messages and errors of the
+    parties under the folder while they run. Press Ctrl-C to stop it.
 
     fedsim runs city-run
     """
-    from fedsim.cli.runs import print_runs
+    from fedsim.cli.runs import print_runs, serve_live_page
 
-    print_runs(folder, quiet=quiet, as_json=as_json)
+    if live:
+        serve_live_page(folder, port, quiet=quiet, as_json=as_json)
+    else:
+        print_runs(folder, quiet=quiet, as_json=as_json)
 
 
 def report(
