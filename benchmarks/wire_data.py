@@ -18,7 +18,7 @@ from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.certificates import issue_certificates
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.runs.run_folder import run_path
 from fedsim_lab.experiment_config import ExperimentConfig, read_experiment_config
 

@@ -21,9 +21,9 @@ from safetensors.numpy import load_file
 
 from fedsim.data.features import fit_preprocessor
 from fedsim.linkage.private_linkage import load_private_links
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import ConnectionState
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext
 from fedsim.runtime.party_data import read_party_data
 from fedsim.runtime.primary import prepare_primary, to_features, training_config

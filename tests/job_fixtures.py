@@ -20,7 +20,7 @@ from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.certificates import issue_certificates
-from fedsim.protocol.transport.base import Transport
+from fedsim.protocol.transport import Transport
 from fedsim.runs.approval import approve
 from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions

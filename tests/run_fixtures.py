@@ -15,7 +15,7 @@ from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, Guarantee
 from fedsim.audit.report import AuditReport
 from fedsim.config.job import Job
 from fedsim.contribution.ladder import RUNGS, STEPS
-from fedsim.protocol.ledger import LedgerEntry
+from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs.record import (
     ExamplePartner,
     ExampleRecord,

@@ -10,11 +10,10 @@ import numpy as np
 
 from fedsim.errors import WireError
 from fedsim.protocol.certificates import Authority
-from fedsim.protocol.messages import Activations, Save
-from fedsim.protocol.parties import Party
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Activations, Party, Save
 from fedsim.protocol.tls import Credentials
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.grpc import GrpcTransport
+from fedsim.protocol.transport import ConnectionLost
 from session_fixtures import CITY, NOTARY, RENTALS, frame_of
 
 NOW, DAY = datetime.now(UTC), timedelta(days=1)

@@ -34,7 +34,7 @@ PARTS = {
     ),
     "attack": Part("Attacks", ("fedsim.attack",)),
     "data": Part("Tables and datasets", ("fedsim.data.table_reader", "fedsim.data.synthetic", "fedsim_lab.datasets")),
-    "transport": Part("Transports", ("fedsim.protocol.transport.base",)),
+    "transport": Part("Transports", ("fedsim.protocol.transport",)),
 }
 
 

@@ -9,12 +9,11 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from fedsim.errors import SettingError
+from fedsim.protocol import grpc_transport as grpc
+from fedsim.protocol.grpc_transport import CHUNK_BYTES, GrpcTransport
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Done, KeepBest, Save
-from fedsim.protocol.transport import grpc
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.grpc import CHUNK_BYTES, GrpcTransport
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import ConnectionLost, InProcessTransport
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
 from tls_fixtures import PAPERS, echo, large
 

@@ -22,7 +22,7 @@ from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table
 from fedsim.protocol.certificates import issue_certificates
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.runs.approval import approve
 from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.splitnn.checkpoint_store import CheckpointStore

@@ -157,7 +157,9 @@ def skewed_clock(seconds: float) -> Before:
 
 
 def _set(module: str, name: str, value: Any) -> None:
-    setattr(import_module(module), name, value)
+    holder = import_module(module)
+    getattr(holder, name)  # a misspelt setting must fail, or the test proves nothing
+    setattr(holder, name, value)
 
 
 def _die_after(moment: str) -> None:
@@ -180,7 +182,7 @@ def _skew(seconds: float) -> None:
 
 
 def _beat(seconds: float) -> None:
-    grpc = import_module("fedsim.protocol.transport.grpc")
+    grpc = import_module("fedsim.protocol.grpc_transport")
     pings = ("keepalive_time_ms", "keepalive_timeout_ms", "ping_timeout_ms", "ping_interval_without_data_ms")
     for options in (grpc.CLIENT_OPTIONS, grpc.SERVER_OPTIONS):
         options[:] = [(name, int(500 * seconds) if name.endswith(pings) else value) for name, value in options]

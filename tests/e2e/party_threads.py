@@ -9,10 +9,9 @@ from e2e.job_folders import Place
 from fedsim.cli.party import load_credentials
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import PeerError
-from fedsim.protocol.ledger import LedgerEntry
-from fedsim.protocol.parties import Role
-from fedsim.protocol.transport.base import Transport
-from fedsim.protocol.transport.grpc import GrpcTransport
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import LedgerEntry, Role
+from fedsim.protocol.transport import Transport
 from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.primary import run_primary

@@ -17,11 +17,10 @@ from e2e.party_processes import crew
 from fedsim.errors import FedSimError
 from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.codec import PREFIX, Envelope, encode
-from fedsim.protocol.messages import Done, Hello, Trouble
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Done, Hello, Party, Role, Trouble
 from fedsim.protocol.tls import read_credentials, split_address
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.grpc import GrpcTransport
+from fedsim.protocol.transport import ConnectionLost
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TRAINING = {"epochs": 12}

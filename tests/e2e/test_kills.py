@@ -19,7 +19,7 @@ EPOCHS, STEPS_PER_EPOCH = 20, 6
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
 # A party that is started after all the others have finished looks for them so long, instead of 10 or 15 seconds.
 SHORT = {
-    CITY: setting("fedsim.runtime.primary", "LAST_WORD_SECONDS", 3.0),
+    CITY: setting("fedsim.runtime.primary", "FAILURE_NOTICE_SECONDS", 3.0),
     RENTALS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
     SCHOOLS: setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
 }
@@ -55,17 +55,17 @@ def expected(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        (NOTARY, "fedsim.protocol.roles.coordinator:save_linked"),  # half a list is on the disk
-        (NOTARY, "fedsim.protocol.roles.coordinator:PartnerList.store"),  # linked, and nobody told
+        (NOTARY, "fedsim.protocol.roles.coordinator:save_linkage_state"),  # half a list is on the disk
+        (NOTARY, "fedsim.protocol.roles.coordinator:LinkedListState.store"),  # linked, and nobody told
         (NOTARY, "fedsim.protocol.roles.coordinator:Done"),  # all is done, and the primary does not know that we know
-        (CITY, "fedsim.runtime.primary:save_delivery"),
-        (CITY, "fedsim.runtime.primary:_trained"),  # the secondaries have saved their parts, we have not
-        (CITY, "fedsim.runtime.primary:_save"),
-        (CITY, "fedsim.runtime.primary:_tell_coordinator"),  # the secondaries wait for a farewell
-        (RENTALS, "fedsim.runtime.secondary:_order"),
+        (CITY, "fedsim.runtime.primary:save_private_links"),
+        (CITY, "fedsim.runtime.primary:_train"),  # the secondaries have saved their parts, we have not
+        (CITY, "fedsim.runtime.primary:_save_model"),
+        (CITY, "fedsim.runtime.primary:_notify_coordinator"),  # the secondaries wait for a farewell
+        (RENTALS, "fedsim.runtime.secondary:_load_or_fetch_order"),
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.save"),  # one checkpoint further than the primary
         (RENTALS, "fedsim.splitnn.secondary_model:LocalSecondary.use_best"),
-        (RENTALS, "fedsim.runtime.run_store:Keep.save_part"),  # our part is saved, and the primary was not told
+        (RENTALS, "fedsim.runtime.run_store:RunStore.save_weights"),  # our part is saved, and the primary was not told
     ],
 )
 def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):

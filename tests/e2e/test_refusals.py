@@ -93,7 +93,7 @@ def test_another_linkage_key_is_found_by_the_coordinator(place):
 
 
 def test_a_defect_of_a_party_is_told_to_everybody(place):
-    broken = {CITY: setting("fedsim.runtime.primary", "read_own_table", None)}
+    broken = {CITY: setting("fedsim.runtime.primary", "read_party_data", None)}
     codes, said, _ = run_to_the_end(place, broken)
     assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
     assert "a defect of FedSim" in said.pop(CITY)
@@ -181,7 +181,7 @@ def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_
 def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_path):
     place, quiet = lay_out(tmp_path / "job"), lay_out(tmp_path / "quiet")
     elsewhere = moved(place, tmp_path / "elsewhere")
-    impatient = setting("fedsim.protocol.handshake", "TAKEN_SECONDS", 1.0)
+    impatient = setting("fedsim.protocol.handshake", "NAME_TAKEN_SECONDS", 1.0)
     with crew(place, AT_LEISURE) as parties, crew(elsewhere, {RENTALS: impatient}) as others, crew(quiet) as calm:
         parties.start()
         parties.until_step(2)

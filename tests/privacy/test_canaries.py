@@ -16,7 +16,7 @@ from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
 from e2e.party_threads import mutual_tls, run_in_threads
 from fedsim.errors import FedSimError
 from fedsim.protocol.codec import decode
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 from fedsim.runtime.run_local import run_local
 from privacy.canaries import Canaries
 

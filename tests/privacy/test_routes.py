@@ -13,8 +13,7 @@ from itertools import product
 import pytest
 
 from fedsim.protocol.codec import LAYOUTS
-from fedsim.protocol.messages import KINDS
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import KINDS, Party, Role
 from fedsim.protocol.session import HANDSHAKE_MESSAGES
 from message_fixtures import SMALL
 from session_fixtures import Notes, frame_of, read_all, session_of

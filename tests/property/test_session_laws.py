@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fedsim.protocol import handshake
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Begin, Done, Farewell, Save
-from fedsim.protocol.transport.base import ConnectionLost
+from fedsim.protocol.transport import ConnectionLost
 from session_fixtures import CITY, IDENT, PATIENCE, RENTALS, Notes, receiving, sessions_of, station_of, taken
 
 FAULTS = {

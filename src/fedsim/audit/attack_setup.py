@@ -26,8 +26,8 @@ from fedsim.linkage.metrics import Metric, RankHamming, get_metric
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.privacy.keyed_prng import SECRET_BYTES
-from fedsim.runtime.apply_protection import blur_with_secret
 from fedsim.runtime.party_data import encode_table
+from fedsim.runtime.run_store import blur_with_secret
 from fedsim.types import EncodedTable, Floats, Integers
 
 PAIRS_PER_TILE = 1 << 16

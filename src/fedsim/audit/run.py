@@ -19,7 +19,7 @@ from fedsim.config.party_columns import PartyColumns, resolve_columns
 from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, InputError, SettingError
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 from fedsim.runtime.party_data import PartyData
 
 # The owners' tables for an audit; nothing is sent, so neither approval nor policy is asked

@@ -36,9 +36,9 @@ from fedsim.errors import InputError
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.privacy.mechanisms import CLIP_DEVIATIONS, ClipAndNoise, NoisyFeatures
 from fedsim.protocol.cut_layer import CutNoise, NoiseMeter, NoisySecondary
-from fedsim.runtime.apply_protection import add_feature_noise, cut_noise_from_secret
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels
 from fedsim.runtime.primary import to_features, training_config
+from fedsim.runtime.run_store import add_feature_noise, cut_noise_from_secret
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.neighbours import Neighbours
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary

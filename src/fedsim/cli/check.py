@@ -17,7 +17,7 @@ from rich.text import Text
 from fedsim.preflight.check import CheckReport, check_job
 from fedsim.preflight.estimate import CostEstimate, NetworkLink
 from fedsim.preflight.finding import CheckFinding, CheckLevel, CheckSection
-from fedsim.protocol.parties import replace_unprintable
+from fedsim.protocol.messages import replace_unprintable
 from fedsim.report.formatting import format_bytes, format_duration, pluralise
 
 PIPED_WIDTH = 120  # columns where no terminal says how many there are

@@ -21,12 +21,12 @@ from fedsim.contribution.remote_ladder import train_remote_ladder
 from fedsim.contribution.result_store import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore
 from fedsim.contribution.rungs import Rung, numbered_progress
 from fedsim.errors import FileError
-from fedsim.protocol.parties import Role
-from fedsim.protocol.transport.grpc import GrpcTransport
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.apply_protection import SECRET_FILE
 from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.run_store import SECRET_FILE
 from fedsim.storage.files import atomic_write
 from fedsim.storage.secrets import load_or_create_secret
 

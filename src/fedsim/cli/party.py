@@ -20,11 +20,10 @@ from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.config.job import read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol.ledger import LedgerEntry
-from fedsim.protocol.parties import Role
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
-from fedsim.protocol.transport.grpc import GrpcTransport
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.progress import publish_progress
 from fedsim.runs.record import RECORD_FILE

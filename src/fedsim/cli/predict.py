@@ -22,10 +22,9 @@ from fedsim.data.columns import infer_numbers
 from fedsim.data.sql import TableSource
 from fedsim.data.table_reader import read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.protocol.messages import Farewell
-from fedsim.protocol.parties import Role
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
-from fedsim.protocol.transport.grpc import GrpcTransport
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.serving.service import create_app

@@ -9,7 +9,7 @@ from fedsim.config.job import CutTerms, Job, Protection, SecondaryTerms
 from fedsim.config.party_columns import PartyColumns
 from fedsim.config.party_file import PartyFile
 from fedsim.config.policy import hardening_steps
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from fedsim.data.column_names import is_latitude_column, is_longitude_column, na
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.encoding.schema import Schema
-from fedsim.protocol.parties import PARTY_NAME, Party, Role
+from fedsim.protocol.messages import PARTY_NAME, Party, Role
 
 # Protections that a job may lay over the noise on similarities, and the preset that combines them
 

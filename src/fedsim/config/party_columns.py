@@ -11,7 +11,7 @@ from fedsim.config.party_file import PartyFile
 from fedsim.config.toml_file import shorten
 from fedsim.data.column_names import missing_column_message
 from fedsim.errors import InputError, SettingError, nearest_word
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from fedsim.config.job import MethodWord, PartyName, WireWord, check_listen_addr
 from fedsim.config.toml_file import ConfigFile, ConfigSection, RuleError, read_config_file, real_number, whole_number
 from fedsim.data.sql import SqlTable, TableSource, is_database_url
 from fedsim.errors import SettingError
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 
 # What people write in a party file: paths, names of columns, names of parties, hashes of jobs
 

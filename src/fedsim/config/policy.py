@@ -11,7 +11,7 @@ from typing import Any
 from fedsim.config.job import CutTerms, Job, SecondaryTerms
 from fedsim.config.party_columns import columns_outside_policy
 from fedsim.config.party_file import CutRequirement, PartyFile
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 
 # The audit that a policy demands: a report of exactly this job, on this party's own table, under its limit
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from fedsim.errors import FileError, SettingError, nearest_word
-from fedsim.protocol.parties import replace_unprintable
+from fedsim.protocol.messages import replace_unprintable
 
 # What is wrong with a setting, in a sentence: its place, the value seen, what is allowed, the word probably meant
 

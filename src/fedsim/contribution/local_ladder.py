@@ -35,12 +35,11 @@ from fedsim.errors import SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol.cut_layer import NoisySecondary
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.apply_protection import SECRET_FILE, cut_noise_from_secret, protect_features
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels
 from fedsim.runtime.primary import identifier_groups
-from fedsim.runtime.run_store import RunStore
+from fedsim.runtime.run_store import SECRET_FILE, RunStore, cut_noise_from_secret, protect_features
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.rng import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary

@@ -39,10 +39,10 @@ from fedsim.protocol.messages import Farewell
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted
 from fedsim.protocol.session import close_sessions as tell_all
-from fedsim.runtime.apply_protection import load_cut_noise
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, read_party_data
 from fedsim.runtime.primary import PreparedPrimary, identifier_groups, prepare_primary
+from fedsim.runtime.run_store import load_cut_noise
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.neighbours import Neighbours
 from fedsim.training import NeighbourList, TrainingResult, train_with

@@ -27,7 +27,7 @@ from fedsim.preflight.finding import (
     ok,
     warning,
 )
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, split_address, tls_failure_reason
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.version import VERSION

@@ -33,7 +33,7 @@ from fedsim.preflight.finding import (
     warning,
 )
 from fedsim.protocol.codec import MAX_FRAME_BYTES
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Role
 
 # A party's table: can it be read, has it the columns, are there enough records?
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.storage.files import atomic_write
 
 PARTY_DAYS = 365

@@ -21,10 +21,9 @@ from typing import TypeVar
 
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.messages import Hello, Message, Refusal, Welcome
-from fedsim.protocol.parties import Party, Role, safe_peer_text
+from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, public_reason
-from fedsim.protocol.transport.base import ConnectionLost, FrameStream, Transport
+from fedsim.protocol.transport import ConnectionLost, FrameStream, Transport
 from fedsim.storage.digest import first_difference
 
 log = logging.getLogger("fedsim.parties")

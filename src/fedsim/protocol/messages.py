@@ -2,11 +2,12 @@
 
 A message carries plain facts (whole numbers, numbers, text, flags) and arrays of a fixed type and number of dimensions;
 nothing else can be encoded. Letters: n primary records, m secondary records, K partners, U distinct rows, C width of
-the cut layer, b bytes of a filter, s sealed bytes; arrays of one message agree in the letters they share.
-"""
+the cut layer, b bytes of a filter, s sealed bytes; arrays of one message agree in the letters they share."""
 
 from __future__ import annotations
 
+import re
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +15,62 @@ from typing import Annotated, Any, ClassVar
 
 from numpy.typing import NDArray
 
-from fedsim.protocol.parties import Role
+from fedsim.errors import SettingError
+
+# Who takes part in a job
+
+
+PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
+
+
+class Role(StrEnum):
+    """What a party does; a certificate is good for one role only."""
+
+    PRIMARY = "primary"
+    SECONDARY = "secondary"
+    COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class Party:
+    """A role and a name, as a certificate proves them.
+
+    >>> str(Party(Role.SECONDARY, "rentals"))
+    "secondary 'rentals'"
+    """
+
+    role: Role
+    name: str
+
+    def __post_init__(self) -> None:
+        if not PARTY_NAME.fullmatch(self.name):
+            raise SettingError(
+                f"party name '{self.name[:60]}'; use up to 40 small letters, digits and '-', as in a host name"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.role} '{self.name}'"
+
+
+# Words that come from a peer, made harmless for logs, terminals and the next peer
+
+
+MAX_PEER_TEXT = 2000
+
+
+def safe_peer_text(words: str) -> str:
+    """One line of what can be printed.
+
+    >>> safe_peer_text("disk full\\x1b[2J\\n")
+    'disk full?[2J?'
+    """
+    return replace_unprintable(words[:MAX_PEER_TEXT])
+
+
+def replace_unprintable(words: str) -> str:
+    """All of it, without what steers a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in words)
+
 
 PROTOCOL = 1  # raise it whenever a message changes
 OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
@@ -330,3 +386,63 @@ def _by_kind(classes: Iterable[type[Message]]) -> dict[str, type[Message]]:
 
 
 KINDS: dict[str, type[Message]] = _by_kind(Message.__subclasses__())
+
+
+@dataclass(frozen=True, order=True)
+class LedgerEntry:
+    """One line of the ledger."""
+
+    phase: str
+    kind: str
+    sender: str
+    receiver: str
+    messages: int
+    bytes: int
+
+
+class Ledger:
+    """Counts at one party; bytes are those of whole frames, sent again or not."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str, str, str], list[int]] = {}
+        self._lock = threading.Lock()
+
+    def note(self, message: Message, sender: Party, receiver: Party, size: int, phase: Phase | None = None) -> None:
+        """Count one frame; a phase is given where the message's own does not say it."""
+        key = (phase or message.phase).value, message.kind, str(sender), str(receiver)
+        with self._lock:
+            counts = self._counts.setdefault(key, [0, 0])
+            counts[0] += 1
+            counts[1] += size
+
+    def entries(self) -> list[LedgerEntry]:
+        """All lines, in the order of the phases."""
+        with self._lock:
+            found = [LedgerEntry(*key, *counts) for key, counts in self._counts.items()]
+        return _by_phase(found)
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of all frames, sent and received."""
+        return sum(entry.bytes for entry in self.entries())
+
+
+def sum_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
+    """One line for all that have the same phase, kind, sender and receiver."""
+    counts: dict[tuple[str, str, str, str], list[int]] = {}
+    for entry in entries:
+        found = counts.setdefault((entry.phase, entry.kind, entry.sender, entry.receiver), [0, 0])
+        found[0] += entry.messages
+        found[1] += entry.bytes
+    return _by_phase(LedgerEntry(*key, *found) for key, found in counts.items())
+
+
+def merge_ledgers(ledgers: Iterable[Ledger]) -> list[LedgerEntry]:
+    """The ledgers of all parties of one process, every frame counted once (each was noted by both its ends)."""
+    found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
+    return _by_phase(found.values())
+
+
+def _by_phase(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
+    order = [phase.value for phase in Phase]
+    return sorted(entries, key=lambda entry: (order.index(entry.phase), entry))

@@ -25,10 +25,20 @@ from fedsim.errors import (
     WireError,
 )
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.ledger import Ledger
-from fedsim.protocol.messages import Farewell, Hello, Message, Notice, Phase, Refusal, Trouble, Welcome
-from fedsim.protocol.parties import Party, safe_peer_text
-from fedsim.protocol.transport.base import ConnectionLost, FrameStream
+from fedsim.protocol.messages import (
+    Farewell,
+    Hello,
+    Ledger,
+    Message,
+    Notice,
+    Party,
+    Phase,
+    Refusal,
+    Trouble,
+    Welcome,
+    safe_peer_text,
+)
+from fedsim.protocol.transport import ConnectionLost, FrameStream
 
 # What all conversations of one process share: who speaks, what was counted, and whether anybody gave up
 

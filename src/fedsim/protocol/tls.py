@@ -31,7 +31,7 @@ from fedsim.protocol.certificates import (
     read_key,
     server_name,
 )
-from fedsim.protocol.parties import Party
+from fedsim.protocol.messages import Party
 
 RENEWAL_DAYS = 30  # with fewer days left, a person should be told to renew
 _ALERT = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_(?:ALERT_)?(\w+)")

@@ -17,7 +17,7 @@ from fedsim.config.party_columns import identifier_columns
 from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.protocol.ledger import LedgerEntry
+from fedsim.protocol.messages import LedgerEntry
 from fedsim.report.ladder import LadderResults, read_ladder
 from fedsim.runs.progress import DONE, RUNNING
 from fedsim.runs.progress import PROGRESS_FILE as PROGRESS
@@ -30,7 +30,7 @@ from fedsim.runs.record import (
     read_test_predictions,
 )
 from fedsim.runs.run_folder import read_ledger
-from fedsim.runtime.apply_protection import frame_digest
+from fedsim.runtime.run_store import frame_digest
 
 # A finished run as its folder tells it: the record, the test records, the ledger, and ladder and audit where made
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from fedsim.config.disclosure import summarise_settings
 from fedsim.config.party_file import PartyFile
-from fedsim.protocol.parties import replace_unprintable
+from fedsim.protocol.messages import replace_unprintable
 from fedsim.report.formatting import format_bytes, format_count, format_duration, format_number, pluralise
 from fedsim.report.page import render_template, write_page
 from fedsim.report.run_data import FinishedRun, example_identifiers, read_run

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsim.config.disclosure import describe_noise, summarise_settings
 from fedsim.config.job import CutTerms, Job
-from fedsim.protocol.ledger import LedgerEntry
+from fedsim.protocol.messages import LedgerEntry
 from fedsim.report.charts import (
     AttackScore,
     AxisLabels,

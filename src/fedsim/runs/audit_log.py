@@ -19,7 +19,7 @@ from typing import Any
 
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol.parties import Party
+from fedsim.protocol.messages import Party
 from fedsim.runs.run_folder import make_private_folder
 
 AuditFact = str | int | float | bool | None | Sequence[str] | Sequence[int]

@@ -23,8 +23,7 @@ from typing import Any
 
 from fedsim.config.job import Job
 from fedsim.errors import FedSimError, FileError
-from fedsim.protocol.ledger import LedgerEntry
-from fedsim.protocol.messages import Phase
+from fedsim.protocol.messages import LedgerEntry, Phase
 from fedsim.protocol.session import ConnectionState
 from fedsim.storage.files import atomic_write
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import FileError
-from fedsim.protocol.ledger import Ledger, LedgerEntry, sum_entries
+from fedsim.protocol.messages import Ledger, LedgerEntry, sum_entries
 from fedsim.storage.files import atomic_write
 
 # The folder where one party keeps what belongs to one job, used by one process at a time

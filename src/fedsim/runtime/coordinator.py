@@ -8,7 +8,7 @@ import threading
 from fedsim.errors import FedSimError, PeerError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.handshake import SessionAcceptor
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.progress import WAITING_STAGE

@@ -21,10 +21,9 @@ from fedsim.config.party_file import PartyFile
 from fedsim.config.policy import policy_violations
 from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, SettingError
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import Trouble
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
-from fedsim.protocol.transport.base import Listener, Transport
+from fedsim.protocol.transport import Listener, Transport
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.runs.audit_log import AuditFact, AuditLog
 from fedsim.runs.progress import PartyProgress

@@ -28,7 +28,7 @@ from fedsim.linkage.encoding import (
     normalise_text,
 )
 from fedsim.runs.approval import require_approval
-from fedsim.runtime.apply_protection import bit_flip_rng, blur_identifiers
+from fedsim.runtime.run_store import bit_flip_rng, blur_identifiers
 from fedsim.types import EncodedTable
 
 # Identifiers as a linkage compares them: equal wherever no filter could tell them apart

@@ -23,8 +23,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionAcceptor
-from fedsim.protocol.messages import Phase
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer

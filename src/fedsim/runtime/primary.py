@@ -16,17 +16,15 @@ from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preproce
 from fedsim.data.splits import group_matching_records, group_split, random_split
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
+from fedsim.protocol.codec import offer_digest
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Farewell, Phase
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
-from fedsim.protocol.sealed_rows import offer_digest
 from fedsim.protocol.session import PeerRestarted, Session, StopSignal, close_sessions
-from fedsim.runtime.apply_protection import load_cut_noise
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
 from fedsim.runtime.record_run import CompletedTraining, GateSummary, RunProgressHook, save_run_record, summarise_gates
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
+from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, load_cut_noise
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.neighbours import Neighbours
 from fedsim.splitnn.rng import RandomSource

@@ -39,9 +39,9 @@ from fedsim.runs.record import (
     errors_by_group,
     write_run_record,
 )
-from fedsim.runtime.apply_protection import frame_digest
 from fedsim.runtime.party_context import software_versions
 from fedsim.runtime.party_data import PartyData
+from fedsim.runtime.run_store import frame_digest
 from fedsim.splitnn.methods import FedSim
 from fedsim.splitnn.neighbours import Neighbours
 from fedsim.training import Hook, PrimaryData, TrainingResult

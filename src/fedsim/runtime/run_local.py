@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import PeerError, SettingError
-from fedsim.protocol.ledger import Ledger, LedgerEntry, merge_ledgers
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
-from fedsim.protocol.transport.base import Transport
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport, Transport
 from fedsim.runs.progress import publish_progress
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.coordinator import run_coordinator

@@ -15,16 +15,14 @@ from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.errors import FileError, InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
+from fedsim.protocol.codec import offer_digest
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Begin
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Begin, Party, Role
 from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
-from fedsim.protocol.sealed_rows import offer_digest
 from fedsim.protocol.session import PeerRestarted, abort_session
-from fedsim.runtime.apply_protection import SECRET_FILE, derive_seed, load_cut_noise, protect_features
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, read_party_data
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
+from fedsim.runtime.run_store import SECRET_FILE, TRAINED_MODEL, RunStore, derive_seed, load_cut_noise, protect_features
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.rng import RandomSource
 from fedsim.splitnn.secondary_model import (

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from fedsim.cli.commands.setup import certs
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol.certificates import Authority, issue_certificates, party_files
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
 
 NOW = datetime.now(UTC)

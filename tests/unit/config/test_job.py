@@ -12,7 +12,7 @@ import pytest
 
 from fedsim.config.job import SIMULATION_ONLY_METHODS, Job, MethodWord, TrainingSettings, read_job
 from fedsim.errors import FedSimError, FileError, SettingError
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.storage.digest import first_difference
 
 TEXT = (Path(__file__).parents[2] / "golden" / "job.toml").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ from fedsim.config.party_columns import identifier_columns, resolve_columns
 from fedsim.config.party_file import HardeningWord, KindWord, PartyFile, read_party_file
 from fedsim.config.policy import policy_violations
 from fedsim.errors import FedSimError, InputError, SettingError
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TEXTS = {name: (GOLDEN / f"job_{name}.toml").read_text(encoding="utf-8") for name in ("city", "rentals", "notary")}

@@ -16,7 +16,7 @@ from fedsim.data.columns import infer_numbers
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import read_party_data

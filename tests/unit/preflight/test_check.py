@@ -22,9 +22,9 @@ from fedsim.preflight.estimate import NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckLevel, PartyInJob
 from fedsim.preflight.machine import check_disk
 from fedsim.protocol.certificates import Authority, party_files
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
-from fedsim.protocol.transport.grpc import GrpcTransport
 from fedsim.runs.run_folder import lock_run_folder
 from job_fixtures import PARTIES, approve_now, change, fill
 

@@ -29,10 +29,9 @@ from fedsim.preflight.estimate import (
     step_bytes,
     training_bytes,
 )
-from fedsim.protocol.codec import Envelope, encode
+from fedsim.protocol.codec import NO_BYTES, Envelope, encode
 from fedsim.protocol.cut_layer import WIRE_FORMATS
 from fedsim.protocol.messages import Activations, Ask, Candidates, Gradients, Partners, Queries, RowOrder
-from fedsim.protocol.sealed_rows import NO_BYTES
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.layers import Piecewise
 from fedsim.splitnn.neighbours import BranchShape

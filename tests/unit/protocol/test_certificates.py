@@ -31,7 +31,7 @@ from fedsim.protocol.certificates import (
     renew_certificates,
     server_name,
 )
-from fedsim.protocol.parties import PARTY_NAME, Party, Role
+from fedsim.protocol.messages import PARTY_NAME, Party, Role
 
 NOW = datetime.now(UTC)
 AUTHORITY = Authority.create(NOW)

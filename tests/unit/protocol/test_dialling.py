@@ -13,8 +13,7 @@ from fedsim.protocol.codec import Envelope, encode
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Done, Ready, Refusal, Save, Welcome
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import ConnectionLost, InProcessTransport
 from session_fixtures import (
     CITY,
     PATIENCE,

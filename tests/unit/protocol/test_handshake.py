@@ -10,11 +10,9 @@ from fedsim.errors import PeerError
 from fedsim.protocol import handshake
 from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.handshake import SessionAcceptor
-from fedsim.protocol.messages import KeepBest, Refusal, Welcome
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import KeepBest, Party, Refusal, Role, Welcome
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.inproc import stream_pair
+from fedsim.protocol.transport import ConnectionLost, stream_pair
 from session_fixtures import (
     CITY,
     JOB,

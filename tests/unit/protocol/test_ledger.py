@@ -7,8 +7,7 @@ from dataclasses import asdict
 import numpy as np
 
 from fedsim.protocol.codec import Envelope, encode
-from fedsim.protocol.ledger import Ledger, LedgerEntry, merge_ledgers
-from fedsim.protocol.messages import Activations, Ask, Hello, Phase, Trouble, Want
+from fedsim.protocol.messages import Activations, Ask, Hello, Ledger, LedgerEntry, Phase, Trouble, Want, merge_ledgers
 from message_fixtures import SMALL
 from session_fixtures import CITY, NOTARY, RENTALS, joined, started
 

@@ -7,8 +7,7 @@ from dataclasses import FrozenInstanceError, fields
 import pytest
 
 from fedsim.protocol.codec import LAYOUTS
-from fedsim.protocol.messages import EVERYONE, KINDS, Message, Phase
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import EVERYONE, KINDS, Message, Phase, Role
 from message_fixtures import SMALL
 
 MESSAGES = pytest.mark.parametrize("kind", KINDS)

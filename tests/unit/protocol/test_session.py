@@ -10,10 +10,23 @@ import pytest
 
 from fedsim.errors import PeerError, WireError
 from fedsim.protocol import session as session_module
-from fedsim.protocol.messages import Ask, Done, Farewell, KeepBest, Message, Notice, Phase, Ready, Save, Trouble, Want
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import (
+    Ask,
+    Done,
+    Farewell,
+    KeepBest,
+    Message,
+    Notice,
+    Party,
+    Phase,
+    Ready,
+    Role,
+    Save,
+    Trouble,
+    Want,
+)
 from fedsim.protocol.session import MAX_BAD_FRAMES, PeerRestarted, Session
-from fedsim.protocol.transport.inproc import stream_pair
+from fedsim.protocol.transport import stream_pair
 from session_fixtures import (
     CITY,
     IDENT,

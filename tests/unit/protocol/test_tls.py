@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import Authority, CertificateKeyPair, certificate_pem, key_pem, server_name
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import (
     Credentials,
     check_plaintext,

@@ -19,7 +19,7 @@ from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, Guarantee
 from fedsim.audit.report import Advice, AuditReport
 from fedsim.audit.tradeoff import TradeoffPoint
 from fedsim.linkage import diagnose, link
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.audit_page import audit_page, tradeoff_page
 from fedsim.report.gates_page import gates_page
 from fedsim.report.links_page import links_page

@@ -16,8 +16,7 @@ import pytest
 from fedsim.config.job import Job
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.private_linkage import load_private_links
-from fedsim.protocol.messages import Finish, Phase
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import Finish, Party, Phase, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.runs.progress import PartyProgress, publish_progress
 from fedsim.runs.record import RECORD_FILE, errors_by_group, read_run_record, read_test_predictions

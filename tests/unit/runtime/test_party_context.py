@@ -8,9 +8,8 @@ import logging
 import pytest
 
 from fedsim.errors import FileError
-from fedsim.protocol.messages import Farewell
-from fedsim.protocol.parties import Role
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.messages import Farewell, Role
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.approval import ApprovalError
 from fedsim.runs.audit_log import open_audit_log, read_audit_log
 from fedsim.runs.run_folder import AlreadyRunningError, read_ledger, run_path

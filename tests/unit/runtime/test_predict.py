@@ -16,12 +16,11 @@ from fastapi.testclient import TestClient
 from fedsim.data.columns import infer_numbers
 from fedsim.data.table_reader import read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError
+from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.messages import Activations, Infer
-from fedsim.protocol.parties import Role
+from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.sealed_rows import NO_BYTES
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.audit_log import open_audit_log, read_audit_log
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
 from fedsim.runtime.party_data import read_party_data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.secondary import run_secondary

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.protocol.transport.inproc import InProcessTransport
+from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
 from fedsim.runtime.party_data import read_party_data
 from fedsim.runtime.primary import SOLO_MODEL, prepare_primary, train_solo

@@ -224,7 +224,7 @@ def _print_entries(entries: list[AuditEntry], fault: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from fedsim.protocol.parties import replace_unprintable
+    from fedsim.protocol.messages import replace_unprintable
 
     table = Table("time", "party", "what", "facts", box=None, pad_edge=False)
     for entry in entries:

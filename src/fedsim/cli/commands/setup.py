@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
     from fedsim.config.explain import SettingDoc
-    from fedsim.protocol.parties import Party
+    from fedsim.protocol.messages import Party
 
 # ``fedsim demo``: three organisations on this machine, from two tables to what the partner is worth
 
@@ -312,7 +312,7 @@ def _print_certificates(found: Iterator[CertificateRow], *, quiet: bool, as_json
 
 
 def _parse_parties(coordinators: Sequence[str], primaries: Sequence[str], secondaries: Sequence[str]) -> list[Party]:
-    from fedsim.protocol.parties import Party, Role
+    from fedsim.protocol.messages import Party, Role
 
     named = {Role.COORDINATOR: coordinators, Role.PRIMARY: primaries, Role.SECONDARY: secondaries}
     parties = [Party(role, name) for role, names in named.items() for name in names]

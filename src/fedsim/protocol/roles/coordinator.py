@@ -31,7 +31,13 @@ from fedsim.linkage.private_linkage import (
     save_linkage_state,
     save_private_links,
 )
-from fedsim.protocol.codec import Envelope
+from fedsim.protocol.codec import (
+    NO_BYTES,
+    Envelope,
+    derive_seal_key,
+    offer_digest,
+    seal_rows,
+)
 from fedsim.protocol.messages import (
     Candidates,
     Done,
@@ -42,14 +48,14 @@ from fedsim.protocol.messages import (
     Notice,
     Offer,
     Partners,
+    Party,
     Phase,
     Queries,
+    Role,
     RowOrder,
     Unchanged,
     Want,
 )
-from fedsim.protocol.parties import Party, Role
-from fedsim.protocol.sealed_rows import NO_BYTES, derive_seal_key, linked_rows, number_links, offer_digest, seal_rows
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
 from fedsim.storage.digest import arrays_digest
 from fedsim.storage.files import atomic_write
@@ -59,6 +65,21 @@ NOTICE_SECONDS = 2.0  # before a peer takes our silence for a fault
 POLL = 0.2
 NEW_RECORDS_FILE, DIGEST_BYTES = "new-records", 16  # bytes each
 FINISHED_FILE = "finished"
+
+
+def number_links(delivery: PrivateLinks) -> PrivateLinks:
+    """The same similarities with a row number of its own for every link.
+
+    >>> number_links(PrivateLinks(np.array([[7, 3], [7, 1]], np.int32), np.zeros((2, 2), np.float32))).partner.tolist()
+    [[0, 1], [2, 3]]
+    """
+    numbers = np.arange(delivery.partner.size, dtype=np.int32).reshape(delivery.partner.shape)
+    return PrivateLinks(numbers, delivery.similarity)
+
+
+def linked_rows(delivery: PrivateLinks, order: NDArray[Any]) -> NDArray[np.int32]:
+    """The secondary's own row behind every number, (n K,)."""
+    return np.asarray(order[delivery.partner].ravel(), dtype=np.int32)
 
 
 @dataclass(eq=False)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, values_occasion
 from fedsim.protocol.messages import (
     OUTSIDE_TRAINING,
@@ -40,7 +41,6 @@ from fedsim.protocol.messages import (
     UseBest,
     Want,
 )
-from fedsim.protocol.sealed_rows import NO_BYTES
 from fedsim.protocol.session import Session
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.types import EncodedTable

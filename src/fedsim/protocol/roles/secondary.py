@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError, PolicyError, SettingError
-from fedsim.protocol.codec import Envelope
+from fedsim.protocol.codec import NO_BYTES, SEAL_KEY_BYTES, Envelope, unseal_rows
 from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, weights_occasion
 from fedsim.protocol.messages import (
     OUTSIDE_TRAINING,
@@ -41,7 +41,6 @@ from fedsim.protocol.messages import (
     UseBest,
     Want,
 )
-from fedsim.protocol.sealed_rows import NO_BYTES, SEAL_KEY_BYTES, unseal_rows
 from fedsim.protocol.session import Session
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary

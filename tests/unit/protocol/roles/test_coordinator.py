@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, link_new_records
-from fedsim.protocol.codec import Envelope
+from fedsim.protocol.codec import Envelope, offer_digest
 from fedsim.protocol.messages import (
     Candidates,
     Done,
@@ -20,17 +20,17 @@ from fedsim.protocol.messages import (
     NewQueries,
     Offer,
     Partners,
+    Party,
     Queries,
     Ready,
+    Role,
     RowOrder,
     Want,
 )
-from fedsim.protocol.parties import Party, Role
 from fedsim.protocol.roles import coordinator as coordinator_module
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
-from fedsim.protocol.sealed_rows import offer_digest
 from fedsim.storage.digest import arrays_digest
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, connected, joined, started, until

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedsim.errors import FedSimError, PeerError
-from fedsim.protocol.codec import Envelope
+from fedsim.protocol.codec import NO_BYTES, Envelope
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import (
     Activations,
@@ -36,7 +36,6 @@ from fedsim.protocol.messages import (
 )
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
-from fedsim.protocol.sealed_rows import NO_BYTES
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
 from fedsim.types import EncodedTable

@@ -21,9 +21,9 @@ import grpc
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol.certificates import certificate_party, server_name
 from fedsim.protocol.codec import MAX_FRAME_BYTES, declared_size
-from fedsim.protocol.parties import Party
+from fedsim.protocol.messages import Party
 from fedsim.protocol.tls import Credentials, check_plaintext, probe_tls, split_address
-from fedsim.protocol.transport.base import ConnectionLost, StreamHandler
+from fedsim.protocol.transport import ConnectionLost, StreamHandler
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is said in our own words
 

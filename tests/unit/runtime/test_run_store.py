@@ -14,9 +14,8 @@ from fedsim.linkage.encoding import NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.apply_protection import add_feature_noise, blur_identifiers, blur_with_secret
 from fedsim.runtime.run_local import run_local
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
+from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, add_feature_noise, blur_identifiers, blur_with_secret
 from fedsim.splitnn.features import Features
 from job_fixtures import lay_out, read_all
 

@@ -13,13 +13,12 @@ import pytest
 from fedsim.errors import PeerError, SettingError, WireError
 from fedsim.protocol.certificates import server_name
 from fedsim.protocol.codec import MAGIC, PREFIX
+from fedsim.protocol.grpc_transport import CHUNK_BYTES, MAX_STREAMS_PER_PARTY, METHOD, GrpcTransport, RateLimiter
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import KeepBest
-from fedsim.protocol.parties import Party, Role
+from fedsim.protocol.messages import KeepBest, Party, Role
 from fedsim.protocol.tls import Credentials, _client_context, probe_tls
+from fedsim.protocol.transport import ConnectionLost
 from fedsim.protocol.transport import grpc as grpc_transport
-from fedsim.protocol.transport.base import ConnectionLost
-from fedsim.protocol.transport.grpc import CHUNK_BYTES, MAX_STREAMS_PER_PARTY, METHOD, GrpcTransport, RateLimiter
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, Notes, frame_of, joined, started, station_of, until
 from tls_fixtures import DAY, FOREIGN, NOW, OURS, PAPERS, credentials_of, door, echo, is_served, large
 
