@@ -22,8 +22,8 @@ from fedsim.splitnn.optimisers import Lamb
 from fedsim.training import PrimaryData, SecondaryData, TaskType
 from fedsim.training.data import as_features
 from fedsim.training.loop import iterate_batches, prepare_job, start_local_secondaries, training_settings
-from fedsim.training.paper_sizes import PAPER_DATA, PaperData
 from fedsim.types import Split
+from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 from pair_table import PairNetwork, PairTable, PlainLamb, Sizes
 
 BATCH, STEPS, ROUNDS = 128, 8, 4

@@ -21,7 +21,7 @@ import grpc
 import numpy as np
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.secondary_model import LOCAL_NETWORKS
+from fedsim.registry import PRESETS
 from wire_data import DATA, Terms, have_hdb, write_hdb
 from wire_echo import Array, RoundTrip, both_ways
 from wire_runs import Trained, run
@@ -76,7 +76,7 @@ def training() -> Iterator[str]:
         seconds = {way: [sum(turn[way].seconds) for turn in turns] for way in WAYS}
         beside = {way: median_ratio(list(zip(seconds["grpc"], seconds[way], strict=True))) for way in WAYS}
         sent = median(turn["grpc"].training_bytes for turn in turns)
-        whole = rows_per_record(turns[0]["arrays"].pairs, LOCAL_NETWORKS[preset].cut)
+        whole = rows_per_record(turns[0]["arrays"].pairs, PRESETS[preset].local.cut)
         times = " | ".join(f"{min(seconds[way]):.1f}" for way in WAYS)
         ratios = f"{beside['queues']:.2f} | {beside['arrays']:.2f}"
         yield f"| {preset} | {times} | {ratios} | {sent / 1e6:.1f} | {whole / 1e6:,.0f} | {whole / sent:.0f} |"

@@ -8,15 +8,16 @@ adding a choice takes one class and one registration::
     METHODS.register("mine", MyMethod, summary="Weighs partners by their age.")
 
 Built-in choices are registered as ``"module:attribute"`` and imported when they are first used, because a job file can
-name a method on a machine that never loads torch.
+name a method on a machine that never loads torch, and a secondary's process must not import what is above the cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from fedsim.errors import SettingError, nearest_word
@@ -30,6 +31,7 @@ class Choice:
     value: Any
     summary: str = ""
     in_jobs: bool = True
+    details: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Registry:
@@ -55,7 +57,7 @@ class Registry:
         self.kind = kind
         self._choices: dict[str, Choice] = {}
 
-    def register(self, name: str, value: Any, *, summary: str = "", in_jobs: bool = True) -> None:
+    def register(self, name: str, value: Any, *, summary: str = "", in_jobs: bool = True, **details: Any) -> None:
         """Add a choice.
 
         Parameters
@@ -68,12 +70,18 @@ class Registry:
             One line for help texts, the job schema and the documentation.
         in_jobs
             Whether a job file may name it; simulations and estimators can use every choice.
+        **details
+            What is specific to this kind of choice, read with :meth:`detail`. A method may name its
+            ``secondary_network``: a function from the preset's local network to the one that secondaries run.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
-        self._choices[name] = Choice(name, value, summary, in_jobs)
+        self._choices[name] = Choice(name, value, summary, in_jobs, details)
 
     def __getitem__(self, name: str) -> Any:
+        return _load(self._choice(name).value)
+
+    def _choice(self, name: str) -> Choice:
         choice = self._choices.get(name)
         if choice is None:
             near = nearest_word(name, self._choices)
@@ -85,10 +93,7 @@ class Registry:
                 value=name,
                 known=self.names(),
             )
-        if isinstance(choice.value, str):
-            module, _, attribute = choice.value.partition(":")
-            return getattr(import_module(module), attribute)
-        return choice.value
+        return choice
 
     def __contains__(self, name: object) -> bool:
         return name in self._choices
@@ -104,11 +109,68 @@ class Registry:
         """Return the line that describes a choice."""
         return self._choices[name].summary
 
+    def detail(self, name: str, key: str) -> Any:
+        """Return a detail of a choice, imported if it was given as ``"module:attribute"``, or None."""
+        return _load(self._choice(name).details.get(key))
+
+    def name_of(self, value: type) -> str | None:
+        """Return the name under which a class is registered, or None, without importing any other choice."""
+        path = f"{value.__module__}:{value.__qualname__}"
+        return next((choice.name for choice in self._choices.values() if choice.value in (value, path)), None)
+
     @contextmanager
-    def temporarily(self, name: str, value: Any, *, summary: str = "", in_jobs: bool = True) -> Iterator[None]:
-        """Register a choice for the length of a ``with`` block, for tests."""
-        self.register(name, value, summary=summary, in_jobs=in_jobs)
+    def temporarily(self, name: str, value: Any, **options: Any) -> Iterator[None]:
+        """Register a choice for the length of a ``with`` block, for tests; options as in :meth:`register`."""
+        self.register(name, value, **options)
         try:
             yield
         finally:
             del self._choices[name]
+
+
+def _load(value: Any) -> Any:
+    """Return the value itself, or import what ``"module:attribute"`` names."""
+    if not isinstance(value, str):
+        return value
+    module, _, attribute = value.partition(":")
+    return attrgetter(attribute)(import_module(module))
+
+
+METHODS = Registry("method")
+METHODS.register("fedsim", "fedsim.splitnn.methods:FedSim", summary="Learns how much each similarity counts.")
+METHODS.register("avgsim", "fedsim.splitnn.methods:AvgSim", summary="Averages the predictions over all partners.")
+METHODS.register(
+    "featuresim", "fedsim.splitnn.methods:FeatureSim", summary="Uses the similarity as one more feature of each pair."
+)
+METHODS.register("top1sim", "fedsim.splitnn.methods:Top1Sim", summary="Uses the most similar partner only.")
+METHODS.register(
+    "exact",
+    "fedsim.splitnn.methods:Exact",
+    summary="Uses the partner with equal identifiers; needs them in the clear, so it is for simulations only.",
+    in_jobs=False,
+)
+METHODS.register(
+    "solo",
+    "fedsim.splitnn.methods:Solo",
+    summary="Uses the primary's features only; needs no partner, so the primary can train it alone.",
+    in_jobs=False,
+)
+METHODS.register(
+    "combine",
+    "fedsim.splitnn.methods:Combine",
+    summary="Puts all raw features in one place; an upper bound for simulations only.",
+    in_jobs=False,
+    secondary_network="fedsim.splitnn.layers:send_raw_features",
+)
+
+PRESETS = Registry("preset")
+PRESETS.register(
+    "modern",
+    "fedsim.splitnn.secondary_model:MODERN",
+    summary="The default: encoded numbers, attention beside the convolution, AdamW.",
+)
+PRESETS.register(
+    "paper",
+    "fedsim.splitnn.secondary_model:PAPER",
+    summary="Networks, optimiser and sizes of the paper, for comparison.",
+)

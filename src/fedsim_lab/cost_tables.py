@@ -15,10 +15,10 @@ from fedsim.splitnn.neighbours import BranchShape
 from fedsim.splitnn.tasks import Regression
 from fedsim.training import PrimaryData, SecondaryData, TaskType, train
 from fedsim.training.config import Config
-from fedsim.training.paper_sizes import PAPER_DATA, PaperData
 from fedsim.types import Split
 from fedsim_lab.dataset_cases import HAMMING, comparable_identifiers, identifier_tables
 from fedsim_lab.datasets.dataset import Dataset
+from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 from fedsim_lab.result_table import ResultSheet, ResultTable, run_facts
 from fedsim_lab.study_config import AT_MOST_ONE_PARTNER, STUDY_RUNGS
 from fedsim_lab.study_runner import StudyContext, load_sample, missing_data_note

@@ -1,7 +1,10 @@
-"""Run a plan of trainings in several processes (python -m fedsim_lab.worker_pool); needs torch and numpy only.
+"""Train rungs on another machine, in one process or in several; needs torch and numpy only.
 
-``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` works through the trainings of a plan, the
-first ones first, and begins none when the seconds are over. Every worker has its own folder of results.
+``python -m fedsim_lab.worker_pool RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of the
+folder ARRAYS, except those that are already among the results.
+
+``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` works through the trainings of a plan in order
+and starts no further one after so many seconds. Every worker has its own folder of results.
 """
 
 from __future__ import annotations
@@ -87,6 +90,15 @@ def _log_line(words: str) -> None:
     print(time.strftime("%H:%M:%S"), words, flush=True)
 
 
+def train_rungs(rungs: Path, arrays: Path, results: Path) -> None:
+    """Train the rungs of a JSON list on every ``.npz`` file of a folder."""
+    cases = (SplitArrays.load(path) for path in sorted(arrays.glob("*.npz")))
+    train_missing(cases, [Rung(**fields) for fields in json.loads(rungs.read_text())], ResultStore(results))
+
+
 if __name__ == "__main__":
-    words = sys.argv[1:]
-    run_plan(read_plan(Path(words[0])), Path(words[1]), Path(words[2]), int(words[3]), float(words[4]))
+    paths, rest = [Path(word) for word in sys.argv[1:4]], sys.argv[4:]
+    if rest:
+        run_plan(read_plan(paths[0]), paths[1], paths[2], int(rest[0]), float(rest[1]))
+    else:
+        train_rungs(*paths)

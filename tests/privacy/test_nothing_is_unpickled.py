@@ -73,7 +73,7 @@ def test_the_gate_lets_pass_what_only_sounds_alike():
 
 # --- a whole exchange without it ---------------------------------------------------------------------------------
 
-FEATURES, BELOW = small_secondaries()[0].features, encoded_config().below
+FEATURES, BELOW = small_secondaries()[0].features, encoded_config().secondary
 ROWS = torch.tensor([0, 3, 4])
 
 

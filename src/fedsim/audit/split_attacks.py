@@ -114,7 +114,7 @@ def record_training(
     wanted = subject.job.protection if protection is None else protection
     torch.set_num_threads(1)
     config = replace(training_config(subject.job), epochs=epochs, patience=None, save_steps=None)
-    below = replace(config.below, clip=wanted.activations.clip if wanted.activations else None)
+    below = replace(config.secondary, clip=wanted.activations.clip if wanted.activations else None)
     steps = epochs * config.steps_per_epoch(len(subject.split.train))
     used = _protected_features(subject, linkage, wanted)
     local = start_secondary(linkage.scene.name, used.take(linkage.order), below, total_steps=steps)

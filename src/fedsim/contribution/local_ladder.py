@@ -73,7 +73,7 @@ class ProtectedTrainer:
 
     def _held(self, data: SecondaryData, config: Config, steps: int) -> NoisySecondary:
         terms, secret = self.protection, derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
-        below = replace(config.below, clip=terms.activations.clip if terms.activations else None)
+        below = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
         party = start_secondary(data.name, as_features(data.features), below, total_steps=steps)
         return NoisySecondary(
             party,

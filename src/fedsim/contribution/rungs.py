@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,18 +14,17 @@ from numpy.typing import NDArray
 
 from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.result_store import ResultStore
-from fedsim.errors import SettingError, nearest_word
+from fedsim.errors import SettingError
+from fedsim.registry import METHODS, PRESETS
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates import PerceptronMerge, SimilarityAsWeight
 from fedsim.splitnn.methods import FedSim, Method
 from fedsim.splitnn.neighbours import Shuffled
-from fedsim.splitnn.secondary_model import with_learning_rate
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, TrainingResult, train
-from fedsim.training.config import METHODS, PRESETS, ConfigOverrides, build_config
+from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import as_features
 from fedsim.training.hooks import Hook
 from fedsim.training.metrics import Metrics
-from fedsim.training.paper_sizes import PAPER_DATA
 from fedsim.validation import validate_integer
 from fedsim.version import VERSION
 
@@ -75,7 +71,6 @@ class Rung:
 
 
 BOOSTED_TREES = "trees"
-PAPER_PREFIX = "paper:"  # with the sizes of that data set, such as paper:house
 ABLATIONS: dict[str, Callable[[FedSim], FedSim]] = {
     "fedsim-without-weight": lambda fedsim: replace(fedsim, weight=SimilarityAsWeight()),
     "fedsim-without-sort": lambda fedsim: replace(fedsim, order=Shuffled()),
@@ -84,77 +79,39 @@ ABLATIONS: dict[str, Callable[[FedSim], FedSim]] = {
 
 
 def check_rung(rung: Rung) -> None:
-    """Refuse words that stand for nothing."""
-    _check_known(rung.method, [BOOSTED_TREES, *METHODS, *ABLATIONS], "method")
-    _check_known(rung.preset, [*PRESETS, *(PAPER_PREFIX + name for name in PAPER_DATA)], "preset")
+    """Raise SettingError if the rung names an unknown method or preset."""
+    if rung.method not in (BOOSTED_TREES, *ABLATIONS):
+        METHODS[rung.method]
+    PRESETS[rung.preset]
 
 
 def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
-    """The rung's preset with its method and settings put in.
+    """Return the training configuration of a rung: its preset, method and settings.
 
-    >>> rung_config(Rung("x", "X", "fedsim-without-sort", preset="paper:game"), seed=0).batch
-    32
+    >>> rung_config(Rung("x", "X", "fedsim-without-sort", preset="paper"), seed=0).batch
+    128
     """
     check_rung(rung)
-    return _apply_network_settings(_training_config(rung, seed, device), rung)
-
-
-def _training_config(rung: Rung, seed: int, device: str) -> Config:
-    deviations = ConfigOverrides(rung.epochs, rung.batch, rung.rate, rung.patience)
-    if rung.preset.startswith(PAPER_PREFIX):
-        return _apply_deviations(_paper_config(rung), deviations, seed, device)
     method: str | Method = rung.method
     if rung.method in ABLATIONS:
-        method = ABLATIONS[rung.method](_require_fedsim(PRESETS[rung.preset]()))
-    return build_config(rung.preset, method, deviations, seed=seed, device=device)
-
-
-def _paper_config(rung: Rung) -> Config:
-    """The paper's configuration for a data set; other methods take its local networks and optimiser."""
-    config = PAPER_DATA[rung.preset.removeprefix(PAPER_PREFIX)].config
-    if rung.method == "fedsim":
-        return config
-    if rung.method in ABLATIONS:
-        return replace(config, method=ABLATIONS[rung.method](_require_fedsim(config)))
-    return replace(config, method=METHODS[rung.method]())
-
-
-def _apply_deviations(config: Config, wanted: ConfigOverrides, seed: int, device: str) -> Config:
-    changed = {"epochs": wanted.epochs, "batch": wanted.batch_size, "patience": wanted.patience}
-    kept: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
-    optimiser = with_learning_rate(config.optimiser, wanted.learning_rate)
-    return replace(config, seed=seed, device=device, optimiser=optimiser, **kept)
-
-
-def _apply_network_settings(config: Config, rung: Rung) -> Config:
-    """With the rung's width of the local networks and its weight decay."""
+        method = ABLATIONS[rung.method](PRESETS[rung.preset].build().method)
+    overrides = ConfigOverrides(rung.epochs, rung.batch, rung.rate, rung.patience)
+    config = build_config(rung.preset, method, overrides, seed=seed, device=device)
     if rung.hidden is not None:
         width = validate_integer(rung.hidden, "hidden", least=1)
         config = replace(config, local=replace(config.local, hidden=(width,)))
     if rung.decay is not None:
         if not 0 <= rung.decay < 1:
-            raise SettingError(f"decay={rung.decay} is no weight decay; choose one from 0 to below 1, such as 1e-4")
+            raise SettingError(
+                f"decay={rung.decay}; choose a weight decay from 0 to below 1, such as 1e-4",
+                code="decay-out-of-range",
+                value=rung.decay,
+            )
         config = replace(config, optimiser=replace(config.optimiser, decay=rung.decay))  # type: ignore[type-var]
     return config
 
 
-def _require_fedsim(config: Config) -> FedSim:
-    if not isinstance(config.method, FedSim):
-        raise SettingError(f"{type(config.method).__name__} has no gates to leave out; choose FedSim")
-    return config.method
-
-
-def _check_known(word: str, known: list[str], setting: str) -> None:
-    if word not in known:
-        near = nearest_word(word, known)
-        hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(known)}"
-        raise SettingError(f"{setting} '{word}' is unknown; {hint}")
-
-
-# Train the rungs of an experiment on prepared arrays; needs torch and numpy alone
-#
-# ``python -m fedsim.contribution.rungs RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of
-# the folder; what is among the results already is not trained again.
+# Training rungs on prepared arrays
 
 
 PLACEBO_SEED = 1234
@@ -335,17 +292,3 @@ def environment_info() -> dict[str, str]:
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
     versions = {"fedsim": VERSION, "torch": torch.__version__, "numpy": np.__version__}
     return {"device": device, **versions}
-
-
-def read_rungs(path: Path) -> list[Rung]:
-    """Rungs from a JSON list."""
-    return [Rung(**words) for words in json.loads(path.read_text())]
-
-
-def load_cases(folder: Path) -> Iterable[SplitArrays]:
-    """The arrays of a folder, one after the other."""
-    return (SplitArrays.load(path) for path in sorted(folder.glob("*.npz")))
-
-
-if __name__ == "__main__":
-    train_missing(load_cases(Path(sys.argv[2])), read_rungs(Path(sys.argv[1])), ResultStore(Path(sys.argv[3])))

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fedsim.data.features import FeatureRules
 from fedsim.data.splits import group_equal_records
+from fedsim.errors import SettingError
 from fedsim.estimator import inputs
 from fedsim.estimator.federation import Federation, FederationPlan, LinkParameters, TrainingLabels, fit_federation
 from fedsim.estimator.parameters import (
@@ -34,7 +35,6 @@ from fedsim.estimator.saving import read_model_folder, restore_estimator, store_
 from fedsim.linkage import Metric
 from fedsim.splitnn.methods import Method, PartnerRequirement
 from fedsim.splitnn.rng import RandomSource
-from fedsim.splitnn.secondary_model import look_up
 from fedsim.training import TaskType
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
@@ -180,8 +180,12 @@ def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels
     """Validation records, drawn one by one or by place, name or whatever identifies them."""
     inputs.check_fraction(settings.validation_fraction)
     rng = RandomSource(seed, PRIMARY).rng("validation records")
-    by_identifiers = look_up({"random": False, "identifiers": True}, settings.validation_split, "validation_split")
-    if by_identifiers:
+    if settings.validation_split not in ("random", "identifiers"):
+        raise SettingError(
+            f"validation_split='{settings.validation_split}' is unknown; choose random or identifiers",
+            code="unknown-validation-split",
+        )
+    if settings.validation_split == "identifiers":
         groups = group_equal_records(select_columns(primary, primary_link_columns(settings.link_on), PRIMARY))
         return inputs.split_by_group(groups, settings.validation_fraction, rng)
     kinds = labels.values if labels.task_type is TaskType.CLASSES else None

@@ -226,7 +226,7 @@ def _restore_neighbour_list(party: LinkedTable, config: Config, weights: NamedWe
     pair = party.rule.pair
     features = Features.of(party.preparation.apply(pair.secondary_features(party.table)))
     device = resolve_device(config.device)
-    holder = restore_secondary(pair.party, features, config.below, weights, device=device)
+    holder = restore_secondary(pair.party, features, config.secondary, weights, device=device)
     return NeighbourList(Neighbours.without_records(party.rule.k), (holder,))
 
 

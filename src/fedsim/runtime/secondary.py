@@ -253,4 +253,6 @@ def secondary_model_spec(job: Job) -> SecondaryConfig:
     training = job.training
     activations = job.protection.activations
     clip = None if activations is None else activations.clip
-    return secondary_config(training.preset, seed=job.seed, learning_rate=training.learning_rate, clip=clip)
+    return secondary_config(
+        training.preset, training.method, seed=job.seed, learning_rate=training.learning_rate, clip=clip
+    )

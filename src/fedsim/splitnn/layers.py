@@ -245,6 +245,11 @@ class Bare:
         return RawFeatureNetwork(self.encoding.build(features))
 
 
+def send_raw_features(local: Local) -> Bare:
+    """Return the secondary's "network" of Combine: the preset's encoding and nothing else."""
+    return Bare(local.encoding)
+
+
 class LocalNetwork(nn.Module):
     """Features -> encoding -> perceptron -> cut layer."""
 

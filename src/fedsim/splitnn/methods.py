@@ -81,9 +81,6 @@ class Method(Protocol):
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         """The partners it uses, in its order; done once, before training and before prediction."""
 
-    def below(self, local: Local) -> Local | Bare:
-        """What the secondaries run, given what the job has for all parties."""
-
     def build(self, plan: NetworkSpec) -> nn.Module:
         """The primary's network, its weights not drawn yet."""
 
@@ -169,9 +166,6 @@ class FedSim:
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return self.order.arrange(neighbours, rng)
 
-    def below(self, local: Local) -> Local | Bare:
-        return local
-
     def build(self, plan: NetworkSpec) -> nn.Module:
         if min(self.hidden, self.outputs) < 1:
             raise SettingError(f"hidden={self.hidden}, outputs={self.outputs}; both are at least 1")
@@ -241,9 +235,6 @@ class AvgSim:
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return neighbours
 
-    def below(self, local: Local) -> Local | Bare:
-        return local
-
     def build(self, plan: NetworkSpec) -> nn.Module:
         return AvgSimNetwork(self, plan)
 
@@ -281,9 +272,6 @@ class FeatureSim:
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return neighbours
-
-    def below(self, local: Local) -> Local | Bare:
-        return local
 
     def build(self, plan: NetworkSpec) -> nn.Module:
         return FeatureSimNetwork(self, plan)
@@ -324,9 +312,6 @@ class Top1Sim:
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return keep_most_similar(neighbours)
 
-    def below(self, local: Local) -> Local | Bare:
-        return local
-
     def build(self, plan: NetworkSpec) -> nn.Module:
         return OnePartnerNetwork(plan.local.build(plan.features), plan, [self.hidden])
 
@@ -348,9 +333,6 @@ class Exact:
         there = np.where(neighbours.partner < 0, -np.inf, neighbours.similarity)
         return neighbours.reordered(there.argmax(axis=1)[:, None])
 
-    def below(self, local: Local) -> Local | Bare:
-        return local
-
     def build(self, plan: NetworkSpec) -> nn.Module:
         return OnePartnerNetwork(plan.local.build(plan.features), plan, [self.hidden])
 
@@ -367,9 +349,6 @@ class Solo:
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return neighbours
-
-    def below(self, local: Local) -> Local | Bare:
-        return local
 
     def build(self, plan: NetworkSpec) -> nn.Module:
         return OnePartnerNetwork(Bare(plan.local.encoding).build(plan.features), plan, self.hidden)
@@ -389,9 +368,6 @@ class Combine:
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return keep_most_similar(neighbours)
-
-    def below(self, local: Local) -> Local | Bare:
-        return Bare(local.encoding)
 
     def build(self, plan: NetworkSpec) -> nn.Module:
         return OnePartnerNetwork(Bare(plan.local.encoding).build(plan.features), plan, self.hidden)

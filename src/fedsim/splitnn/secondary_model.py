@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from fedsim.errors import SettingError, nearest_word
+from fedsim.errors import SettingError
+from fedsim.registry import METHODS, PRESETS
 from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
 from fedsim.splitnn.features import Features, FeatureTensors
 from fedsim.splitnn.layers import Bare, ClippedNetwork, Local, LocalNetwork, Piecewise, RawFeatureNetwork
@@ -107,14 +109,33 @@ class LocalSecondary:
 # runs a local network: ``Bare``, which sends the features themselves, is for simulations.
 
 
-LOCAL_NETWORKS = {
-    "modern": Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
-    "paper": Local(hidden=(200,), cut=100),
-}
-OPTIMISERS: dict[str, OptimiserConfig] = {
-    "modern": AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
-    "paper": Lamb(rate=1e-3, decay=1e-4),
-}
+@dataclass(frozen=True)
+class Preset:
+    """Settings under one name for all parties.
+
+    A secondary needs ``local`` and ``optimiser`` alone. ``config`` is a function from a method (or None, for the
+    preset's own) to the primary's configuration, or ``"module:function"``: it is imported at the primary only, because
+    it lies above the cut.
+    """
+
+    local: Local
+    optimiser: OptimiserConfig
+    config: Any
+
+    def build(self, method: Any = None) -> Any:
+        """Return the :class:`fedsim.training.Config` of this preset with a method, or with the preset's own."""
+        if not isinstance(self.config, str):
+            return self.config(method)
+        module, _, function = self.config.partition(":")
+        return getattr(import_module(module), function)(method)
+
+
+MODERN = Preset(
+    Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
+    AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
+    "fedsim.training.config:modern_preset",
+)
+PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "fedsim.training.config:paper_preset")
 
 
 @dataclass(frozen=True)
@@ -131,16 +152,25 @@ class SecondaryConfig:
 
 
 def secondary_config(
-    preset: str, *, seed: int, learning_rate: float | None = None, clip: float | None = None
+    preset: str, method: str, *, seed: int, learning_rate: float | None = None, clip: float | None = None
 ) -> SecondaryConfig:
-    """What a preset says below the cut; ``None`` leaves its learning rate.
+    """Return what secondaries run under a preset and a method; ``None`` keeps the preset's learning rate.
 
-    >>> secondary_config("paper", seed=0, learning_rate=0.01).optimiser.rate
+    >>> secondary_config("paper", "fedsim", seed=0, learning_rate=0.01).optimiser.rate
     0.01
     """
-    return SecondaryConfig(
-        look_up(LOCAL_NETWORKS, preset, "preset"), with_learning_rate(OPTIMISERS[preset], learning_rate), seed, clip
-    )
+    chosen: Preset = PRESETS[preset]
+    optimiser = with_learning_rate(chosen.optimiser, learning_rate)
+    return SecondaryConfig(secondary_network(method, chosen.local), optimiser, seed, clip)
+
+
+def secondary_network(method: str | None, local: Local) -> Local | Bare:
+    """Return what secondaries run for a registered method: the preset's local network unless the method changes it.
+
+    The registration says so, not the method's class, because a secondary cannot import that: it lies above the cut.
+    """
+    change = None if method is None else METHODS.detail(method, "secondary_network")
+    return local if change is None else change(local)
 
 
 def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:
@@ -174,15 +204,6 @@ def restore_secondary(
     party = _build_secondary(name, features, below, device)
     party.part.fill(weights)
     return party
-
-
-def look_up(words: Mapping[str, Any], word: str, parameter: str) -> Any:
-    """What a word stands for, or the nearest word that stands for something."""
-    if word in words:
-        return words[word]
-    near = nearest_word(word, words)
-    hint = f"did you mean '{near}'? " if near else ""
-    raise SettingError(f"{parameter}='{word}' is unknown; {hint}choose from {', '.join(words)}")
 
 
 def _build_secondary(name: str, features: Features, below: SecondaryConfig, device: torch.device) -> LocalSecondary:

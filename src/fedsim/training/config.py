@@ -1,16 +1,16 @@
-"""The configuration of a training run, its presets, and the registries of methods and presets."""
+"""The configuration of a training run and the built-in presets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedsim.registry import METHODS, PRESETS
 from fedsim.splitnn.gates import AttentionMerge
 from fedsim.splitnn.layers import Local
-from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Method, Solo, Top1Sim
+from fedsim.splitnn.methods import FedSim, Method
 from fedsim.splitnn.optimisers import Lamb, OptimiserConfig, check_learning_rate
-from fedsim.splitnn.secondary_model import LOCAL_NETWORKS, OPTIMISERS, SecondaryConfig, look_up, with_learning_rate
+from fedsim.splitnn.secondary_model import MODERN, PAPER, SecondaryConfig, secondary_network, with_learning_rate
 from fedsim.training.labels import LabelScaler, MinMaxLabel, StandardLabel
 from fedsim.validation import validate_integer
 
@@ -46,9 +46,10 @@ class Config:
         check_learning_rate(self.optimiser.rate)
 
     @property
-    def below(self) -> SecondaryConfig:
-        """What the secondaries are told."""
-        return SecondaryConfig(self.method.below(self.local), self.optimiser, self.seed)
+    def secondary(self) -> SecondaryConfig:
+        """What the secondaries run."""
+        local = secondary_network(METHODS.name_of(type(self.method)), self.local)
+        return SecondaryConfig(local, self.optimiser, self.seed)
 
     def steps_per_epoch(self, n_records: int) -> int:
         """How many batches so many training records make; the last may be smaller.
@@ -66,8 +67,8 @@ def paper_preset(method: Method | None = None, *, epochs: int = 100, batch: int 
     """The paper's network, LAMB and min-max label, with the sizes of ``hdb``."""
     return Config(
         method=method or FedSim(),
-        local=LOCAL_NETWORKS["paper"],
-        optimiser=OPTIMISERS["paper"],
+        local=PAPER.local,
+        optimiser=PAPER.optimiser,
         label=MinMaxLabel(),
         epochs=epochs,
         batch=batch,
@@ -79,28 +80,13 @@ def modern_preset(method: Method | None = None, *, epochs: int = 60, batch: int 
     """The product's default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output."""
     return Config(
         method=method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=AttentionMerge()),
-        local=LOCAL_NETWORKS["modern"],
-        optimiser=OPTIMISERS["modern"],
+        local=MODERN.local,
+        optimiser=MODERN.optimiser,
         label=StandardLabel(),
         epochs=epochs,
         batch=batch,
         seed=seed,
     )
-
-
-# Words of training jobs as objects: method, preset, and what deviates from the preset
-
-
-PRESETS: dict[str, Callable[..., Config]] = {"modern": modern_preset, "paper": paper_preset}
-METHODS: dict[str, Callable[[], Method]] = {
-    "fedsim": FedSim,
-    "avgsim": AvgSim,
-    "featuresim": FeatureSim,
-    "top1sim": Top1Sim,
-    "exact": Exact,
-    "solo": Solo,
-    "combine": Combine,
-}
 
 
 @dataclass(frozen=True)
@@ -113,24 +99,23 @@ class ConfigOverrides:
     patience: int | None = None
 
 
-def build_config(preset: str, method: str | Method, deviations: ConfigOverrides, *, seed: int, device: str) -> Config:
-    """The preset with this method and these deviations.
+def build_config(preset: str, method: str | Method, overrides: ConfigOverrides, *, seed: int, device: str) -> Config:
+    """Return the preset with this method and these overrides.
 
     >>> build_config("paper", "solo", ConfigOverrides(epochs=3), seed=0, device="cpu").epochs
     3
     """
-    start = look_up(PRESETS, preset, "preset")
-    chosen: Config = start(None if method == "fedsim" else _resolve_method(method))  # a preset brings its own FedSim
-    changed: dict[str, Any] = {
-        "epochs": deviations.epochs,
-        "batch": deviations.batch_size,
-        "patience": deviations.patience,
+    if isinstance(method, str):
+        method_class = METHODS[method]
+        chosen = None if method == "fedsim" else method_class()  # a preset brings its own FedSim
+    else:
+        chosen = method
+    config: Config = PRESETS[preset].build(chosen)
+    changes: dict[str, Any] = {
+        "epochs": overrides.epochs,
+        "batch": overrides.batch_size,
+        "patience": overrides.patience,
     }
-    kept = {name: value for name, value in changed.items() if value is not None}
-    optimiser = with_learning_rate(chosen.optimiser, deviations.learning_rate)
-    return replace(chosen, seed=seed, device=device, optimiser=optimiser, **kept)
-
-
-def _resolve_method(method: str | Method) -> Method:
-    chosen: Method = look_up(METHODS, method, "method")() if isinstance(method, str) else method
-    return chosen
+    changes = {name: value for name, value in changes.items() if value is not None}
+    optimiser = with_learning_rate(config.optimiser, overrides.learning_rate)
+    return replace(config, seed=seed, device=device, optimiser=optimiser, **changes)

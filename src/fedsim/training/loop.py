@@ -295,7 +295,7 @@ def start_local_secondary(data: SecondaryData, setting: TrainingContext) -> Loca
     return secondary_model.start_secondary(
         data.name,
         as_features(data.features),
-        setting.config.below,
+        setting.config.secondary,
         total_steps=setting.total_steps,
         device=setting.device,
         folder=setting.folder / data.name if setting.folder else None,

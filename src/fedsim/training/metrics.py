@@ -1,6 +1,6 @@
 """Metrics of predictions.
 
->>> of_numbers(np.array([1.0, 3.0]), np.array([1.0, 2.0]))["mae"]
+>>> regression_metrics(np.array([1.0, 3.0]), np.array([1.0, 2.0]))["mae"]
 0.5
 """
 

@@ -231,7 +231,7 @@ def experiment(
     """Link, split and prepare the tables of an experiment, train its rungs, and print their test results.
 
     What is in the results file already is not trained again. On another machine with torch and numpy alone:
-    python -m fedsim.contribution.rungs OUT/rungs.json OUT OUT
+    python -m fedsim_lab.worker_pool OUT/rungs.json OUT OUT
     """
     import json
     from dataclasses import asdict

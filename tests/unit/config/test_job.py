@@ -166,10 +166,10 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 
 def test_the_words_are_those_of_training():
-    from fedsim.training.config import METHODS, PRESETS  # noqa: PLC0415
+    from fedsim.registry import METHODS, PRESETS  # noqa: PLC0415
 
     assert set(get_args(MethodWord)) | set(SIMULATION_ONLY_METHODS) == set(METHODS)
-    assert set(get_args(TrainingSettings.model_fields["preset"].annotation)) == set(PRESETS)
+    assert set(get_args(TrainingSettings.model_fields["preset"].annotation)) == set(PRESETS.names(in_jobs=True))
 
 
 def test_files_of_parties_are_read_without_heavy_libraries():

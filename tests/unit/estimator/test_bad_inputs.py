@@ -26,7 +26,7 @@ SETTINGS = {
     "k zero": ({"k": 0}, "choose k between 1 and 300"),
     "metric": ({"metric": "euclidian"}, "did you mean 'euclidean'"),
     "metrics": ({"metric": ["days", "days"]}, "2 metrics for 1 secondaries"),
-    "method": ({"method": "fedsin"}, "method='fedsin' is unknown; did you mean 'fedsim'"),
+    "method": ({"method": "fedsin"}, "method 'fedsin' is unknown; did you mean 'fedsim'"),
     "preset": ({"preset": "papr"}, "did you mean 'paper'"),
     "no columns": ({"link_on": []}, "link_on names no column for secondary-1"),
     "lists": ({"link_on": [["lat"], ["lon"]]}, "2 lists of columns for 1 secondaries"),

@@ -13,11 +13,11 @@ from fedsim.data.columns import infer_numbers
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.metrics import get_metric
-from fedsim.training.paper_sizes import PAPER_DATA
 from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset, load_single_table
 from fedsim_lab.datasets.sklearn_table import generate_sklearn, generate_sklearn_random
 from fedsim_lab.experiment_config import read_experiment_config
+from fedsim_lab.paper_sizes import PAPER_DATA
 
 ROOT = Path(__file__).parents[3]
 DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))

@@ -87,7 +87,7 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
         (("--k", "3,9999999"), "k=9999999 partners asked for"),
         (("--split", "odd"), "split 'odd' is unknown"),
         (("--hidden", "0"), "hidden=0"),
-        (("--decay", "-1"), "decay=-1.0 is no weight decay"),
+        (("--decay", "-1"), "decay=-1.0; choose a weight decay"),
         (("--secondaries", "nobody"), "has no secondary 'nobody'"),
         (("--data", "nowhere"), "--data nowhere is no folder"),
     ],

@@ -32,12 +32,12 @@ from fedsim.preflight.estimate import (
 from fedsim.protocol.codec import NO_BYTES, Envelope, encode
 from fedsim.protocol.cut_layer import WIRE_FORMATS
 from fedsim.protocol.messages import Activations, Ask, Candidates, Gradients, Partners, Queries, RowOrder
+from fedsim.registry import PRESETS
 from fedsim.splitnn.features import Features
 from fedsim.splitnn.layers import Piecewise
 from fedsim.splitnn.neighbours import BranchShape
-from fedsim.splitnn.secondary_model import LOCAL_NETWORKS, secondary_config, start_secondary
+from fedsim.splitnn.secondary_model import secondary_config, start_secondary
 from fedsim.splitnn.tasks import Regression
-from fedsim.training.config import PRESETS
 from fedsim.training.loop import build_primary_model
 
 RENTALS = LinkListSizes("rentals", records=400, candidates=300, k=20, n_bits=2048, asked=20)
@@ -63,9 +63,9 @@ def work_with(preset: str = "modern", **changes: object) -> Workload:
 # --- the tables of sizes -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
 def test_presets_are_as_wide_and_as_long_as_the_table_says(preset):
-    sizes, config, local = PRESET_SIZES[preset], PRESETS[preset](), LOCAL_NETWORKS[preset]
+    sizes, config, local = PRESET_SIZES[preset], PRESETS[preset].build(), PRESETS[preset].local
     assert (sizes.cut, sizes.hidden) == (local.cut, *local.hidden)
     assert (sizes.epochs, sizes.batch) == (config.epochs, config.batch)
     if isinstance(local.encoding, Piecewise):
@@ -81,17 +81,17 @@ def test_numbers_travel_as_the_forms_say():
     )
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
 @pytest.mark.parametrize("k", [5, 50])
 def test_networks_are_no_larger_than_estimated_and_not_much_smaller(preset, k):
-    rng, config, sizes = np.random.default_rng(0), PRESETS[preset](), PRESET_SIZES[preset]
+    rng, config, sizes = np.random.default_rng(0), PRESETS[preset].build(), PRESET_SIZES[preset]
     features = Features(rng.normal(size=(90, 6)).astype(np.float32), np.zeros((90, 0), np.int64), ())
     branch = BranchShape(k, (config.local.cut,), rng.normal(size=(90, k)).astype(np.float32))
     above = build_primary_model(features, (branch,), Regression(), config, "city").network
     found = sum(weights.numel() for weights in above.parameters())
     told = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
     assert found <= told <= 1.5 * found
-    below = start_secondary("rentals", features, secondary_config(preset, seed=0), total_steps=1).part
+    below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).part
     kept = sum(tensor.nbytes for tensor in below.tensors().values())
     assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.cut) * sizes.hidden <= 3 * kept
 

@@ -26,7 +26,7 @@ def holders_of(config, parties, weights):
     return [
         NeighbourList(
             Neighbours.without_records(data.neighbours.k),
-            (restore_secondary(data.name, data.features, config.below, weights[data.name]),),
+            (restore_secondary(data.name, data.features, config.secondary, weights[data.name]),),
         )
         for data in parties
     ]

@@ -42,7 +42,7 @@ from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, connected, frame_of, joined, read_all, session_of, started
 from training_fixtures import encoded_config, small_secondaries
 
-FEATURES, BELOW = small_secondaries()[0].features, encoded_config().below
+FEATURES, BELOW = small_secondaries()[0].features, encoded_config().secondary
 ROWS, STEPS = torch.tensor([0, 3, 4, 8]), 6
 NUMBERS = ROWS.numpy().astype(np.int32)
 

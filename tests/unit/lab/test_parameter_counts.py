@@ -10,7 +10,7 @@ from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import NetworkSpec
 from fedsim.splitnn.neighbours import BranchShape
 from fedsim.splitnn.tasks import BinaryClassification, BoundedRegression
-from fedsim.training.paper_sizes import PAPER_DATA
+from fedsim_lab.paper_sizes import PAPER_DATA
 
 FEDSIM = {"house": 3_469_806, "taxi": 1_846_490, "hdb": 1_869_806, "game": 1_826_506, "company": 494_474}
 OTHERS = [
@@ -33,7 +33,7 @@ OTHERS = [
 def count(name, method):
     data = PAPER_DATA[name]
     own, theirs = (Features(np.zeros((1, columns))) for columns in data.columns)
-    below = method.below(data.config.local).build(theirs)
+    below = data.config.local.build(theirs)
     task = BoundedRegression() if data.classes == 1 else BinaryClassification()
     branch = BranchShape(data.partners, (below.width,), np.zeros((1, data.partners)))
     above = method.build(NetworkSpec(own, data.config.local, (branch,), task))

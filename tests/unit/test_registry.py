@@ -1,0 +1,63 @@
+"""Registries: names in order, errors with suggestions, lazy imports, and what both sides of the cut read from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import pytest
+
+import fedsim_lab  # noqa: F401 - registers the presets of the paper's datasets
+from fedsim.errors import SettingError
+from fedsim.registry import METHODS, PRESETS, Registry
+from fedsim.splitnn.layers import Bare
+from fedsim.splitnn.methods import Top1Sim
+from fedsim.splitnn.secondary_model import secondary_config
+from fedsim.training.config import ConfigOverrides, build_config
+
+
+@dataclass(frozen=True)
+class NarrowCut(Top1Sim):
+    """A method from outside the package whose secondaries send seven numbers per row."""
+
+
+def narrow(local):
+    return replace(local, cut=7)
+
+
+def test_unknown_and_repeated_names_are_refused():
+    colours = Registry("colour")
+    colours.register("red", 1)
+    with pytest.raises(SettingError) as caught:
+        colours["rod"]
+    assert (caught.value.code, caught.value.details["known"]) == ("unknown-colour", ("red",))
+    with pytest.raises(SettingError) as caught:
+        colours.register("red", 2)
+    assert caught.value.code == "already-registered"
+
+
+@pytest.mark.parametrize("name", METHODS.names())
+def test_every_method_has_a_summary_and_is_found_by_its_class(name):
+    assert METHODS.summary(name)
+    assert METHODS.name_of(METHODS[name]) == name
+
+
+@pytest.mark.parametrize("name", PRESETS.names())
+def test_a_preset_says_the_same_above_and_below_the_cut(name):
+    config = PRESETS[name].build()
+    assert PRESETS.summary(name)
+    assert (config.local, config.optimiser) == (PRESETS[name].local, PRESETS[name].optimiser)
+    assert build_config(name, "fedsim", ConfigOverrides(), seed=0, device="auto") == config
+
+
+def test_a_job_can_use_neither_simulations_nor_research_presets():
+    assert METHODS.names(in_jobs=True) == ("fedsim", "avgsim", "featuresim", "top1sim")
+    assert PRESETS.names(in_jobs=True) == ("modern", "paper")
+
+
+def test_both_sides_of_the_cut_build_the_network_that_a_method_registers():
+    with METHODS.temporarily("narrow", NarrowCut, secondary_network=narrow):
+        config = build_config("modern", "narrow", ConfigOverrides(), seed=5, device="cpu")
+        assert config.secondary == secondary_config("modern", "narrow", seed=5)
+        assert config.secondary.local.cut == 7
+        assert config.local.cut == PRESETS["modern"].local.cut
+    assert isinstance(secondary_config("paper", "combine", seed=0).local, Bare)
