@@ -23,7 +23,7 @@ from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.metrics import RankHamming
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.config import ConfigOverrides, build_config, modern_preset
 from fedsim.types import Floats, Integers, Split

@@ -18,7 +18,7 @@ import torch
 
 from fedsim.splitnn import FedSim
 from fedsim.splitnn.gates import ConvolutionMerge
-from fedsim.splitnn.optimisers import Lamb
+from fedsim.splitnn.party_model import Lamb
 from fedsim.training import PrimaryData, SecondaryData, TaskType
 from fedsim.training.data import as_features
 from fedsim.training.loop import iterate_batches, prepare_job, start_local_secondaries, training_settings

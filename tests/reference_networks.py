@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsim.splitnn.features import FeatureTensors
 from fedsim.splitnn.gates import AttentionMergeNetwork, ConvolutionMergeNetwork, PerceptronMergeNetwork
+from fedsim.splitnn.layers import FeatureTensors
 from fedsim.splitnn.methods import AvgSim, FeatureSim, FedSim
 
 

@@ -6,10 +6,16 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import AvgSim, Combine, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
-from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge, MeanMerge, PerceptronMerge, SimilarityAsWeight
+from fedsim.splitnn.gates import (
+    AttentionMerge,
+    ConvolutionMerge,
+    MeanMerge,
+    PerceptronMerge,
+    Shuffled,
+    SimilarityAsWeight,
+)
 from fedsim.splitnn.layers import Local, Piecewise
-from fedsim.splitnn.neighbours import Shuffled
-from fedsim.splitnn.optimisers import AdamW
+from fedsim.splitnn.party_model import AdamW
 from fedsim.training import Config, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.types import Split
 

@@ -9,10 +9,9 @@ import numpy as np
 
 from fedsim.contribution.rungs import rung_config
 from fedsim.linkage import link
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates import BranchShape, Regression
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import AvgSim, Exact, FeatureSim, Method, NetworkSpec, Top1Sim
-from fedsim.splitnn.neighbours import BranchShape
-from fedsim.splitnn.tasks import Regression
 from fedsim.training import PrimaryData, SecondaryData, TaskType, train
 from fedsim.training.config import Config
 from fedsim.types import Split

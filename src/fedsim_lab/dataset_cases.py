@@ -20,7 +20,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage import fit_scale, link, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
 from fedsim.privacy.bounds import sigma_for_bound
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.types import Integers, Links, Split
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fedsim.splitnn.gates import ConvolutionMerge, MeanMerge, MergeGate
 from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import FedSim
-from fedsim.splitnn.optimisers import Lamb
+from fedsim.splitnn.party_model import Lamb
 from fedsim.splitnn.secondary_model import Preset
 from fedsim.training.config import Config
 

@@ -23,7 +23,7 @@ from fedsim.contribution.rungs import (
     train_missing,
 )
 from fedsim.errors import SettingError
-from fedsim.training.hooks import Hook
+from fedsim.training.loop import Hook
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset

@@ -10,9 +10,9 @@ import torch
 
 from fedsim.splitnn import methods
 from fedsim.splitnn.checkpoint_store import describe
+from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.neighbours import Neighbours
-from fedsim.splitnn.optimisers import AdamW
+from fedsim.splitnn.party_model import AdamW
 from fedsim.training import train
 from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedsim.splitnn.neighbours import BySimilarity, Neighbours, Shuffled, keep_most_similar
+from fedsim.splitnn.gates import BySimilarity, Neighbours, Shuffled, keep_most_similar
 from fedsim.training.labels import MinMaxLabel, StandardLabel
 from fedsim.training.primary import PREFETCHED_BATCHES, PartnerList
 from resume_fixtures import KillAt, last_tensors, run, same_bits, survive, without_time

@@ -29,7 +29,7 @@ from fedsim.attack.finding import (
     unsigned_auc,
 )
 from fedsim.errors import InputError
-from fedsim.splitnn.secondary_api import Secondary
+from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import Floats, Integers
 
 # What crossed the cut, kept for the attacks on it

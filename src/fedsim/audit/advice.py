@@ -15,7 +15,7 @@ from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
 from fedsim.audit.report import MEDIAN_ERROR_METRES, Advice, AuditSettings
 from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection
 from fedsim.errors import SettingError
-from fedsim.training.metrics import Metrics
+from fedsim.training.labels import Metrics
 
 BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # epsilon per kilometre, weakest first
 SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)

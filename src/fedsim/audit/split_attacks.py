@@ -39,11 +39,11 @@ from fedsim.protocol.cut_layer import CutNoise, NoiseMeter, NoisySecondary
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels
 from fedsim.runtime.primary import to_features, training_config
 from fedsim.runtime.run_store import add_feature_noise, cut_noise_from_secret
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.neighbours import Neighbours
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import NeighbourList, PrimaryData, TaskType, train_with
-from fedsim.training.metrics import Metrics
+from fedsim.training.labels import Metrics
 from fedsim.types import Floats, Integers, Split
 
 KNOWN_SHARE = 0.05

@@ -15,9 +15,8 @@ from fedsim.cli.options import progress_printer
 from fedsim.cli.party import load_credentials, measure_traffic, set_up_logging
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, Ladder, LadderTraining, train_ladder
-from fedsim.contribution.local_ladder import SPLITS, JobCases, ProtectedTrainer
-from fedsim.contribution.remote_ladder import train_remote_ladder
 from fedsim.contribution.result_store import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore
 from fedsim.contribution.rungs import Rung, numbered_progress
 from fedsim.errors import FileError

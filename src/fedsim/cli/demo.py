@@ -30,8 +30,8 @@ from fedsim.cli.compare import training_settings_of
 from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import FEDSIM_PLACEBO, train_ladder
-from fedsim.contribution.local_ladder import JobCases
 from fedsim.contribution.result_store import ResultStore
 from fedsim.data.synthetic_city import KnownCity, generate_city
 from fedsim.data.table_reader import read_table

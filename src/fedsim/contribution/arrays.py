@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.storage.digest import arrays_digest
 from fedsim.storage.files import atomic_write
 from fedsim.types import Split

@@ -10,10 +10,10 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 
 from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.rungs import Rung, RungOutcome
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.training import PrimaryData, TaskType
 from fedsim.training.data import as_features
-from fedsim.training.metrics import classification_metrics, regression_metrics
+from fedsim.training.labels import classification_metrics, regression_metrics
 
 MAX_CATEGORIES = 250  # scikit-learn takes no more than 255; columns with more are taken as numbers
 ROUNDS, RATE, LEAVES, PATIENCE = 3000, 0.1, 63, 40

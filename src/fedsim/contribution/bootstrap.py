@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.training.metrics import pair_win_rate
+from fedsim.training.labels import pair_win_rate
 from fedsim.types import Floats, Integers
 
 # How good predictions are when records count more or less: what a bootstrap asks for, over and over

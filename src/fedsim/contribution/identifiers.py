@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedsim.data.features import fit_preprocessor
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.types import Integers
 
 # The primary's own identifiers as features: what it could have learnt from them without any partner

@@ -19,7 +19,7 @@ from fedsim.contribution.bootstrap import (
 )
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import MessageCallback, Rung, RungTrainer, result_key, run_training, train_missing
-from fedsim.training.metrics import Metrics, selection_key
+from fedsim.training.labels import Metrics, selection_key
 
 # What a gain means, in one sentence and in the user's unit
 

@@ -16,15 +16,14 @@ from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.result_store import ResultStore
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.gates import PerceptronMerge, SimilarityAsWeight
+from fedsim.splitnn.gates import PerceptronMerge, Shuffled, SimilarityAsWeight
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import FedSim, Method
-from fedsim.splitnn.neighbours import Shuffled
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import as_features
-from fedsim.training.hooks import Hook
-from fedsim.training.metrics import Metrics
+from fedsim.training.labels import Metrics
+from fedsim.training.loop import Hook
 from fedsim.validation import validate_integer
 from fedsim.version import VERSION
 

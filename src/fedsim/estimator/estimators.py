@@ -34,7 +34,7 @@ from fedsim.estimator.parameters import (
 from fedsim.estimator.saving import read_model_folder, restore_estimator, store_estimator, write_model_folder
 from fedsim.linkage import Metric
 from fedsim.splitnn.methods import Method, PartnerRequirement
-from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.party_model import RandomSource
 from fedsim.training import TaskType
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar

@@ -18,12 +18,12 @@ from fedsim.errors import SettingError
 from fedsim.estimator.parameters import COORDINATOR, PRIMARY, LinkedColumns, drop_identifiers
 from fedsim.linkage import fit_scale, link, similarities
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.neighbours import Neighbours
-from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.party_model import RandomSource
 from fedsim.training import Config, Model, PrimaryData, SecondaryData, TaskType, TrainingResult, train
-from fedsim.training.hooks import Hook
+from fedsim.training.loop import Hook
 from fedsim.types import Floats, Integers, Links, Scale, Split
 from fedsim.validation import validate_k
 

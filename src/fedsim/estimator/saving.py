@@ -31,8 +31,8 @@ from fedsim.estimator.parameters import (
 from fedsim.linkage import Metric, WeightedField, WeightedSum, get_metric
 from fedsim.linkage.metrics import METRICS
 from fedsim.splitnn.checkpoint_store import describe
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.neighbours import Neighbours
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.party_model import resolve_device
 from fedsim.splitnn.secondary_model import restore_secondary
 from fedsim.storage.digest import first_difference

@@ -17,7 +17,7 @@ from fedsim.errors import SettingError
 from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, WORD_DTYPE, derive_subkey, random_words
 from fedsim.privacy.pair_noise import normal_from_words
 from fedsim.splitnn.layers import clip_rows
-from fedsim.splitnn.secondary_api import Secondary
+from fedsim.splitnn.secondary_model import Secondary
 
 # Tensors as the arrays of messages: whole precision, or half of it where the job says so
 

@@ -30,8 +30,8 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import encode_identifiers
 from fedsim.runtime.primary import SOLO_MODEL, to_features, training_config
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.neighbours import Neighbours
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.training import Model, NeighbourList
 from fedsim.training.labels import target_from_state
 from fedsim.training.model import restore_model

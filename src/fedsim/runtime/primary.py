@@ -25,9 +25,9 @@ from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, R
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
 from fedsim.runtime.record_run import CompletedTraining, GateSummary, RunProgressHook, save_run_record, summarise_gates
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, load_cut_noise
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.neighbours import Neighbours
-from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
+from fedsim.splitnn.party_model import RandomSource
 from fedsim.storage.digest import arrays_digest
 from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TaskType, TrainingResult, train, train_with
 from fedsim.training.config import ConfigOverrides, build_config

@@ -42,14 +42,13 @@ from fedsim.runs.record import (
 from fedsim.runtime.party_context import software_versions
 from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.run_store import frame_digest
+from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import FedSim
-from fedsim.splitnn.neighbours import Neighbours
 from fedsim.training import Hook, PrimaryData, TrainingResult
 from fedsim.training.data import as_features
 from fedsim.training.explain import Attribution, merge_attributions, weight_curves
-from fedsim.training.history import Epoch
-from fedsim.training.hooks import TrainingOutline
-from fedsim.training.metrics import Metrics
+from fedsim.training.labels import Metrics
+from fedsim.training.loop import Epoch, TrainingOutline
 from fedsim.types import Floats, Integers, Split
 
 # A few test records taken apart: how similar their best partners are, and what the model makes of them

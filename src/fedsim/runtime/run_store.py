@@ -22,7 +22,7 @@ from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.privacy.pair_noise import normal_from_words
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.splitnn.checkpoint_store import CheckpointStore
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.storage.digest import arrays_digest
 from fedsim.storage.files import atomic_write
 from fedsim.storage.secrets import load_or_create_secret

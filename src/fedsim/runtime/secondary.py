@@ -23,8 +23,8 @@ from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, read_party_data
 from fedsim.runtime.run_store import SECRET_FILE, TRAINED_MODEL, RunStore, derive_seed, load_cut_noise, protect_features
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.layers import Features
+from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import (
     LocalSecondary,
     SecondaryConfig,

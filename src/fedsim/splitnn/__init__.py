@@ -6,11 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedsim.splitnn.features import Features
+    from fedsim.splitnn.gates import Neighbours
+    from fedsim.splitnn.layers import Features
     from fedsim.splitnn.methods import AvgSim, Combine, Exact, FeatureSim, FedSim, Solo, Top1Sim
-    from fedsim.splitnn.neighbours import Neighbours
 
-_HOMES = {"Features": "fedsim.splitnn.features", "Neighbours": "fedsim.splitnn.neighbours"}
+_HOMES = {"Features": "fedsim.splitnn.layers", "Neighbours": "fedsim.splitnn.gates"}
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "Features", "FedSim", "Neighbours", "Solo", "Top1Sim"]
 

@@ -124,7 +124,7 @@ def _sync_folder(folder: Path) -> None:
 def describe(value: Any) -> Any:
     """A setting as plain JSON values, so that two can be compared.
 
-    >>> from fedsim.splitnn.optimisers import WarmCosine
+    >>> from fedsim.splitnn.party_model import WarmCosine
     >>> describe(WarmCosine())
     {'kind': 'WarmCosine', 'warm': 0.05, 'floor': 0.01}
     """

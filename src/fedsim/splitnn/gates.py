@@ -1,19 +1,252 @@
-"""The weight and merge gates of Algorithm 1; the sort gate is in fedsim.splitnn.neighbours."""
+"""Above the cut: prediction tasks, neighbour lists, and the sort, weight and merge gates of Algorithm 1."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.layers import Dropout, Perceptron, split_linear, uninitialised_linear
-from fedsim.splitnn.tasks import PredictionTask
+from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, split_linear, uninitialised_linear
+from fedsim.types import Floats, Integers
+
+PROBABILITY_MARGIN = 1e-6  # a mean of probabilities is kept this far from 0 and 1
+
+
+class PredictionTask(Protocol):
+    """The end of a network."""
+
+    @property
+    def outputs(self) -> int: ...
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        """Preliminary outputs of a pair, brought into the range of predictions where the paper does so."""
+
+    def score(self, squashed: Tensor) -> Tensor:
+        """The score whose squashed value this is."""
+
+    def average(self, scores: Tensor) -> Tensor:
+        """(B, M, T) -> (B, 1, T): the score of the mean prediction."""
+
+    def predict(self, scores: Tensor) -> Tensor:
+        """(B, M, T) -> (B, T): predictions, averaged over the opinions."""
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        """Mean loss over all records and opinions."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """A number without bounds."""
+
+    outputs: int = 1
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def score(self, squashed: Tensor) -> Tensor:
+        return squashed
+
+    def average(self, scores: Tensor) -> Tensor:
+        return scores.mean(dim=1, keepdim=True)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return self.average(scores).squeeze(1)
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.mse_loss(scores, _per_opinion(labels, scores))
+
+
+@dataclass(frozen=True)
+class BoundedRegression:
+    """A number between 0 and 1 behind a sigmoid (the paper's min-max label)."""
+
+    outputs: int = 1
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+    def score(self, squashed: Tensor) -> Tensor:
+        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
+
+    def average(self, scores: Tensor) -> Tensor:
+        return _mean_log_odds(scores)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return scores.sigmoid().mean(dim=1)
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.mse_loss(scores.sigmoid(), _per_opinion(labels, scores))
+
+
+@dataclass(frozen=True)
+class BinaryClassification:
+    """The probability of the second of two classes."""
+
+    outputs: int = 1
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+    def score(self, squashed: Tensor) -> Tensor:
+        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
+
+    def average(self, scores: Tensor) -> Tensor:
+        return _mean_log_odds(scores)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return scores.sigmoid().mean(dim=1)
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return F.binary_cross_entropy_with_logits(scores, _per_opinion(labels, scores))
+
+
+@dataclass(frozen=True)
+class MulticlassClassification:
+    """The probabilities of three or more classes; the paper squashes nothing here."""
+
+    outputs: int
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        return outputs
+
+    def score(self, squashed: Tensor) -> Tensor:
+        return squashed
+
+    def average(self, scores: Tensor) -> Tensor:
+        return scores.log_softmax(dim=2).logsumexp(dim=1, keepdim=True) - math.log(scores.shape[1])
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return scores.softmax(dim=2).mean(dim=1)
+
+    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+        labels = labels.unsqueeze(1).expand(scores.shape[:2])  # (B, M)
+        return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+
+
+def _per_opinion(labels: Tensor, scores: Tensor) -> Tensor:
+    return labels.view(-1, 1, 1).expand_as(scores)
+
+
+def _mean_log_odds(scores: Tensor) -> Tensor:
+    """Log odds of the mean of the sigmoids, without ever leaving logarithms."""
+    yes = F.logsigmoid(scores).logsumexp(dim=1, keepdim=True)
+    no = F.logsigmoid(-scores).logsumexp(dim=1, keepdim=True)
+    return yes - no
+
+
+# The sort gate (paper, section 4.2): the order of every record's partners, set once before training
+#
+# Similarities never change while training, so sorting the lists is sorting the rows of the outputs, at no cost.
+#
+# Letters: n records, K partners.
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Every record's partners and how similar they are."""
+
+    partner: Integers  # (n, K)
+    similarity: Floats  # (n, K)
+
+    @classmethod
+    def without_records(cls, k: int) -> Neighbours:
+        """The shape of a list with nobody in it."""
+        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k)))
+
+    def __len__(self) -> int:
+        return len(self.partner)
+
+    @property
+    def k(self) -> int:
+        return int(self.partner.shape[1])
+
+    def reordered(self, order: Integers) -> Neighbours:
+        """Each record's partners in the order of its row; a narrower order keeps fewer."""
+        return Neighbours(
+            np.take_along_axis(self.partner, order, axis=1), np.take_along_axis(self.similarity, order, axis=1)
+        )
+
+
+class SortGate(Protocol):
+    """A rule that puts the partners of every record in order."""
+
+    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours: ...
+
+
+@dataclass(frozen=True)
+class BySimilarity:
+    """The sort gate: least similar first."""
+
+    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+        return neighbours.reordered(neighbours.similarity.argsort(axis=1, kind="stable"))
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """No sort gate (ablation): lists come nearest first from linkage, so leaving them alone would be sorting them."""
+
+    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+        return neighbours.reordered(rng.random(neighbours.similarity.shape).argsort(axis=1))
+
+
+def keep_most_similar(neighbours: Neighbours) -> Neighbours:
+    """The one partner with the greatest similarity, the first of equals."""
+    return neighbours.reordered(neighbours.similarity.argmax(axis=1)[:, None])
+
+
+# What reaches the primary from below the cut, for one batch
+#
+# Letters: B records, K partners of each, U distinct partner rows of the batch, C width of a cut layer.
+
+
+@dataclass(frozen=True, eq=False)
+class Branch:
+    """One list of partners: the activations of its distinct rows, and where each pair finds its own.
+
+    Secondaries whose rows correspond one to one share a list, hence the tuple. ``position`` equals U where a record
+    has no partner (Exact alone allows that).
+    """
+
+    activations: tuple[Tensor, ...]  # each (U, C)
+    position: Tensor  # (B, K)
+    similarity: Tensor  # (B, K)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """The primary's own records and one branch per list of partners."""
+
+    features: FeatureTensors
+    branches: Sequence[Branch]
+
+
+@dataclass(frozen=True, eq=False)
+class BranchShape:
+    """What a network must know of a list to be built: K, the cut widths of those who share it, its similarities."""
+
+    partners: int
+    widths: tuple[int, ...]
+    similarity: NDArray[Any]  # of the training records
+
+
+def gather_rows(table: Tensor, position: Tensor) -> Tensor:
+    """``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
+    rows = table.index_select(0, position.flatten())
+    return rows.view(*position.shape, table.shape[1])
+
+
+def append_zero_row(activations: Tensor) -> Tensor:
+    """One row of zeros more, for records without a partner."""
+    return torch.cat([activations, activations.new_zeros(1, activations.shape[1])])
+
 
 # The weight gate (paper, section 4.2, Algorithm 1, line 8): how much a partner counts, from its similarity
 #

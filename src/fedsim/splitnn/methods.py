@@ -13,19 +13,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.features import Features
 from fedsim.splitnn.gates import (
+    Batch,
+    Branch,
+    BranchShape,
+    BySimilarity,
     ConvolutionMerge,
     LearntWeight,
     MeanMerge,
     MergeGate,
     MergeShape,
+    Neighbours,
+    PredictionTask,
     SimilarityAsWeight,
+    SortGate,
     WeightedOutputs,
     WeightGate,
+    gather_rows,
+    keep_most_similar,
 )
 from fedsim.splitnn.layers import (
     Bare,
+    Features,
     Local,
     LocalNetwork,
     Perceptron,
@@ -34,17 +43,6 @@ from fedsim.splitnn.layers import (
     split_linear,
     uninitialised_linear,
 )
-from fedsim.splitnn.neighbours import (
-    Batch,
-    Branch,
-    BranchShape,
-    BySimilarity,
-    Neighbours,
-    SortGate,
-    gather_rows,
-    keep_most_similar,
-)
-from fedsim.splitnn.tasks import PredictionTask
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 

@@ -1,4 +1,9 @@
-"""A secondary's model below the cut, built from the settings of a job; imports nothing above the cut."""
+"""A secondary below the cut: the interface that the primary uses, and its implementation in this process.
+
+Nothing here imports what is above the cut, because a secondary's own process runs this module.
+
+Letters: U distinct rows, C width of the cut layer.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -14,11 +19,71 @@ from torch import Tensor
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS
 from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
-from fedsim.splitnn.features import Features, FeatureTensors
-from fedsim.splitnn.layers import Bare, ClippedNetwork, Local, LocalNetwork, Piecewise, RawFeatureNetwork
-from fedsim.splitnn.optimisers import AdamW, Lamb, OptimiserConfig, WarmCosine, check_learning_rate
-from fedsim.splitnn.party_model import PartyModel
-from fedsim.splitnn.rng import CPU, RandomSource
+from fedsim.splitnn.layers import (
+    Bare,
+    ClippedNetwork,
+    Features,
+    FeatureTensors,
+    Local,
+    LocalNetwork,
+    Piecewise,
+    RawFeatureNetwork,
+)
+from fedsim.splitnn.party_model import (
+    CPU,
+    AdamW,
+    Lamb,
+    OptimiserConfig,
+    PartyModel,
+    RandomSource,
+    WarmCosine,
+    check_learning_rate,
+)
+
+
+class Secondary(Protocol):
+    """A party below the cut, as the primary sees it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def width(self) -> int:
+        """C; a party elsewhere may tell it, and its number of records, no sooner than in ``begin``."""
+
+    @property
+    def n_records(self) -> int: ...
+
+    def begin(self, total_steps: int) -> None:
+        """Start anew with drawn weights, whatever an earlier attempt left; ``restore`` or step 0 comes next."""
+
+    def ask(self, rows: Tensor, step: int | None) -> None:
+        """These rows are fetched next, for this training step or (none) by ``infer``: who is elsewhere begins now."""
+
+    def activations(self, rows: Tensor, step: int) -> Tensor:
+        """Cut layer of these distinct rows, (U,) -> (U, C), for training step ``step``."""
+
+    def descend(self, gradients: Tensor, step: int) -> None:
+        """Gradients (U, C) of the activations given last; the secondary finishes the step by itself."""
+
+    def infer(self, rows: Tensor) -> Tensor:
+        """Cut layer of these distinct rows with nothing dropped and nothing remembered."""
+
+    def keep_best(self) -> None:
+        """Remember the weights as they are: this epoch is the best so far."""
+
+    def use_best(self) -> None:
+        """Go back to the weights remembered last."""
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint of the state after ``step`` steps; it is on the disk when this returns."""
+
+    def restore(self, step: int) -> None:
+        """Go back to the checkpoint of ``step``; raises DamagedCheckpoint where it cannot be read."""
+
+    def forget_before(self, step: int) -> None:
+        """Checkpoints older than this are no longer needed by anyone."""
+
 
 # A secondary party in this process: its features, its local network, its optimiser
 #
@@ -30,7 +95,7 @@ INFERENCE_ROWS = 65536  # of inference
 
 @dataclass(eq=False)
 class LocalSecondary:
-    """Implements :class:`fedsim.splitnn.secondary_api.Secondary`; without a shelf it keeps no checkpoints."""
+    """Implements :class:`fedsim.splitnn.secondary_model.Secondary`; without a shelf it keeps no checkpoints."""
 
     name: str
     width: int

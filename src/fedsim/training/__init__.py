@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fedsim.training.config import Config, modern_preset, paper_preset
 from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, TaskType
-from fedsim.training.history import Epoch
-from fedsim.training.hooks import Hook, TrainingOutline
 from fedsim.training.labels import MinMaxLabel, StandardLabel
+from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim.training.model import Model, TrainingResult, restore_model, train, train_with
 
 __all__ = [

@@ -9,7 +9,7 @@ from fedsim.registry import METHODS, PRESETS
 from fedsim.splitnn.gates import AttentionMerge
 from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import FedSim, Method
-from fedsim.splitnn.optimisers import Lamb, OptimiserConfig, check_learning_rate
+from fedsim.splitnn.party_model import Lamb, OptimiserConfig, check_learning_rate
 from fedsim.splitnn.secondary_model import MODERN, PAPER, SecondaryConfig, secondary_network, with_learning_rate
 from fedsim.training.labels import LabelScaler, MinMaxLabel, StandardLabel
 from fedsim.validation import validate_integer

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.neighbours import Neighbours
-from fedsim.splitnn.secondary_api import Secondary
+from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import Split
 
 # What training takes: plain arrays, one value per party

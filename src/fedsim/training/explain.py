@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates import Batch, Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import FedSimNetwork
-from fedsim.splitnn.neighbours import Batch, Neighbours
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PrimaryRecords

@@ -3,52 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedsim.errors import SettingError
-from fedsim.training.history import Epoch
-from fedsim.training.metrics import Metrics
-
-# Watch a run without changing it: progress bars, trackers, early stops of your own (raise to end the run)
-
-
-@dataclass(frozen=True)
-class TrainingOutline:
-    """What is about to run; ``job`` is the configuration as plain values."""
-
-    epochs: int
-    steps_per_epoch: int
-    epochs_done: int
-    device: str
-    job: Mapping[str, Any]
-
-
-class Hook(Protocol):
-    """Called by the training loop; inherit and override what you need."""
-
-    def started(self, outline: TrainingOutline) -> None:
-        """Before the first step."""
-        return
-
-    def stepped(self, step: int) -> None:
-        """After every training step; steps count from zero."""
-        return
-
-    def epoch_ended(self, epoch: Epoch) -> None:
-        """After validation and checkpoint."""
-        return
-
-    def ended(self, metrics: Mapping[str, Metrics]) -> None:
-        """After the test, with the metrics of every part of the split."""
-        return
-
-    def failed(self) -> None:
-        """Instead of ``ended`` where the run was broken off."""
-        return
-
+from fedsim.training.labels import Metrics
+from fedsim.training.loop import Epoch, Hook, TrainingOutline
 
 # A bar with loss, metric and time left; rich is imported when the run starts
 

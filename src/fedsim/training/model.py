@@ -13,20 +13,22 @@ from torch import Tensor
 
 from fedsim.errors import InputError
 from fedsim.splitnn.checkpoint_store import describe
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.gates import Neighbours
+from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.neighbours import Neighbours
-from fedsim.splitnn.party_model import Weights, resolve_device
-from fedsim.splitnn.rng import RandomSource
-from fedsim.splitnn.secondary_api import Secondary
-from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.splitnn.party_model import RandomSource, Weights, resolve_device
+from fedsim.splitnn.secondary_model import LocalSecondary, Secondary
 from fedsim.training.config import Config
 from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, as_features, check_lists, check_names
-from fedsim.training.history import Epoch, History, TrainingProgress, best_epoch
-from fedsim.training.hooks import Hook, TrainingOutline
-from fedsim.training.labels import Target
+from fedsim.training.labels import Metrics, Target
 from fedsim.training.loop import (
+    Epoch,
+    History,
+    Hook,
     TrainingJob,
+    TrainingOutline,
+    TrainingProgress,
+    best_epoch,
     branch_shapes,
     build_primary_model,
     evaluate_rows,
@@ -36,7 +38,6 @@ from fedsim.training.loop import (
     start_local_secondaries,
     training_settings,
 )
-from fedsim.training.metrics import Metrics
 from fedsim.training.primary import Primary, PrimaryRecords, arrange_lists
 from fedsim.types import Floats, Split
 

@@ -8,7 +8,7 @@ import pytest
 from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.boosted_trees import train_trees
 from fedsim.contribution.rungs import Rung, primary_data
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from fedsim.types import Split
 
 TREES = Rung("trees", "Boosted trees", "trees", epochs=5)

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from fedsim.cli.compare import _restrict_to_owner
-from fedsim.contribution.local_ladder import JobCases
+from fedsim.contribution.job_ladder import JobCases
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError

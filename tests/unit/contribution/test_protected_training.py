@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim.config.job import CutTerms, Protection
+from fedsim.contribution.job_ladder import JobCases, ProtectedTrainer
 from fedsim.contribution.ladder import RUNGS, LadderTraining
-from fedsim.contribution.local_ladder import JobCases, ProtectedTrainer
 from fedsim.contribution.rungs import result_key, run_training
 from job_fixtures import lay_out, read_all
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from fedsim.contribution.job_ladder import remote_cases, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, LadderTraining
-from fedsim.contribution.remote_ladder import remote_cases, train_remote_ladder
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import result_key, run_training
 from fedsim.data.columns import infer_numbers
@@ -22,7 +22,7 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import read_party_data
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all, staying
 
 LEARNING = LadderTraining(epochs=1, batch=64)

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, get_metric, link
 from fedsim.privacy.bounds import success_bound
-from fedsim.splitnn.rng import RandomSource
+from fedsim.splitnn.party_model import RandomSource
 
 QUICK: dict[str, Any] = {"k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]

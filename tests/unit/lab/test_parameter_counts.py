@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from fedsim.splitnn import AvgSim, Exact, Features, FeatureSim, Top1Sim
+from fedsim.splitnn.gates import BinaryClassification, BoundedRegression, BranchShape
 from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import NetworkSpec
-from fedsim.splitnn.neighbours import BranchShape
-from fedsim.splitnn.tasks import BinaryClassification, BoundedRegression
 from fedsim_lab.paper_sizes import PAPER_DATA
 
 FEDSIM = {"house": 3_469_806, "taxi": 1_846_490, "hdb": 1_869_806, "game": 1_826_506, "company": 494_474}

@@ -33,11 +33,9 @@ from fedsim.protocol.codec import NO_BYTES, Envelope, encode
 from fedsim.protocol.cut_layer import WIRE_FORMATS
 from fedsim.protocol.messages import Activations, Ask, Candidates, Gradients, Partners, Queries, RowOrder
 from fedsim.registry import PRESETS
-from fedsim.splitnn.features import Features
-from fedsim.splitnn.layers import Piecewise
-from fedsim.splitnn.neighbours import BranchShape
+from fedsim.splitnn.gates import BranchShape, Regression
+from fedsim.splitnn.layers import Features, Piecewise
 from fedsim.splitnn.secondary_model import secondary_config, start_secondary
-from fedsim.splitnn.tasks import Regression
 from fedsim.training.loop import build_primary_model
 
 RENTALS = LinkListSizes("rentals", records=400, candidates=300, k=20, n_bits=2048, asked=20)

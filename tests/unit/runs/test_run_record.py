@@ -22,7 +22,7 @@ from fedsim.runs.progress import PartyProgress, publish_progress
 from fedsim.runs.record import RECORD_FILE, errors_by_group, read_run_record, read_test_predictions
 from fedsim.runs.run_folder import read_ledger, run_path
 from fedsim.runtime.run_local import run_local
-from fedsim.training.metrics import classification_metrics, regression_metrics
+from fedsim.training.labels import classification_metrics, regression_metrics
 from job_fixtures import lay_out, read_all
 
 CITY, NOTARY = Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary")

@@ -16,7 +16,7 @@ from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, add_feature_noise, blur_identifiers, blur_with_secret
-from fedsim.splitnn.features import Features
+from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all
 
 CUT = "[protection]\nactivations = { clip = 1.0, noise = 0.25 }\ngradients = { clip = 0.1, noise = 1.0 }\n\n[network]"

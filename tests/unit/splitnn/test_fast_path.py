@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.splitnn.features import FeatureTensors
-from fedsim.splitnn.neighbours import keep_most_similar
+from fedsim.splitnn.gates import keep_most_similar
+from fedsim.splitnn.layers import FeatureTensors
 from fedsim.training.labels import StandardLabel
 from fedsim.training.loop import prepare_job, select_lists, start_local_secondaries, training_settings
 from fedsim.training.primary import BatchRequest, PrimaryRecords, build_batch

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.splitnn.features import Features
 from fedsim.splitnn.layers import (
     Dropout,
+    Features,
     Local,
     Perceptron,
     Piecewise,
@@ -20,7 +20,7 @@ from fedsim.splitnn.layers import (
     split_linear,
     uninitialised_linear,
 )
-from fedsim.splitnn.rng import RandomSource, derive_seed
+from fedsim.splitnn.party_model import RandomSource, derive_seed
 
 
 def test_weights_are_drawn_within_torchs_default_bounds():

@@ -7,7 +7,7 @@ import torch
 import torch_optimizer
 from torch import nn
 
-from fedsim.splitnn.optimisers import AdamW, Constant, Lamb, WarmCosine
+from fedsim.splitnn.party_model import AdamW, Constant, Lamb, WarmCosine
 
 SHAPES = [(7, 5), (7,), (3, 7), (40, 40)]
 

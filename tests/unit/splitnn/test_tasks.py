@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fedsim.splitnn.tasks import BinaryClassification, BoundedRegression, MulticlassClassification, Regression
+from fedsim.splitnn.gates import BinaryClassification, BoundedRegression, MulticlassClassification, Regression
 
 TASKS = [Regression(), BoundedRegression(), BinaryClassification(), MulticlassClassification(4)]
 

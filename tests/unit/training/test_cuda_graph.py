@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedsim.training import loop, train
-from fedsim.training.cuda_graph import CudaGraphStep, choose_step_function
 from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
+from fedsim.training.primary import CudaGraphStep, choose_step_function
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fedsim.errors import SettingError
 from fedsim.splitnn.layers import initialise_weights
-from fedsim.splitnn.optimisers import Lamb
+from fedsim.splitnn.party_model import Lamb
 from fedsim.training import train
 from fedsim.training.loop import iterate_batches, start_local_secondaries, training_settings
 from fedsim.training.loop import prepare_job as prepared_with

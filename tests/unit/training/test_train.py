@@ -12,10 +12,9 @@ import torch
 
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
-from fedsim.splitnn.optimisers import AdamW
-from fedsim.splitnn.party_model import resolve_device
+from fedsim.splitnn.party_model import AdamW, resolve_device
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern_preset, paper_preset, train
-from fedsim.training.history import Epoch, best_epoch, is_better, should_stop
+from fedsim.training.loop import Epoch, best_epoch, is_better, should_stop
 from fedsim.types import Split
 from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
 

@@ -110,7 +110,7 @@ class ComparisonRun:
 
 
 class RemoteSecondary:
-    """A secondary in another process; implements :class:`fedsim.splitnn.secondary_api.Secondary` by messages.
+    """A secondary in another process; implements :class:`fedsim.splitnn.secondary_model.Secondary` by messages.
 
     Gradients, and what needs no answer, are sent without waiting: the next answer shows that they arrived.
     """
