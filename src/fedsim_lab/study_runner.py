@@ -11,7 +11,7 @@ import numpy as np
 
 from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
-from fedsim.contribution.result_store import ResultStore, ensure_folder
+from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import (
     BOOSTED_TREES,
     MessageCallback,
@@ -23,6 +23,7 @@ from fedsim.contribution.rungs import (
     train_missing,
 )
 from fedsim.errors import SettingError
+from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset

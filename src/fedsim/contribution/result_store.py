@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import FileError
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
 ADDED_SETTINGS = ("hidden", "decay")
@@ -73,15 +72,6 @@ class ResultStore:
         return self.folder / PREDICTIONS_FOLDER / f"{_training_digest(key)}.npy"
 
 
-def ensure_folder(folder: Path) -> Path:
-    """The folder, made where it is missing."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another folder") from error
-    return folder
-
-
 def _training_digest(line: Mapping[str, Any]) -> str:
     """The name and the key of a rung do not change what is trained; nor do settings it leaves as the preset has them.
 
@@ -117,13 +107,4 @@ def _parse_line(line: str, path: Path) -> dict[str, Any]:
 
 def _append_line(path: Path, line: str) -> None:
     """Add a line after the last whole one, and have it on the disk."""
-    kept = len(_read_complete_lines(path).encode())
-    try:
-        with path.open("r+b" if path.exists() else "wb") as file:
-            file.truncate(kept)
-            file.seek(kept)
-            file.write(f"{line}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise FileError(f"cannot write {path}: {error.strerror}; check folder and space") from error
+    append_durably(path, f"{line}\n".encode(), after=len(_read_complete_lines(path).encode()))

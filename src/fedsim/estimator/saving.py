@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +34,7 @@ from fedsim.splitnn.layers import Features
 from fedsim.splitnn.party_model import resolve_device
 from fedsim.splitnn.secondary_model import restore_secondary
 from fedsim.storage.digest import first_difference
+from fedsim.storage.files import atomic_folder
 from fedsim.training import Config, Model, NeighbourList, restore_model
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.labels import Target, target_from_state, target_state
@@ -81,16 +80,8 @@ def write_model_folder(path: Path, stored: StoredEstimator) -> None:
     """Write all folders, or leave what was there; only a model's folder is ever replaced."""
     if path.exists() and not (path / PRIMARY / MODEL).is_file():
         raise FileError(f"{path} exists and holds no model; choose another folder")
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
+    with atomic_folder(path) as part:
         _write_parties(part, stored)
-        _replace_folder(path, part)
-    except OSError as error:
-        raise FileError(
-            f"cannot write {path}: {error.strerror or 'the disk refused'}; check folder and space"
-        ) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def read_model_folder(path: Path) -> StoredEstimator:
@@ -126,20 +117,6 @@ def _write_parties(folder: Path, stored: StoredEstimator) -> None:
     (folder / PRIMARY / MODEL).write_text(
         json.dumps({"format": ESTIMATOR_FORMAT, **stored.facts}, indent=1), encoding="utf-8"
     )
-
-
-def _replace_folder(path: Path, part: Path) -> None:
-    """Put the new folder in the old one's place; the old one comes back if that fails."""
-    old = part.with_suffix(".old")
-    if path.exists():
-        path.rename(old)
-    try:
-        part.rename(path)
-    except OSError:
-        if old.exists():
-            old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
 
 
 # What training left, as plain JSON values, and back

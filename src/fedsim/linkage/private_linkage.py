@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 
-from fedsim.errors import FileError, InputError, SettingError
+from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest
 from fedsim.linkage.metrics import Dice, Hamming, get_metric
 from fedsim.linkage.nearest import BackendOptions, topk
@@ -25,7 +21,7 @@ from fedsim.privacy.bounds import check_sigma, sigma_for_bound, success_bound
 from fedsim.privacy.keyed_prng import derive_subkey, secret_permutation
 from fedsim.privacy.mechanisms import DummyLinks, MinimumDegree
 from fedsim.privacy.pair_noise import pair_noise
-from fedsim.storage.files import atomic_write
+from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import EncodedTable, Floats, Integers, Scale
 from fedsim.validation import check_fraction, validate_integer
 
@@ -274,114 +270,52 @@ def _similarity_noise(pairs: _NearestPairs, linked: LinkageState, secret: bytes,
     return noise
 
 
-# What a coordinator keeps on its disk: finished lists, and the deliveries made of them
-#
-# Safetensors with a digest over everything in the file, readable by the owner alone: the order of a list is the secret
-# that makes row numbers pseudonyms.
-
+# Files of the coordinator. Only its owner may read them: the order of a list is the secret that makes row numbers
+# pseudonyms.
 
 STATE_FORMAT, PRIVATE_LINKS_FORMAT = "fedsim linked list 1", "fedsim delivery 1"
-Facts = dict[str, str]
-Tensors = dict[str, NDArray[Any]]
-Loaded = TypeVar("Loaded")
 
 
-def save_linkage_state(linked: LinkageState, path: Path | str) -> None:
-    """Write a finished list, whole or not at all."""
+def save_linkage_state(state: LinkageState, path: Path | str) -> None:
+    """Write the state of a linked list, atomically."""
+    tensors: Tensors = {"filters": state.candidates.bits, "order": state.order, "allowed": state.allowed}
     facts = {
-        "n_bits": str(linked.candidates.n_bits),
-        "fingerprint": linked.candidates.fingerprint,
-        "mean": linked.scale.mean.hex(),
-        "deviation": linked.scale.deviation.hex(),
-        "sigma": linked.sigma.hex(),
-        "tau": "" if linked.tau is None else linked.tau.hex(),
-        "metric": linked.metric,
+        "n_bits": str(state.candidates.n_bits),
+        "fingerprint": state.candidates.fingerprint,
+        "mean": state.scale.mean.hex(),
+        "deviation": state.scale.deviation.hex(),
+        "sigma": state.sigma.hex(),
+        "tau": "" if state.tau is None else state.tau.hex(),
+        "metric": state.metric,
     }
-    _save_tensors(
-        path, STATE_FORMAT, facts, {"filters": linked.candidates.bits, "order": linked.order, "allowed": linked.allowed}
-    )
+    save_tensors(path, STATE_FORMAT, tensors, facts)
 
 
 def load_linkage_state(path: Path | str) -> LinkageState:
-    """The list that :func:`save_linked` wrote; a ``FileError`` if the file is anything else or has changed since."""
-    return _load_tensors(path, STATE_FORMAT, _state_from_tensors)
+    """Read the state that :func:`save_linkage_state` wrote; a ``FileError`` if the file is another or has changed."""
+    tensors, facts = load_tensors(path, STATE_FORMAT)
+    try:
+        return LinkageState(
+            candidates=EncodedTable(tensors["filters"], int(facts["n_bits"]), facts["fingerprint"]),
+            order=tensors["order"],
+            allowed=tensors["allowed"],
+            scale=Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"])),
+            sigma=float.fromhex(facts["sigma"]),
+            tau=float.fromhex(facts["tau"]) if facts["tau"] else None,
+            metric=facts["metric"],
+        )
+    except (ValueError, LookupError):
+        raise damaged_file(path, STATE_FORMAT) from None
 
 
-def save_private_links(delivery: PrivateLinks, path: Path | str) -> None:
-    """Write a delivery, whole or not at all."""
-    _save_tensors(path, PRIVATE_LINKS_FORMAT, {}, _link_tensors(delivery))
+def save_private_links(links: PrivateLinks, path: Path | str) -> None:
+    """Write the links that the primary receives, atomically."""
+    save_tensors(path, PRIVATE_LINKS_FORMAT, {"partner": links.partner, "similarity": links.similarity}, {})
 
 
 def load_private_links(path: Path | str) -> PrivateLinks:
-    """The delivery that :func:`save_delivery` wrote; a ``FileError`` if the file is anything else or has changed."""
-    return _load_tensors(
-        path, PRIVATE_LINKS_FORMAT, lambda _, tensors: PrivateLinks(tensors["partner"], tensors["similarity"])
-    )
-
-
-def linkage_digest(value: EncodedTable | PrivateLinks) -> str:
-    """SHA-256 in hexadecimal digits: who holds a value of equal digest need not be sent it again.
-
-    >>> linkage_digest(PrivateLinks(np.zeros((1, 2), np.int32), np.zeros((1, 2), np.float32)))[:12]
-    '44a14b9f2a55'
-    """
-    return (
-        encoded_table_digest(value)
-        if isinstance(value, EncodedTable)
-        else _tensors_digest(PRIVATE_LINKS_FORMAT, {}, _link_tensors(value))
-    )
-
-
-def _link_tensors(delivery: PrivateLinks) -> Tensors:
-    return {"partner": delivery.partner, "similarity": delivery.similarity}
-
-
-def _state_from_tensors(facts: Facts, tensors: Tensors) -> LinkageState:
-    return LinkageState(
-        candidates=EncodedTable(tensors["filters"], int(facts["n_bits"]), facts["fingerprint"]),
-        order=tensors["order"],
-        allowed=tensors["allowed"],
-        scale=Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"])),
-        sigma=float.fromhex(facts["sigma"]),
-        tau=float.fromhex(facts["tau"]) if facts["tau"] else None,
-        metric=facts["metric"],
-    )
-
-
-def _save_tensors(path: Path | str, kind: str, facts: Facts, tensors: Tensors) -> None:
-    packed = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    metadata = {"format": kind, "facts": json.dumps(facts), "sha256": _tensors_digest(kind, facts, packed)}
-    content = safetensors.numpy.save(packed, metadata)
-    with atomic_write(Path(path), mode=0o600) as part:
-        part.write_bytes(content)
-
-
-def _load_tensors(path: Path | str, kind: str, build: Callable[[Facts, Tensors], Loaded]) -> Loaded:
-    try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise FileError(f"cannot read {path}: {error.strerror}") from error
-    try:
-        tensors = safetensors.numpy.load(content)
-        metadata = _read_metadata(content)
-        facts = json.loads(metadata["facts"])
-        if metadata["format"] == kind and metadata["sha256"] == _tensors_digest(kind, facts, tensors):
-            return build(facts, tensors)
-    except (SafetensorError, ValueError, TypeError, LookupError, RecursionError):
-        pass  # the sentence below says it all
-    raise FileError(
-        f"{path} is no {kind.removesuffix(' 1')} of this release, or it is damaged; remove it and link again"
-    )
-
-
-def _read_metadata(content: bytes) -> Facts:
-    length = int.from_bytes(content[:8], "little")
-    return dict(json.loads(content[8 : 8 + length])["__metadata__"])
-
-
-def _tensors_digest(kind: str, facts: Facts, tensors: Tensors) -> str:
-    shapes = {name: [tensor.dtype.str, *tensor.shape] for name, tensor in tensors.items()}
-    digest = hashlib.sha256(json.dumps([kind, facts, shapes], sort_keys=True).encode())
-    for name in sorted(tensors):
-        digest.update(np.ascontiguousarray(tensors[name]).data)
-    return digest.hexdigest()
+    """Read the links that :func:`save_private_links` wrote; a ``FileError`` if the file is another or has changed."""
+    tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT)
+    if set(tensors) != {"partner", "similarity"}:
+        raise damaged_file(path, PRIVATE_LINKS_FORMAT)
+    return PrivateLinks(**tensors)

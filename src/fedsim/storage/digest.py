@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-# A digest of arrays: types, shapes and values
-
 
 def arrays_digest(*arrays: NDArray[Any]) -> str:
-    """SHA-256 over types, shapes and values, in hexadecimal digits.
+    """Return the SHA-256 of types, shapes and values, in hexadecimal digits.
 
     >>> arrays_digest(np.arange(3)) == arrays_digest(np.arange(4))
     False
@@ -25,17 +24,23 @@ def arrays_digest(*arrays: NDArray[Any]) -> str:
     return digest.hexdigest()
 
 
-# Where two descriptions of one thing part
+def named_arrays_digest(kind: str, facts: Mapping[str, str], arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of a kind, its facts, and its arrays by name, whatever their order."""
+    shapes = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
+    digest = hashlib.sha256(json.dumps([kind, facts, shapes], sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def first_difference(here: Any, there: Any, name: str = "job") -> str:
-    """The first setting in which two descriptions differ, in words; empty if they agree.
+    """Describe the first setting in which two configurations differ; empty if they are equal.
 
     >>> first_difference({"batch": 128, "seed": 1}, {"batch": 512, "seed": 1})
     'job.batch is 128 here, 512 there'
     """
     if isinstance(here, dict) and isinstance(there, dict):
         keys = [*here, *(key for key in there if key not in here)]
-        found = (first_difference(here.get(key), there.get(key), f"{name}.{key}") for key in keys)
-        return next(filter(None, found), "")
+        differences = (first_difference(here.get(key), there.get(key), f"{name}.{key}") for key in keys)
+        return next(filter(None, differences), "")
     return "" if here == there else f"{name} is {json.dumps(here)} here, {json.dumps(there)} there"

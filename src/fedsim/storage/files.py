@@ -1,106 +1,202 @@
-"""Check paths before work starts and write files atomically."""
+"""Check paths before work starts, and write files and folders atomically and durably."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
 
-# Files checked before work begins
-
 
 def check_readable(path: Path) -> None:
-    """Refuse a path that is absent, a folder, or not ours to read."""
+    """Raise a ``FileError`` if a path is absent, a folder, or not readable by this user."""
     with _translate_path_errors(path):
         if path.is_dir():
-            raise FileError(f"{path} is a folder; name the file in it")
+            raise FileError(f"{path} is a folder; name the file in it", code="is-a-folder")
         if not path.exists():
-            raise FileError(f"{path} does not exist; check the path")
+            raise FileError(f"{path} does not exist; check the path", code="file-not-found")
         if not os.access(path, os.R_OK):
-            raise FileError(f"{path} may not be read by this user; change its permissions")
+            raise FileError(f"{path} may not be read by this user; change its permissions", code="not-readable")
 
 
 def read_bytes(path: Path) -> bytes:
-    """All bytes of a file that was checked before."""
+    """Return the content of a file."""
     try:
         return path.read_bytes()
     except OSError as error:
-        raise FileError(f"{path} cannot be read ({error.strerror}); check the disk") from error
+        raise FileError(f"{path} cannot be read ({error.strerror}); check the disk", code="not-readable") from error
 
 
 def check_output_paths(outputs: Sequence[Path], inputs: Sequence[Path]) -> None:
-    """Refuse outputs that could not be written, that name one file twice, or that would replace an input."""
+    """Check that outputs can be written, are different files and replace no input."""
     for path in outputs:
         check_writable(path)
     targets = {path.resolve() for path in outputs}
     if len(targets) < len(outputs):
-        raise SettingError(f"the outputs {' and '.join(map(str, outputs))} are the same file; choose two")
+        names = " and ".join(map(str, outputs))
+        raise SettingError(f"the outputs {names} are the same file; choose different names", code="same-output")
     for path in inputs:
         if path.resolve() in targets:
-            raise SettingError(f"an output would replace the input {path}; choose another name")
+            raise SettingError(f"an output would replace the input {path}; choose another name", code="replaces-input")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse an output path that could not be written at the end of a long run."""
+    """Check, before a long run, that an output can be written at its end."""
     with _translate_path_errors(path):
         target = path.resolve()
         if path.is_dir():
-            raise FileError(f"{path} is a folder; name the file to write in it")
+            raise FileError(f"{path} is a folder; name the file to write in it", code="is-a-folder")
         if target.exists() and not target.is_file():
-            raise FileError(f"{path} is a device or pipe, no regular file; choose another name")
+            raise FileError(f"{path} is not a regular file; choose another name", code="not-a-regular-file")
         folder = target.parent if path.is_symlink() else path.parent
         if not folder.is_dir():
-            raise FileError(f"the folder {folder} of the output {path.name} does not exist; create it first")
+            raise FileError(
+                f"the folder {folder} of the output {path.name} does not exist; create it first", code="no-folder"
+            )
         if not os.access(folder, os.W_OK):
-            raise FileError(f"the folder {folder} may not be written by this user; choose another one")
+            raise FileError(
+                f"the folder {folder} may not be written by this user; choose another one", code="not-writable"
+            )
 
 
 @contextmanager
 def _translate_path_errors(path: Path) -> Iterator[None]:
-    """A path that the system cannot even look up: too long a name, links in a circle."""
+    """Translate errors of paths that the system cannot look up: a name too long, symbolic links in a circle."""
     try:
         yield
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "the system cannot look it up"
-        raise FileError(f"the path {path} cannot be used: {reason}; choose another name") from error
+        raise FileError(f"the path {path} cannot be used: {reason}; choose another name", code="bad-path") from error
 
 
-# Files that appear whole or not at all
+def ensure_folder(folder: Path) -> Path:
+    """Return a folder, which is created with its parents if it does not exist."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FileError(
+            f"cannot create the folder {folder}: {error.strerror}; choose another folder", code="not-writable"
+        ) from error
+    return folder
 
 
 @contextmanager
 def atomic_write(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """A temporary name beside ``path`` that takes its place when the block ends well and vanishes when it does not.
+    """Replace a file when the block succeeds, and leave it untouched when the block fails.
 
-    The file exists with its permissions before a byte is written: a secret is never readable by others for a moment.
-    A symbolic link stays one: the file it points to is replaced.
+    The block writes to the temporary file whose path it gets. File and folder are flushed to the disk, so a file that
+    was seen once is still there, complete, after a power cut.
+
+    Parameters
+    ----------
+    path
+        The file to write. A symbolic link stays: the file it points to is replaced.
+    mode
+        Permissions (before umask). They hold before the first byte is written, so a secret is never readable by others.
+
+    Raises
+    ------
+    FileError
+        If the path is a folder, device or pipe, or cannot be written.
     """
-    try:
-        target = _resolve_target(path)
-        # Its own short name: that of a long target would not leave room for an ending.
+    with _translate_write_errors(path):
+        try:
+            target = path.resolve()
+        except RuntimeError:  # how Python before 3.13 reports symbolic links in a circle
+            raise FileError(
+                f"cannot write {path}: its symbolic links form a circle; choose another name", code="bad-path"
+            ) from None
+        if target.exists() and not target.is_file():
+            raise FileError(
+                f"cannot write {path}: it is not a regular file; choose another name", code="not-a-regular-file"
+            )
+        # A short name of its own: appending a suffix to a long name could exceed the limit.
         part = target.with_name(f".fedsim-{secrets.token_hex(6)}.part")
         try:
             os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode))
             yield part
+            _sync(part)
             part.replace(target)
+            _sync(target.parent)
         finally:
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Replace a folder when the block succeeds, and leave it untouched when the block fails.
+
+    The block fills the temporary folder that it gets. The name of that folder is fixed, so what a killed process left
+    behind is removed by the next one; only one process may write a folder at a time.
+    """
+    part, old = path.with_name(f".{path.name}.part"), path.with_name(f".{path.name}.old")
+    with _translate_write_errors(path):
+        try:
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            yield part
+            for content in [*part.rglob("*"), part]:
+                _sync(content)
+            shutil.rmtree(old, ignore_errors=True)
+            if path.exists():
+                path.rename(old)
+            try:
+                part.rename(path)
+            except OSError:
+                if old.exists():
+                    old.rename(path)
+                raise
+            _sync(path.parent)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def append_durably(path: Path, content: bytes, *, after: int | None = None) -> None:
+    """Append to a file and flush it to the disk; a failed write leaves the file as it was.
+
+    Parameters
+    ----------
+    path
+        The file, which is created if it does not exist.
+    content
+        What to append.
+    after
+        Number of bytes to keep: an incomplete last line beyond them, left by a killed process, is cut off first.
+    """
+    with _translate_write_errors(path), path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END) if after is None else after
+        file.truncate(size)
+        try:
+            written = 0
+            while written < len(content):
+                written += file.write(content[written:]) or 0
+            os.fsync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            raise
+
+
+@contextmanager
+def _translate_write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
+        reason = error.strerror or "the disk refused"
         raise FileError(
-            f"cannot write {path}: {error.strerror or 'the disk refused'}; check name, folder and space"
+            f"cannot write {path}: {reason}; check name, folder and free space", code="not-writable", path=path
         ) from error
 
 
-def _resolve_target(path: Path) -> Path:
-    """Where the bytes go; a device, a pipe or a folder would be lost if a file took its place."""
+def _sync(path: Path) -> None:
+    """Flush a file, or the names in a folder, to the disk."""
+    handle = os.open(path, os.O_RDONLY)
     try:
-        target = path.resolve()
-    except RuntimeError:  # how Python before 3.13 reports links in a circle
-        raise FileError(f"cannot write {path}: its symbolic links run in a circle; choose another name") from None
-    if target.exists() and not target.is_file():
-        raise FileError(f"cannot write {path}: it is no regular file but a folder, device or pipe; choose another name")
-    return target
+        os.fsync(handle)
+    finally:
+        os.close(handle)

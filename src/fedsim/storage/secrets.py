@@ -1,4 +1,4 @@
-"""A party's own secret file, the source of its noise and pseudonyms."""
+"""The secret file of a party, from which its noise and pseudonyms are derived."""
 
 from __future__ import annotations
 
@@ -11,29 +11,24 @@ from fedsim.storage.files import atomic_write
 
 
 def load_or_create_secret(path: Path | str) -> bytes:
-    """The secret in a file, which is made on first use and which only its owner may read.
+    """Read a secret, which is created on first use and which only its owner may read.
 
-    No other party may know it: with it, noise and pseudonyms can be undone. Who loses it draws new noise.
+    Never share it: whoever knows it can undo noise and pseudonyms. If it is lost, new noise is drawn.
     """
     path = Path(path)
     try:
-        return _read_secret(path)
-    except FileNotFoundError:
-        with atomic_write(path, mode=0o600) as part:
-            part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
-        return _read_secret(path)
-    except OSError as error:
-        raise FileError(f"cannot read the secret {path}: {error.strerror}") from error
-
-
-def _read_secret(path: Path) -> bytes:
-    try:
+        if not path.exists():
+            with atomic_write(path, mode=0o600) as part:
+                part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
         secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
-    except ValueError:  # it quotes the text, and the text is the secret
+    except OSError as error:
+        raise FileError(f"cannot read the secret {path}: {error.strerror}", code="not-readable") from error
+    except ValueError:  # its message quotes the text, and the text is the secret
         secret = b""
     if len(secret) != SECRET_BYTES:
         raise FileError(
-            f"{path} holds no secret of {2 * SECRET_BYTES} hexadecimal digits; restore it from a copy, "
-            "or move it away to begin anew with other noise and other pseudonyms"
+            f"{path} does not hold {2 * SECRET_BYTES} hexadecimal digits; restore it from a backup, "
+            "or move it away to start again with new noise and new pseudonyms",
+            code="bad-secret",
         )
     return secret

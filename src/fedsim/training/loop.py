@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,6 +22,7 @@ from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import NetworkSpec, PartnerRequirement
 from fedsim.splitnn.party_model import PartyModel, RandomSource, resolve_device
 from fedsim.splitnn.secondary_model import LocalSecondary, Secondary
+from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training.config import Config
 from fedsim.training.data import (
     NeighbourList,
@@ -92,31 +92,17 @@ class TrainingLog:
     def begin(self, start: Mapping[str, Any], history: Sequence[Epoch]) -> None:
         """Write the file anew up to where a resumed run stands: a line lost to a kill comes back, none comes twice."""
         lines = [_json_line("start", start), *(_json_line("epoch", asdict(epoch)) for epoch in history)]
-        part = self.path.with_name(f".{self.path.name}.part")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        ensure_folder(self.path.parent)
+        with atomic_write(self.path) as part:
             part.write_text("".join(lines))
-            part.replace(self.path)
-        except OSError as error:
-            raise _write_error(self.path, error) from error
 
     def add(self, event: str, facts: Mapping[str, Any]) -> None:
         """Append one line and flush it to the disk."""
-        try:
-            with self.path.open("a") as file:
-                file.write(_json_line(event, facts))
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise _write_error(self.path, error) from error
+        append_durably(self.path, _json_line(event, facts).encode())
 
 
 def _json_line(event: str, facts: Mapping[str, Any]) -> str:
     return json.dumps({"event": event, **facts}) + "\n"
-
-
-def _write_error(path: Path, error: OSError) -> FileError:
-    return FileError(f"cannot write {path}: {error.strerror}; check folder and space")
 
 
 @dataclass(frozen=True)

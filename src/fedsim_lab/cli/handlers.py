@@ -18,12 +18,12 @@ from rich.text import Text
 
 from fedsim.cli.exit_codes import ExitCode
 from fedsim.cli.options import parse_names, progress_printer
-from fedsim.contribution.result_store import RESULTS_FILE, ResultStore, ensure_folder
+from fedsim.contribution.result_store import RESULTS_FILE, ResultStore
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.gates_page import importance_figure, weight_figure
 from fedsim.report.page import write_page
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import atomic_write, ensure_folder
 from fedsim.training.labels import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim_lab.reproduce import ALL, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce

@@ -58,7 +58,7 @@ from fedsim.protocol.messages import (
 )
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
 from fedsim.storage.digest import arrays_digest
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import append_durably, atomic_write
 from fedsim.types import EncodedTable
 
 NOTICE_SECONDS = 2.0  # before a peer takes our silence for a fault
@@ -109,7 +109,7 @@ class LinkedListState:
                     f"the coordinator links {most:,} new records of list '{self.name}' and has linked "
                     f"{len(self.asked):,}; its owner may raise max_new_records"
                 )
-            _append_digests(self.folder / NEW_RECORDS_FILE, b"".join(sorted(new)))
+            append_durably(self.folder / NEW_RECORDS_FILE, b"".join(sorted(new)))
             self.asked |= new
 
     def is_linked_from(self, peer: Party, digest: str) -> bool:
@@ -143,20 +143,6 @@ class LinkedListState:
         with atomic_write(self.folder / "queries.digest") as part:
             part.write_text(self.digests[0])
         save_private_links(self.delivery, self.folder / "delivery.safetensors")
-
-
-def _append_digests(path: Path, digests: bytes) -> None:
-    try:
-        with path.open("ab", buffering=0) as file:
-            size = file.seek(0, os.SEEK_END)
-            try:
-                file.write(digests)
-                os.fsync(file.fileno())
-            except OSError:
-                file.truncate(size)
-                raise
-    except OSError as error:
-        raise FileError(f"cannot count new records in {path}: {error.strerror}; check permissions and space") from error
 
 
 def _read_digests(path: Path) -> set[bytes]:

@@ -1,0 +1,117 @@
+"""Files and folders are written atomically and durably."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from fedsim.errors import FileError
+from fedsim.storage.files import append_durably, atomic_folder, atomic_write
+
+
+def write(path: Path) -> None:
+    with atomic_write(path) as part:
+        part.write_text("new")
+
+
+def disk_full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(FileError) as caught:
+        write(pipe)
+    assert caught.value.code == "not-a-regular-file"
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_symbolic_link_stays_and_its_target_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    target, link = tmp_path / "store" / "links.parquet", tmp_path / "links.parquet"
+    target.write_text("old")
+    link.symlink_to(target)
+    write(link)
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+    assert list((tmp_path / "store").iterdir()) == [target]
+
+
+def test_a_dangling_symbolic_link_creates_its_target(tmp_path: Path) -> None:
+    (tmp_path / "links").symlink_to(tmp_path / "later")
+    write(tmp_path / "links")
+    assert (tmp_path / "later").read_text() == "new"
+
+
+def test_symbolic_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(FileError):
+        write(tmp_path / "a")
+
+
+def test_a_name_as_long_as_the_disk_allows_can_be_written(tmp_path: Path) -> None:
+    write(tmp_path / ("a" * 255))
+    assert (tmp_path / ("a" * 255)).read_text() == "new"
+    with pytest.raises(FileError) as caught:
+        write(tmp_path / ("a" * 256))
+    assert caught.value.code == "not-writable"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_file_and_folder_are_flushed_before_and_after_the_file_is_replaced(tmp_path: Path, monkeypatch) -> None:
+    calls: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def record_fsync(handle: int) -> None:
+        calls.append("folder" if stat.S_ISDIR(os.fstat(handle).st_mode) else "file")
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(Path, "replace", lambda part, target: (calls.append("replace"), replace(part, target)))
+    write(tmp_path / "finished")
+    assert calls == ["file", "replace", "folder"]
+
+
+def test_a_folder_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "model"
+    with atomic_folder(path) as part:
+        (part / "a").write_text("old")
+    (tmp_path / ".model.part").mkdir()  # left by a process that was killed
+    with atomic_folder(path) as part:
+        (part / "b").write_text("new")
+    assert [each.name for each in path.iterdir()] == ["b"]
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(FileError) as caught, atomic_folder(path) as part:
+        (part / "c").write_text("newer")
+    assert caught.value.code == "not-writable"
+    assert [each.name for each in path.iterdir()] == ["b"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_renamed_leaves_the_old_one(tmp_path: Path, monkeypatch) -> None:
+    path, rename = tmp_path / "model", Path.rename
+    with atomic_folder(path) as part:
+        (part / "a").write_text("old")
+    monkeypatch.setattr(Path, "rename", lambda part, to: disk_full() if part.suffix == ".part" else rename(part, to))
+    with pytest.raises(FileError), atomic_folder(path):
+        pass
+    assert (path / "a").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_appending_cuts_off_an_incomplete_line_and_leaves_the_file_as_it_was_on_failure(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "log"
+    append_durably(path, b"one\n")
+    append_durably(path, b"two\nthr")
+    append_durably(path, b"three\n", after=8)
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    monkeypatch.setattr(os, "fsync", disk_full)
+    with pytest.raises(FileError):
+        append_durably(path, b"four\n")
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
