@@ -190,7 +190,7 @@ def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[st
         (["--report", "nowhere/links.html"], "folder nowhere"),
         (["--report", "links.parquet"], "the same file"),
         (["--report", "a" * 256], "choose another name"),
-        (["--report", "pipe"], "a device or pipe"),
+        (["--report", "pipe"], "regular file"),
     ],
 )
 def test_a_bad_output_is_refused_before_any_work(
