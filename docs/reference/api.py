@@ -1,4 +1,4 @@
-"""The reference of the library, from its docstrings."""
+"""Generate the API reference from docstrings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STARS = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "
 
 @dataclass(frozen=True)
 class Part:
-    """A page: its title, and the modules whose public names stand on it."""
+    """A page: its title and the modules it documents."""
 
     title: str
     modules: tuple[str, ...]
 
 
 PARTS = {
-    "fedsim": Part("Everyday names", ("fedsim",)),
+    "fedsim": Part("Main functions and estimators", ("fedsim",)),
     "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics")),
     "encoding": Part("Encodings", ("fedsim.linkage.encoding",)),
     "training": Part("Training on arrays", ("fedsim.training", "fedsim.training.explain")),
@@ -39,7 +39,7 @@ PARTS = {
 
 
 def api_pages() -> dict[str, str]:
-    """The text of every page by its name."""
+    """Return the text of every page by name."""
     return {name: "\n".join(_page(part)) for name, part in PARTS.items()}
 
 
@@ -54,7 +54,7 @@ def _page(part: Part) -> Iterator[str]:
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module offers: what it lists, or else what it defines without an underscore."""
+    """Return the names in ``__all__``, or else the public names a module defines."""
     listed = getattr(module, "__all__", None)
     if listed is None:
         listed = [name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__]
@@ -71,14 +71,14 @@ def _entry(name: str, thing: Any) -> Iterator[str]:
 
 
 def _is_plain(thing: Any) -> bool:
-    """Whether there is nothing to call: exceptions, protocols and other names for types."""
+    """Return whether there is no signature to show: exceptions, protocols and type aliases."""
     if not inspect.isclass(thing):
         return not inspect.isroutine(thing)
     return issubclass(thing, BaseException) or getattr(thing, "_is_protocol", False)
 
 
 def signature(name: str, thing: Any) -> str:
-    """How it is called, on one line or with one parameter a line; an object's own place is left out."""
+    """Return the signature without ``self``, on one line or with one parameter per line."""
     found = inspect.signature(thing)
     parameters, returns = list(_parameters(found)), "" if inspect.isclass(thing) else _returned(found)
     line = f"{name}({', '.join(parameters)}){returns}"
@@ -123,9 +123,9 @@ def _methods(thing: type) -> Iterator[str]:
         plain = inspect.unwrap(getattr(method, "__func__", method))
         if name.startswith("_") or not (inspect.isfunction(plain) or isinstance(method, property)):
             continue
-        told = inspect.getdoc(getattr(thing, name))
-        if not told:
+        doc = inspect.getdoc(getattr(thing, name))
+        if not doc:
             continue
         call = name if isinstance(method, property) else " ".join(signature(name, plain).split())
         yield f"#### `{call}`\n"
-        yield markdown(told)
+        yield markdown(doc)

@@ -1,4 +1,4 @@
-"""The reference of the commands, from the same words as ``fedsim --help``."""
+"""Generate the command reference from the command-line definitions, like ``fedsim --help``."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from prose import escaped, paragraphs
 
 LEAD = """# Commands
 
-`fedsim COMMAND --help` prints the same. `--debug` may stand anywhere and shows where an error came from (it may print
-values of your tables); `--quiet` prints errors only; `--json` prints one object for programs on standard output, while
-progress and questions go to standard error. How commands end is in [errors and exit codes](errors.md).
+`fedsim COMMAND --help` prints the same text. Common options: `--debug` prints a traceback for errors (it may contain values of
+your tables), `--quiet` prints errors only, `--json` prints one JSON object on standard output while progress and
+questions go to standard error. See also [errors and exit codes](errors.md).
 """
 
 
 def commands_page() -> str:
-    """All commands under the headings of the help."""
+    """Return the page, with commands under the same headings as the help."""
     everything = typer.main.get_command(app).commands
     panels = dict.fromkeys(str(command.rich_help_panel) for command in everything.values())
     return "\n".join([LEAD, *(line for panel in panels for line in _panel(panel, everything))])
@@ -44,7 +44,7 @@ def _command(command: Any, called: str) -> Iterator[str]:
     options = [one for one in command.params if one.param_type_name == "option"]
     words = " ".join([called, *(_argument(one) for one in arguments), "[OPTIONS]"])
     yield f"```text\n{words}\n```\n"
-    yield "| word | meaning |\n|---|---|"
+    yield "| parameter | meaning |\n|---|---|"
     for one in arguments:
         yield f"| `{_argument(one)}` | {_meaning(one)} |"
     for one in options:
@@ -68,6 +68,6 @@ def _meaning(parameter: Any) -> str:
     elif not getattr(parameter, "is_flag", False) and parameter.default not in (None, "", [], ()):
         notes.append(f"default `{parameter.default}`")
     if getattr(parameter, "envvar", None):
-        notes.append(f"or the variable `{parameter.envvar}`")
+        notes.append(f"environment variable `{parameter.envvar}`")
     meant = escaped(getattr(parameter, "help", None) or "")
     return f"{meant} ({', '.join(notes)})" if notes else meant

@@ -1,4 +1,4 @@
-"""The reference of errors and exit codes, from the code that raises and returns them."""
+"""Generate the reference of errors and exit codes from the error classes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from prose import markdown
 
 LEAD = """# Errors and exit codes
 
-A message is one sentence: **what was seen; which rule it breaks; the way out**. It names tables, columns and row
-numbers, and never shows an identifier, a feature, a label, a key or a password. It goes to standard error, after the
-word `error:`.
+Messages go to standard error and state **the value seen, the rule it breaks, and how to fix it**. They name tables, columns and
+row numbers, and never show an identifier, a feature, a label, a key or a password.
 
 ```text
-error: k=50 candidates asked for, but the secondary party has 12 records; choose k between 1 and 12
+error: k=50, but the secondary party has 12 records; choose k between 1 and 12
 ```
 
-What another party is told of a failure here is its kind alone; details stay in the local log.
+In Python, `error.code` names the kind of error (`"k-too-large"`) and the values are attributes (`error.limit`). Codes are stable;
+wording is not. Other parties learn only the kind of a failure; details stay in the local log.
 
 ## Exit codes
 
 | code | meaning |
 |---|---|"""
 SCRIPTS = """
-In a script, 2 is worth a person's look and 3 a second attempt:
+In a script, exit code 2 needs attention and 3 another attempt:
 
 ```bash
 until fedsim party job.toml rentals.toml --quiet; do
@@ -41,7 +41,7 @@ done
 
 
 def errors_page() -> str:
-    """Exit codes, the tree of errors, and each of them."""
+    """Return the page: exit codes, the error hierarchy, and every class."""
     return "\n".join(_lines())
 
 

@@ -1,4 +1,4 @@
-"""What MkDocs asks while it builds: pages that are generated, pages of the project outside ``docs``, their links."""
+"""MkDocs hooks: add generated pages and pages outside ``docs``, and rewrite their links."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ OUTSIDE = {
     "examples/three_processes/README.md": "project/three-processes.md",
 }
 HOMES = {place: name for name, place in OUTSIDE.items()}
-AFAR = "https://unpkg.com/iframe-worker/shim"
+WORKER_URL = "https://unpkg.com/iframe-worker/shim"
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 
 def generated() -> dict[str, str]:
-    """Pages that are in no file, by their place."""
+    """Return the generated pages by path."""
     pages = {"commands": commands_page(), "settings": settings_page(), "errors": errors_page()}
     pages |= {f"api/{name}": text for name, text in api_pages().items()}
     return {f"reference/{name}.md": text for name, text in pages.items()}
 
 
 def on_config(config: Any) -> Any:
-    """Every decision stands in the navigation."""
+    """Add all decision records to the navigation."""
     config.nav.append({"Decisions": [f"adr/{page.name}" for page in sorted((ROOT / "docs" / "adr").glob("*.md"))]})
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add what is not in ``docs``."""
+    """Add pages that are not in ``docs``."""
     for name, place in OUTSIDE.items():
         files.append(File.generated(config, place, content=(ROOT / name).read_text(encoding="utf-8")))
     for place, text in generated().items():
@@ -51,33 +51,33 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links as they are in the repository become links of the site."""
+    """Rewrite links between repository files as links of the site."""
     place = page.file.src_uri
     return LINK.sub(lambda link: _on_site(link, place), markdown)
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
-    """The one script that the theme would fetch from elsewhere lies beside the pages."""
-    return output.replace(AFAR, os.path.relpath("iframe-worker.js", PurePosixPath(page.file.src_uri).parent))
+    """Replace the one script that the theme would load from the network by a local copy."""
+    return output.replace(WORKER_URL, os.path.relpath("iframe-worker.js", PurePosixPath(page.file.src_uri).parent))
 
 
 def on_post_template(output_content: str, **_: Any) -> str:
-    """The same for the page that says that there is none."""
-    return output_content.replace(AFAR, "iframe-worker.js")
+    """Do the same for the 404 page."""
+    return output_content.replace(WORKER_URL, "iframe-worker.js")
 
 
 def _on_site(link: re.Match[str], place: str) -> str:
-    words, target, anchor = link[1], link[2], link[3] or ""
+    text, target, anchor = link[1], link[2], link[3] or ""
     home = PurePosixPath(HOMES.get(place, f"docs/{place}")).parent
     named = os.path.normpath(home / target)
     if named in OUTSIDE:
         there = OUTSIDE[named]
     elif named.startswith("docs/"):
         there = named.removeprefix("docs/")
-    elif (ROOT / named).exists():  # a part of the project that is no page
-        return words if words == f"`{named}`" else f"{words} (`{named}`)"
+    elif (ROOT / named).exists():  # a file of the repository that is not a page
+        return text if text == f"`{named}`" else f"{text} (`{named}`)"
     else:
         return link[0]
     if (ROOT / "docs" / there).is_dir():
-        return words
-    return f"[{words}]({os.path.relpath(there, PurePosixPath(place).parent)}{anchor})"
+        return text
+    return f"[{text}]({os.path.relpath(there, PurePosixPath(place).parent)}{anchor})"

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown."""
+"""Convert docstrings to Markdown."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ LITERAL = re.compile(r"``(.+?)``")
 
 
 def plain(text: str) -> str:
-    """Text on one line, without markup of its own but for code."""
+    """Return text on one line with HTML escaped."""
     return " ".join(text.split()).replace("<", "&lt;")
 
 
 def escaped(text: str) -> str:
-    """Text for a cell of a table."""
+    """Return text for a table cell."""
     return plain(text).replace("|", "\\|")
 
 
 def paragraphs(text: str | None) -> str:
-    """The paragraphs of a command's help; one that is a command stands as code."""
+    """Return the paragraphs of a help text; example commands become code."""
     parts = [part.strip() for part in (text or "").split("\n\n")]
     return "\n".join(f"```text\n{part}\n```\n" if part.startswith("fedsim ") else f"{part}\n" for part in parts)
 
 
 def markdown(docstring: str | None) -> str:
-    """A docstring: examples as code, names as code, a drawing as it is."""
+    """Convert a docstring: examples, names and drawings become code."""
     lines = inspect.cleandoc(docstring or "").replace("\\b", "").split("\n")
     blocks = [list(block) for empty, block in groupby(lines, key=lambda line: not line.strip()) if not empty]
     return "\n".join(map(_block, blocks))
@@ -48,7 +48,7 @@ def _is_example(line: str) -> bool:
 
 
 def _terms(lines: list[str]) -> str:
-    """A section of NumPy's form: a name and its type, what it means indented below."""
+    """Convert a NumPy-style section: name and type, with the description indented below."""
     found = []
     for line in lines:
         name, colon, kind = line.partition(" : ")
@@ -60,5 +60,5 @@ def _terms(lines: list[str]) -> str:
 
 
 def _named(text: str) -> str:
-    """Names of code as code."""
+    """Mark names and literals as code."""
     return LITERAL.sub(r"`\1`", ROLE.sub(r"`\1`", text))

@@ -1,4 +1,4 @@
-"""The reference of job and party files, from the same words as ``fedsim explain``."""
+"""Generate the reference of job and party files, like ``fedsim explain``."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from prose import plain
 
 LEAD = """# Settings of job and party files
 
-`fedsim explain KEY` prints the same for one of them; `fedsim explain --schema job` prints the JSON Schema, with which
-editors complete and check the files. NAME stands for any name, as in `secondaries.NAME.k`.
+`fedsim explain KEY` prints one of these entries; `fedsim explain --schema job` prints the JSON Schema, which editors use to
+complete and validate the files. NAME stands for any name, as in `secondaries.NAME.k`.
 """
 TITLES = {
-    "job": "The job file: what all parties agree on, the same everywhere",
-    "party": "The party file: what is a party's own business",
+    "job": "Job file: what all parties agree on",
+    "party": "Party file: settings of one party",
 }
 
 
 def settings_page() -> str:
-    """Every setting of both files."""
+    """Return the page with every setting of both files."""
     return "\n".join([LEAD, *(line for file in TITLES for line in _file(file))])
 
 
@@ -31,8 +31,8 @@ def _file(file: str) -> Iterator[str]:
 
 
 def _entry(key: SettingDoc) -> Iterator[str]:
-    """A term and its definition, which every width can show."""
+    """Yield a definition-list entry, which fits any screen width."""
     kind = f" (kind `{key.of_kind}`)" if key.of_kind else ""
-    default = f"`{key.default}`" if key.default else "it must be given" if key.required else "left out"
+    default = f"`{key.default}`" if key.default else "required" if key.required else "none"
     yield f"`{key.name}`{kind}\n:   {plain(key.meaning)}"
-    yield f"    *What it may be*: {plain(key.allowed)}. *Without it*: {default}.\n"
+    yield f"    *Allowed*: {plain(key.allowed)}. *Default*: {default}.\n"

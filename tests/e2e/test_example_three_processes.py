@@ -134,7 +134,7 @@ def asked(port: int, records: list[dict[str, object]]) -> dict[str, Any]:
 def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tuple[Path, str]) -> None:
     (project := tmp_path / "project").mkdir()
     (project / "examples").symlink_to(ROOT / "examples")
-    before, three = commands("Before"), tmp_path / "three"
+    before, three = commands("Preparation"), tmp_path / "three"
     left_well(shell("\n".join(before[:4]), project))
     free_ports = (finished[0] / "job.toml").read_text()  # those of the page may be in use here
     (three / "job.toml").write_text(free_ports.replace("epochs = 8", "epochs = 1"))
@@ -142,4 +142,4 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tup
     for terminal in [shell(command, three) for command in commands("Three terminals")]:
         left_well(terminal)
     predict_as_written(three)
-    left_well(shell("\n".join(commands("After")), three))
+    left_well(shell("\n".join(commands("Audit logs")), three))
