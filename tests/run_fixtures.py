@@ -46,7 +46,7 @@ def described(**training: Any) -> dict[str, Any]:
         "training": training,
         "secondaries": {"rentals": {"k": 6, "tau": 0.05, "schema": schema}, "left": {"k": 3, "schema": schema}},
     }
-    return Job.from_dict(job).described()
+    return Job.from_dict(job).to_dict()
 
 
 def record_of(column: str = "area", **training: Any) -> RunRecord:

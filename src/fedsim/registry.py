@@ -174,3 +174,34 @@ PRESETS.register(
     "fedsim.splitnn.secondary_model:PAPER",
     summary="Networks, optimiser and sizes of the paper, for comparison.",
 )
+
+METRICS = Registry("metric")
+METRICS.register(
+    "euclidean", "fedsim.linkage.metrics:EUCLIDEAN", summary="Straight-line distance of numbers.", in_jobs=False
+)
+METRICS.register(
+    "great-circle", "fedsim.linkage.metrics:GREAT_CIRCLE", summary="Distance in metres on the globe.", in_jobs=False
+)
+METRICS.register("days", "fedsim.linkage.metrics:DAYS", summary="Days between two dates.", in_jobs=False)
+METRICS.register(
+    "levenshtein", "fedsim.linkage.metrics:LEVENSHTEIN", summary="Number of edits between two texts.", in_jobs=False
+)
+METRICS.register(
+    "levenshtein-normalised",
+    "fedsim.linkage.metrics:LEVENSHTEIN_NORMALISED",
+    summary="Number of edits divided by the length of the longer text.",
+    in_jobs=False,
+)
+METRICS.register("hamming", "fedsim.linkage.metrics:HAMMING", summary="Number of bits in which two filters differ.")
+METRICS.register("dice", "fedsim.linkage.metrics:DICE", summary="Share of ones that two filters do not have in common.")
+METRICS.register(
+    "rank-hamming",
+    "fedsim.linkage.metrics:RANK_HAMMING",
+    summary="Hamming distance of numeric filters, from their ranks; for previews at one party.",
+    in_jobs=False,
+)
+
+ENCODINGS = Registry("encoding")
+ENCODINGS.register("numeric", "fedsim.linkage.encoding.filters:NumericFilter", summary="Numbers, such as latitude.")
+ENCODINGS.register("date", "fedsim.linkage.encoding.filters:DateFilter", summary="Dates.")
+ENCODINGS.register("string", "fedsim.linkage.encoding.filters:StringFilter", summary="Text, such as a name.")

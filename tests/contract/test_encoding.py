@@ -20,7 +20,8 @@ from fedsim.linkage.encoding import (
     Union,
     XorFold,
 )
-from fedsim.linkage.encoding.schema import COMBINATIONS, ENCODINGS, HARDENINGS, element_from_dict, element_to_dict
+from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, element_from_dict, element_to_dict
+from fedsim.registry import ENCODINGS
 
 SUBKEYS = bytes(32), b"\1" * 32
 ENCODED = [
@@ -84,5 +85,5 @@ def test_a_hardening_step_is_repeatable(step):
     [(ENCODINGS, [encoding for encoding, _ in ENCODED]), (COMBINATIONS, COMBINED), (HARDENINGS, STEPS)],
 )
 def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
-    assert {type(part) for part in parts} == set(kinds.values())
+    assert {type(part) for part in parts} == {kinds[kind] for kind in kinds}
     assert [element_from_dict(kinds, element_to_dict(part), "part") for part in parts] == parts

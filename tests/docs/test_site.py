@@ -15,7 +15,7 @@ from browser import browser_page, needs_browser
 from docs_runner import ROOT
 from fedsim.cli.app import app
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.config.explain import list_settings
+from fedsim.config.schema import list_settings
 
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")
 SEARCH = """const field = document.querySelector("[data-md-component=search-query]");

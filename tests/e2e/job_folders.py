@@ -94,7 +94,7 @@ class Place:
 
     def change_job_of(self, name: str, **changes: Any) -> None:
         """Give one party a job file with other settings, such as ``training={"epochs": 3}``."""
-        words = _merged(self.job.described(), changes)
+        words = _merged(self.job.to_dict(), changes)
         (self.folder / f"{name}-job.toml").write_text(toml(_without_nothing(words)))
 
     def change_party(self, name: str, **changes: Any) -> None:

@@ -51,7 +51,7 @@ class Attack(threading.Thread):
         certificate, key = party_files(place.folder / "certs", certified)
         credentials = read_credentials(place.folder / "certs" / "ca.pem", certificate, key, certified)
         self.transport, self.claimed, self.target = GrpcTransport(credentials), claimed, target
-        self.address, self.job = place.job.address_of(target), str(place.job.described())
+        self.address, self.job = place.job.address_of(target), str(place.job.to_dict())
         self.over, self.lines = threading.Event(), 0
 
     def run(self):

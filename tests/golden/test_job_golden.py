@@ -16,7 +16,7 @@ GOLDEN = json.loads(Path(__file__).with_name("job.json").read_text(encoding="utf
 
 def test_the_hash_of_a_job_never_changes():
     job = read_job(Path(__file__).with_name("job.toml"))
-    assert job.described() == GOLDEN["described"]
+    assert job.to_dict() == GOLDEN["described"]
     assert job.hash == GOLDEN["hash"]
 
 

@@ -15,8 +15,7 @@ from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, SkippedAttack, 
 from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
 from fedsim.audit.report import MIN_RECORDS, AuditReport, AuditSettings
 from fedsim.config.job import Job
-from fedsim.config.party_columns import PartyColumns, resolve_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, InputError, SettingError
 from fedsim.protocol.messages import Role

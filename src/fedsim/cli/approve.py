@@ -9,12 +9,10 @@ from pathlib import Path
 
 import typer
 
-from fedsim.config.disclosure import Paragraph, describe_disclosure, summarise_settings
+from fedsim.config.disclosure import Paragraph, describe_disclosure, privacy_guarantees, summarise_settings
 from fedsim.config.job import Job, read_job
-from fedsim.config.party_columns import columns_outside_policy, resolve_columns
-from fedsim.config.party_file import PartyFile, read_party_file
-from fedsim.config.policy import audit_command, audit_shortfall, policy_violations
-from fedsim.config.privacy_guarantees import privacy_guarantees
+from fedsim.config.party_file import PartyFile, columns_outside_policy, read_party_file, resolve_columns
+from fedsim.config.policy import PolicyViolation, audit_command, audit_shortfall, policy_violations
 from fedsim.config.toml_file import shorten
 from fedsim.data.table_reader import read_table
 from fedsim.errors import SettingError
@@ -84,12 +82,17 @@ def _print_disclosure(job: Job, party_file: PartyFile, leaves: Sequence[Paragrap
     say("")
 
 
-def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[str]) -> None:
-    open_audit_log(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": broken})
+def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[PolicyViolation]) -> None:
+    reasons = [violation.message for violation in broken]
+    open_audit_log(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": reasons})
     columns = columns_outside_policy(job, party_file)
     named = f" (columns {', '.join(columns)})" if columns else ""
     command = f": {audit_command(job, party_file)}" if audit_shortfall(job, party_file) else ""
-    raise SettingError(f"this party's policy refuses job '{job.name}': {'; '.join(broken)}{command}{named}")
+    raise SettingError(
+        f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}",
+        code="policy-violation",
+        rules=[violation.rule for violation in broken],
+    )
 
 
 def _earlier_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None) -> str:

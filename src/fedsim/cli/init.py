@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.cli.options import parse_names
-from fedsim.config.explain import SCHEMA_FILES, read_schema_text
+from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
 from fedsim.data.profile import TableProfile, profile_table
 from fedsim.data.sql import TableSource, parse_source

@@ -1,15 +1,22 @@
-"""What leaves a party in a job, who receives it, what comes in and what stays."""
+"""What a job discloses about a party, to whom, and which privacy guarantees it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fedsim.config.job import CutTerms, Job, Protection, SecondaryTerms
-from fedsim.config.party_columns import PartyColumns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.job import CutTerms, Job, SecondaryTerms
+from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.config.policy import hardening_steps
+from fedsim.linkage.encoding.record_filters import BitFlip
+from fedsim.privacy.mechanisms import ClipAndNoise, FlippedBits, MinimumDegree, NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
+
+NOISE_REUSE_NOTE = (
+    "Noise on similarities, coordinates and features is drawn once per job and table. Another job, even one with a "
+    "single changed setting, or another table may draw it again, and what the draws reveal adds up."
+)
 
 
 @dataclass(frozen=True)
@@ -20,174 +27,213 @@ class Paragraph:
     sentences: tuple[str, ...]
 
 
+def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
+    """Yield name and value of the settings that an owner should read before approving the job."""
+    training, protection = job.training, job.protection
+    epochs = "set by the preset" if training.epochs is None else f"{training.epochs:,}"
+    yield "job", f"{job.name}, hash {job.hash}"
+    yield "task", f"{job.task.kind}, {job.task.split} split"
+    yield "training", f"{training.method}, preset {training.preset}, epochs {epochs}, wire format {training.wire}"
+    for name, terms in job.secondaries.items():
+        hardening = ", ".join(hardening_steps(terms)) or "none"
+        yield name, f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
+        extra = ", ".join(_extra_protection(terms))
+        if extra:
+            yield "", extra
+    if protection.preset:
+        yield "preset", f"{protection.preset}, which sets the values shown here"
+    noise = protection.features
+    yield (
+        "features",
+        "no noise" if noise is None else f"of secondaries with noise of {noise.noise:g} standard deviations",
+    )
+    activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradients)
+    yield "cut", f"activations {activations}, gradients {gradients}"
+
+
+def describe_noise(terms: SecondaryTerms) -> str:
+    """Describe the noise on the similarities of one linkage."""
+    if terms.tau is not None:
+        return f"noise for tau {terms.tau:g}"
+    return "NO noise on similarities" if terms.sigma is None else f"noise of sigma {terms.sigma:g}"
+
+
+def _describe_cut_noise(terms: CutTerms | None) -> str:
+    return (
+        "without noise" if terms is None else f"clipped at {terms.clip:g} with noise of {terms.noise:g} times the clip"
+    )
+
+
+def _extra_protection(terms: SecondaryTerms) -> Iterator[str]:
+    if terms.blur:
+        yield f"coordinates blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
+    if terms.min_degree > 1:
+        yield f"only partners that at least {terms.min_degree} records share"
+    if terms.dummies:
+        yield f"{terms.dummies:.0%} of the links are random"
+    if terms.hide_rows:
+        yield "rows are hidden: the primary cannot see which rows repeat between records at different places"
+
+
+# What leaves a party, what it receives, and what stays
+
+
 def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> list[Paragraph]:
-    """What the owner has to know before taking part."""
-    tell = {
+    """Return what the owner of a party should know before approving the job."""
+    describe = {
         Role.COORDINATOR: _coordinator_disclosure,
         Role.PRIMARY: _primary_disclosure,
         Role.SECONDARY: _secondary_disclosure,
     }
     common = (
-        "to the parties it speaks with: this party's name, the job itself, the releases of its software, its clock, "
-        "and the reason should it refuse or fail"
+        "to the parties it connects with: its name, the job, its software versions, its clock, and the reason if it "
+        "refuses or fails"
     )
-    return [*tell[party_file.role](job, party_file, columns), Paragraph("also leaves", (common,))]
-
-
-def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
-    """The job's settings that an owner looks at, by name."""
-    training = job.training
-    epochs = "as the preset has it" if training.epochs is None else f"{training.epochs:,}"
-    yield "job", f"{job.name}, hash {job.hash}"
-    yield "task", f"{job.task.kind}, {job.task.split} split"
-    yield "training", f"{training.method}, preset {training.preset}, epochs {epochs}, {training.wire} on the wire"
-    for name, terms in job.secondaries.items():
-        hardening = ", ".join(hardening_steps(terms)) or "none"
-        yield name, f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening of filters: {hardening}"
-        further = ", ".join(_extra_protection(terms))
-        if further:
-            yield "", further
-    if job.protection.preset:
-        yield "preset", f"{job.protection.preset}, which stands for the settings above and below"
-    protection = job.protection
-    yield "features", _describe_feature_noise(protection)
-    yield (
-        "cut",
-        f"activations {_describe_cut_noise(protection.activations)}, gradients {_describe_cut_noise(protection.gradients)}",
-    )
-
-
-def _extra_protection(terms: SecondaryTerms) -> Iterator[str]:
-    """What else protects one list."""
-    if terms.blur:
-        yield f"places blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
-    if terms.min_degree > 1:
-        yield f"partners named by at least {terms.min_degree} records"
-    if terms.dummies:
-        yield f"{terms.dummies:.0%} of the links are dummies"
-    if terms.hide_rows:
-        yield "the primary cannot see which rows repeat between records at different places"
-
-
-def _describe_feature_noise(protection: Protection) -> str:
-    terms = protection.features
-    return "of secondaries as they are" if terms is None else f"of secondaries with noise of {terms.noise:g} deviations"
-
-
-def _describe_cut_noise(terms: CutTerms | None) -> str:
-    return "as they are" if terms is None else f"clipped at {terms.clip:g} with noise {terms.noise:g} times that"
-
-
-def describe_noise(terms: SecondaryTerms) -> str:
-    """How much noise lies on the similarities of one list."""
-    if terms.tau is not None:
-        return f"noise such that tau is {terms.tau:g}"
-    return "NO noise on similarities" if terms.sigma is None else f"noise of sigma {terms.sigma:g}"
+    return [*describe[party_file.role](job, party_file, columns), Paragraph("also leaves", (common,))]
 
 
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    coordinator, primary = _coordinator_and_primary(job)
-    terms = job.secondaries[party_file.name]
-    yield Paragraph(
-        f"to {coordinator}",
-        (f"{_describe_encoding(terms, columns.identifiers[party_file.name])}", "how many records this party has"),
+    coordinator, primary, *_ = job.parties
+    terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
+    count = "the number of its records"
+    yield Paragraph(f"to {coordinator}", (_describe_encoding(terms, columns.identifiers[party_file.name]), count))
+    activations = (
+        f"the output of its network for its features ({_feature_names(columns)}): activations of requested rows"
     )
+    compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
+    yield Paragraph(f"to {primary}", (activations, count, *compared))
+    requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     yield Paragraph(
-        f"to {primary}",
-        (
-            f"what this party's network makes of its features ({_feature_names(columns)}), as numbers (activations), "
-            "for the rows that are asked for",
-            "how many records this party has",
-            *_comparison_runs(party_file),
-        ),
-    )
-    yield Paragraph(
-        "comes in",
+        "receives",
         (
             f"from {coordinator}: {_describe_row_order(terms)}, so that {primary} sees no true row number",
-            f"from {primary}: {'numbers of links' if terms.hide_rows else 'row numbers in that order'}, and gradients "
-            "of the activations",
+            f"from {primary}: {requests}, and gradients of the activations",
         ),
     )
     yield _retained_data(columns)
 
 
-def _comparison_runs(party_file: PartyFile) -> Iterator[str]:
-    most = party_file.policy.max_studies
-    if most:
-        yield f"the same of up to {most:,} further trainings, with which it compares (max_studies)"
-
-
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    coordinator, _ = _coordinator_and_primary(job)
+    coordinator, *_ = job.parties
     encoded = (
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
         for name, terms in job.secondaries.items()
     )
-    yield Paragraph(
-        f"to {coordinator}", (*encoded, "how many records this party has, and which of them train: one bit for each")
-    )
+    count = "the number of its records, and which of them are used for training (one bit each)"
+    yield Paragraph(f"to {coordinator}", (*encoded, count))
     for name, terms in job.secondaries.items():
-        numbers = "numbers of links" if terms.hide_rows else "pseudonymous row numbers"
+        numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
         yield Paragraph(
             f"to {Party(Role.SECONDARY, name)}",
             (
-                f"which of its rows each step needs, by {numbers}",
-                "gradients of its activations; they are computed from the labels and can tell something about them",
+                f"the rows that each training step needs, as {numbers}",
+                "gradients of its activations, which are computed from the labels and can reveal something about them",
             ),
         )
-    lists = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
-    yield Paragraph("comes in", (*lists, "from each secondary: activations of the rows asked for"))
+    links = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
+    yield Paragraph("receives", (*links, "from each secondary: activations of the requested rows"))
     yield _retained_data(columns)
 
 
 def _coordinator_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    _, primary = _coordinator_and_primary(job)
+    _, primary, *_ = job.parties
     yield Paragraph(f"to {primary}", tuple(_describe_links(name, terms) for name, terms in job.secondaries.items()))
     for name, terms in job.secondaries.items():
         yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms),))
-    yield Paragraph("comes in", ("from primary and secondaries: encoded identifiers, without the key to read them",))
+    yield Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",))
     yield Paragraph("stays here", ("distances, similarities before noise, and true row numbers",))
 
 
-def _coordinator_and_primary(job: Job) -> tuple[Party, Party]:
-    coordinator, primary, *_ = job.parties
-    return coordinator, primary
-
-
-def _describe_encoding(terms: SecondaryTerms, own: Mapping[str, str]) -> str:
-    named = (name if name == column else f"{name} (own column {column})" for name, column in own.items())
-    bits = f"{terms.encoding.n_bits:,} bits"
-    return (
-        f"the identifiers {_join_names(named)}, encoded as filters of {bits} with a key the coordinator does not have"
-    )
+def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
+    names = (name if name == column else f"{name} (own column {column})" for name, column in columns.items())
+    bits = f"Bloom filters of {terms.encoding.n_bits:,} bits"
+    return f"the identifiers {', '.join(names)}, encoded as {bits} with a key that the coordinator does not have"
 
 
 def _describe_row_order(terms: SecondaryTerms) -> str:
-    """What the coordinator tells a secondary about the links."""
     if terms.hide_rows:
-        return f"the row behind every link, {terms.k} for each record of the primary"
-    return "a secret order of its rows"
+        return f"the row of every link, {terms.k} for each record of the primary"
+    return "a secret permutation of its rows"
 
 
 def _describe_links(name: str, terms: SecondaryTerms) -> str:
-    numbers = "a number of its own for every link" if terms.hide_rows else "pseudonymous row numbers"
-    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)} by {numbers}"
-    return f"for every record of the primary {rows}, and their similarities, {describe_noise(terms)}"
+    numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
+    rows = f"{terms.k} rows of {Party(Role.SECONDARY, name)}, as {numbers}"
+    return f"for each record of the primary {rows}, with their similarities ({describe_noise(terms)})"
 
 
 def _retained_data(columns: PartyColumns) -> Paragraph:
-    own = _join_names(columns.linking)
     label = f"; the label {columns.label}" if columns.label else ""
-    return Paragraph(
-        "stays here",
-        (f"the identifiers {own} in the clear; the features {_feature_names(columns)}{label}; the key",),
-    )
+    features = _feature_names(columns)
+    own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; the key"
+    return Paragraph("stays here", (own,))
 
 
 def _feature_names(columns: PartyColumns) -> str:
-    return "all other columns of the table" if columns.features is None else _join_names(columns.features)
+    return "all other columns of the table" if columns.features is None else ", ".join(columns.features)
 
 
-def _join_names(names: Iterable[str]) -> str:
-    return ", ".join(names)
+# Guarantees of the privacy mechanisms
+
+
+def privacy_guarantees(job: Job) -> list[str]:
+    """Return the guarantees of the job's privacy mechanisms, one sentence or two each."""
+    protection, lists = job.protection, job.secondaries
+    found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
+    if protection.features is not None:
+        found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
+    for what, cut in (("activations", protection.activations), ("gradients", protection.gradients)):
+        if cut is not None:
+            found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
+    if protection.gradients is not None:
+        found += [_label_guarantee(name, terms, protection.gradients) for name, terms in lists.items()]
+    drawn_once = (
+        terms.tau is not None or terms.sigma is not None or terms.blur is not None for terms in lists.values()
+    )
+    if protection.features is not None or any(drawn_once):
+        found.append(NOISE_REUSE_NOTE)
+    return found or ["none: this job adds no noise"]
+
+
+def _label_guarantee(name: str, terms: SecondaryTerms, cut: CutTerms) -> str:
+    mu = 2.0 * math.sqrt(terms.k) / cut.noise
+    return (
+        f"gradients: One label affects up to {terms.k} rows of {name} in each step that includes its record. T such "
+        f"steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights."
+    )
+
+
+def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
+    if terms.tau is not None:
+        yield (
+            f"The paper's greedy attack guesses a filter from one similarity with probability at most {terms.tau:g}. "
+            "Attacks that combine all links of a partner, or only use who is listed, are not bounded."
+        )
+    if terms.sigma is not None:
+        yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
+    if terms.blur is not None:
+        yield PlanarLaplace(terms.blur.epsilon).guarantee
+    yield from _bit_flip_guarantees(terms)
+    if terms.min_degree > 1:
+        yield MinimumDegree(terms.min_degree, terms.k).guarantee
+    if terms.dummies:
+        yield (
+            f"On average {terms.dummies:.0%} of the links that the primary sees are random. What many links of one "
+            "partner reveal together is not bounded."
+        )
+    if terms.hide_rows:
+        yield (
+            "The primary cannot tell whether links of records at different places lead to the same row, provided that "
+            "activations have enough noise: it averages out over the steps. Records with equal identifiers have equal "
+            "links, which the primary knows."
+        )
+
+
+def _bit_flip_guarantees(terms: SecondaryTerms) -> Iterator[str]:
+    """Assume the worst case: two records that differ in all bits at the step that flips them."""
+    schema = terms.encoding
+    n_bits = schema.combine.size([field.encoding.bits for field in schema.fields])
+    for step in schema.hardening:
+        if isinstance(step, BitFlip):
+            yield FlippedBits(step.epsilon, n_bits).guarantee
+        n_bits = step.size(n_bits)

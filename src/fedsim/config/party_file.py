@@ -3,47 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
 
-from fedsim.config.job import MethodWord, PartyName, WireWord, check_listen_address
-from fedsim.config.toml_file import ConfigFile, ConfigSection, RuleError, read_config_file, real_number, whole_number
+from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
+from fedsim.config.toml_file import (
+    ConfigFile,
+    ConfigSection,
+    OneOf,
+    RuleError,
+    read_config_file,
+    real_number,
+    shorten,
+    whole_number,
+)
+from fedsim.data.column_names import missing_column_message
 from fedsim.data.sql import SqlTable, TableSource, is_database_url
-from fedsim.errors import SettingError
+from fedsim.errors import InputError, SettingError, nearest_word
+from fedsim.linkage.encoding.schema import HARDENINGS
 from fedsim.protocol.messages import Party, Role
 
-# What people write in a party file: paths, names of columns, names of parties, hashes of jobs
-
-
 MAX_COLUMN_NAME_LENGTH = 500
-_KEY_DIGITS = re.compile(r"[0-9A-Fa-f]{64,}")
-
-
-def _resolve_path(written: Any, info: ValidationInfo) -> Any:
-    """A path as the party file means it: relative to the folder where that file lies."""
-    if not isinstance(written, str) or not written or "\0" in written:
-        raise SettingError("this is no path; give the name of a file, relative to this one")
-    if is_database_url(written):
-        raise SettingError("this is a URL; a database is named under data.url, with table or query beside it")
-    if _KEY_DIGITS.fullmatch(written):
-        raise SettingError("this looks like a key itself; write it to a file readable by you alone and name that file")
-    return Path((info.context or {}).get("folder", ""), written)
-
-
-def _check_unique(words: tuple[str, ...]) -> tuple[str, ...]:
-    seen: set[str] = set()
-    for word in words:
-        if word in seen:
-            raise SettingError(f"'{word[:60]}' stands there twice; name it once")
-        seen.add(word)
-    return words
-
-
 COLUMN_NAMES_TITLE = "a list of column names"
-PARTY_NAMES_TITLE = "a list of names of parties"
+PARTY_NAMES_TITLE = "a list of party names"
+_HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
+
+
+def _resolve_path(value: Any, info: ValidationInfo) -> Any:
+    """Resolve a path relative to the folder of the party file."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise SettingError("not a valid path; give the name of a file, relative to this one", code="invalid-path")
+    if is_database_url(value):
+        raise SettingError("this is a URL; use data.url for a database, with table or query", code="url-as-path")
+    if _HEX_KEY.fullmatch(value):
+        raise SettingError(
+            "this looks like a key; write the key to a file that only you can read, and give its name",
+            code="key-as-path",
+        )
+    return Path((info.context or {}).get("folder", ""), value)
+
+
+def _check_unique(names: tuple[str, ...]) -> tuple[str, ...]:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise SettingError(f"'{repeated[0][:60]}' is listed twice; list it once", code="duplicate-name")
+    return names
+
+
 ConfigPath = Annotated[Path, BeforeValidator(_resolve_path), Field(title="a path, relative to this file")]
 ColumnName = Annotated[str, Field(min_length=1, max_length=MAX_COLUMN_NAME_LENGTH, title="the name of a column")]
 ColumnNameList = Annotated[
@@ -53,173 +64,151 @@ PartyNameList = Annotated[tuple[PartyName, ...], Strict(False), Field(title=PART
 JobHashList = Annotated[
     tuple[Annotated[str, Field(pattern="^[0-9a-f]{12,64}$")], ...],
     Strict(False),
-    Field(title="a list of job hashes, each of 12 to 64 digits from 0 to 9 and a to f"),
+    Field(title="a list of job hashes, each of 12 to 64 hexadecimal digits"),
 ]
 
 
-# The section of a party file in which its owner says what a job must keep to
-
-
-HardeningWord = Literal["shuffle", "xor-fold", "balance", "bit-flip"]
-
-
 class CutRequirement(ConfigSection):
-    """How well rows that cross the cut must be protected."""
+    """Required protection of activations or gradients."""
 
     max_clip: Annotated[float | None, real_number(0, 1e6)] = Field(
-        default=None, description="The longest a row may be; left out, any length will do.", examples=[1.0]
+        default=None, description="Largest accepted `clip`. Default: no limit.", examples=[1.0]
     )
     min_noise: Annotated[float, real_number(0, 1e6)] = Field(
-        description="The least noise, as a multiple of the clip; a job without any is refused.", examples=[0.5]
+        description="Smallest accepted noise, as a multiple of the clip; jobs without noise are refused.",
+        examples=[0.5],
     )
 
 
 class AuditRequirement(ConfigSection):
-    """An audit of exactly this job that the owner has run on the own table, with nothing in it above a limit."""
+    """Required privacy audit of exactly this job on the party's own table."""
 
     limit: Annotated[float, Field(ge=0, lt=1, title="a number from 0 to below 1")] = Field(
-        description="The most that any attack by another party may gain over blind guessing about this one: 0 is "
-        "nothing, 1 certainty. The report lies in the party's folder under audits, by the hash of the job.",
+        description="Largest accepted advantage over guessing of any attack on this party in the audit: 0 means none, "
+        "1 means certainty. The audit report is stored in the party's folder, in audits/HASH.json.",
         examples=[0.3],
     )
 
 
 class Policy(ConfigSection):
-    """What the party demands of every job; what is left out it does not mind.
-
-    ``max_new_records`` is the coordinator's: how many records it links per list after training, over all predictions.
-    Noise does not protect against endless questions: near-copies of one record, each with noise of its own, average
-    it away.
-    """
+    """Conditions that every job must meet; a condition that is not set accepts everything."""
 
     max_tau: Annotated[float | None, real_number(0, 1)] = Field(
-        default=None, description="The largest tau this party takes; jobs without tau are refused.", examples=[0.05]
+        default=None, description="Largest accepted `tau`; jobs without `tau` are refused.", examples=[0.05]
     )
     min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = Field(
         default=None,
-        description="The fewest records of its own with which the party takes part; among few, each is easier to find.",
+        description="Smallest number of own records with which the party takes part: with few records, each is easier "
+        "to find.",
         examples=[1000],
     )
     columns: ColumnNameList | None = Field(
         default=None,
         title=COLUMN_NAMES_TITLE,
-        description="The only columns of the table that any job may use, for linking or learning.",
+        description="The columns of the table that jobs may use as identifier, feature or label. Default: all.",
         examples=[["lat", "lon", "rent"]],
     )
     min_k: Annotated[int | None, whole_number(1, 10_000)] = Field(
-        default=None, description="The smallest k this party takes: long lists tell less of each record.", examples=[10]
+        default=None,
+        description="Smallest accepted `k`: longer lists reveal less about each record.",
+        examples=[10],
     )
     max_k: Annotated[int | None, whole_number(1, 10_000)] = Field(
-        default=None, description="The largest k this party takes: long lists show more records.", examples=[50]
+        default=None, description="Largest accepted `k`: longer lists reveal more records.", examples=[50]
     )
-    hardening: Annotated[tuple[HardeningWord, ...], Strict(False)] = Field(
-        default=(), description="Steps of hardening that the filters must go through.", examples=[["balance"]]
+    hardening: Annotated[tuple[Annotated[str, OneOf(HARDENINGS)], ...], Strict(False)] = Field(
+        default=(), description="Hardening steps that the encoding must include.", examples=[["balance"]]
     )
     max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = Field(
         default=None,
-        description="Places must be blurred with at most this epsilon per kilometre: they move by 2000 / epsilon "
-        "metres on average. Jobs that do not blur are refused.",
+        description="Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. "
+        "Jobs without blur are refused.",
         examples=[10],
     )
     min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = Field(
-        default=None, description="Partners that fewer records would name must be named by none.", examples=[5]
+        default=None, description="Smallest accepted `min_degree`.", examples=[5]
     )
     min_dummies: Annotated[float | None, Field(gt=0, le=0.9, title="a share above 0 and up to 0.9")] = Field(
-        default=None, description="The least share of links that point to a random candidate instead.", examples=[0.2]
+        default=None, description="Smallest accepted share of links to random candidates.", examples=[0.2]
     )
-    hide_rows: bool = Field(
-        default=False, description="Whether a job must keep the primary from seeing which partners repeat."
-    )
+    hide_rows: bool = Field(default=False, description="Require `hide_rows`.")
     min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = Field(
         default=None,
-        description="The least noise on the features of secondaries, in deviations of each column.",
+        description="Smallest accepted noise on the features of secondaries, in standard deviations of each column.",
         examples=[2.0],
     )
     activations: CutRequirement | None = Field(
-        default=None, description="How well what secondaries send must be protected; left out, it need not be."
+        default=None, description="Required protection of the activations that secondaries send. Default: none."
     )
     gradients: CutRequirement | None = Field(
-        default=None, description="How well what the primary sends back must be protected; left out, it need not be."
+        default=None, description="Required protection of the gradients that the primary sends. Default: none."
     )
     audit: AuditRequirement | None = Field(
-        default=None, description="The audit that must be on file before this party takes part; left out, none."
+        default=None, description="Privacy audit required before this party takes part. Default: none."
     )
-    methods: Annotated[tuple[MethodWord, ...] | None, Strict(False)] = Field(
-        default=None, description="The methods this party takes part in.", examples=[["fedsim"]]
+    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = Field(
+        default=None, description="Accepted methods. Default: all.", examples=[["fedsim"]]
     )
-    wire: Annotated[tuple[WireWord, ...] | None, Strict(False)] = Field(
-        default=None, description="The forms of numbers on the wire this party takes.", examples=[["float32"]]
+    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = Field(
+        default=None, description="Accepted number formats in messages. Default: all.", examples=[["float32"]]
     )
     max_epochs: Annotated[int | None, whole_number(1, 100_000)] = Field(
         default=None,
-        description="The most epochs this party trains; a job that leaves their number to the preset is refused.",
+        description="Largest accepted number of epochs; jobs that do not state it are refused.",
         examples=[100],
     )
+    # Noise does not protect against endless queries: near-copies of one record, each with its own noise, average it out.
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = Field(
         default=100_000,
-        description="The coordinator's alone: records it links per list after training, over all predictions. Endless "
-        "near-copies of one record would average the noise away.",
+        description="Coordinator only: number of records per list that it links after training, over all predictions. "
+        "Without a limit, many near-copies of one record could average out the noise.",
     )
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = Field(
         default=0,
-        description="A secondary's alone: trainings beside the job's own in which it takes part, so that the primary "
-        "can compare (`fedsim compare`). Each shows the primary more of the features, under the job's protections.",
+        description="Secondary only: number of additional training runs in which it takes part for `fedsim compare`. "
+        "Each run shows the primary more about the features, under the same protection as the job.",
         examples=[50],
     )
     primary: PartyNameList | None = Field(
-        default=None, title=PARTY_NAMES_TITLE, description="The primaries this party works with.", examples=[["city"]]
+        default=None, title=PARTY_NAMES_TITLE, description="Accepted primaries. Default: all.", examples=[["city"]]
     )
     coordinator: PartyNameList | None = Field(
-        default=None,
-        title=PARTY_NAMES_TITLE,
-        description="The coordinators this party works with.",
-        examples=[["notary"]],
+        default=None, title=PARTY_NAMES_TITLE, description="Accepted coordinators. Default: all.", examples=[["notary"]]
     )
     secondaries: PartyNameList | None = Field(
         default=None,
         title=PARTY_NAMES_TITLE,
-        description="The other secondaries this party works with.",
+        description="Accepted other secondaries. Default: all.",
         examples=[["schools"]],
     )
     approve: JobHashList = Field(
         default=(),
-        description="Jobs that need no `fedsim approve` any more, by the first 12 or more digits of their hash.",
+        description="Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash.",
         examples=[["0b1c2d3e4f5a"]],
     )
 
     @model_validator(mode="after")
-    def _some_k(self) -> Self:
+    def _check_k_range(self) -> Self:
         if self.min_k is not None and self.max_k is not None and self.min_k > self.max_k:
-            raise RuleError(f"min_k is {self.min_k} and max_k {self.max_k}; no k is both", "min_k")
+            raise RuleError(
+                f"min_k={self.min_k} is larger than max_k={self.max_k}; swap them", "min_k", code="empty-range"
+            )
         return self
 
 
-# What one party says about itself: its data, its columns, its keys and its limits; nobody else ever sees the file
-
-
-KindWord = Literal["number", "category", "date"]
-
-
-def _check_identifier_columns(written: dict[str, Any]) -> dict[str, Any]:
-    for name, column in written.items():
-        inside = column.values() if isinstance(column, dict) else [column]
-        if not all(isinstance(own, str) and 1 <= len(own) <= MAX_COLUMN_NAME_LENGTH for own in inside):
-            raise RuleError("give the name of a column, or a table of such names for one secondary", name)
-    return written
-
-
 class TlsSettings(ConfigSection):
-    """Files of `fedsim certs`."""
+    """Certificate files from `fedsim certs`."""
 
     authority: ConfigPath = Field(
-        description="Certificate of the authority that signed all parties' certificates.", examples=["certs/ca.pem"]
+        description="Certificate of the authority that signed the certificates of all parties.",
+        examples=["certs/ca.pem"],
     )
     certificate: ConfigPath = Field(
-        description="This party's certificate, good for its role and name alone.",
+        description="Certificate of this party, valid for its role and name only.",
         examples=["certs/secondary-rentals.pem"],
     )
     key: ConfigPath = Field(
-        description="The certificate's private key, readable by its owner alone.",
+        description="Private key of the certificate; only its owner may read the file.",
         examples=["certs/secondary-rentals.key"],
     )
 
@@ -230,165 +219,178 @@ class DataSettings(ConfigSection):
     file: ConfigPath | None = Field(
         default=None,
         title="a path, relative to this file",
-        description="The table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
+        description="File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
         examples=["rentals.csv"],
     )
     url: str | None = Field(
         default=None,
         repr=False,
         title="a URL such as sqlite:///flats.db or postgresql://user@host/database",
-        description="A database instead of a file; it is only read from. For PostgreSQL the password comes from the "
-        "URL, from password_file, from PGPASSWORD or from ~/.pgpass.",
+        description="Database with the table, instead of a file; FedSim only reads from it. The password for "
+        "PostgreSQL is taken from the URL, password_file, PGPASSWORD or ~/.pgpass.",
         examples=["postgresql://reader@db.example.org/city"],
     )
     table: ColumnName | None = Field(
         default=None,
         title="the name of a table",
-        description="The table of the database, with its schema and a dot before where it needs one.",
+        description="Name of the table in the database, as schema.table if needed.",
         examples=["flats"],
     )
     query: str | None = Field(
         default=None,
         repr=False,
         title="one SQL statement that returns a table",
-        description="Instead of `table`: what to read, in SQL. It should order its rows, so that every run sees them "
-        "alike.",
+        description="SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same "
+        "order.",
         examples=["select lat, lon, price from flats order by id"],
     )
     password_file: ConfigPath | None = Field(
         default=None,
         title="a path, relative to this file",
-        description="File whose first line is the password of the database, readable by its owner alone.",
+        description="File with the database password in its first line; only its owner may read it.",
         examples=["password"],
     )
     separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = Field(
         default=None,
-        description="What stands between the cells of a text table; left out, a comma in .csv and a tab in .tsv.",
+        description="Column separator of a text file. Default: a comma for .csv, a tab for .tsv.",
         examples=[";"],
     )
     missing: Annotated[tuple[str, ...], Strict(False), Field(title='a list of words such as ["NA"]')] = Field(
         default=(),
-        description="Words that stand in feature cells where nothing is known; empty cells need no word.",
+        description="Words that mark missing values in feature columns, in addition to empty cells.",
         examples=[["NA"]],
     )
     _folder: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
-    def _one_source(self, info: ValidationInfo) -> Self:
+    def _check_source(self, info: ValidationInfo) -> Self:
         self._folder = Path((info.context or {}).get("folder", ""))
         if (self.file is None) == (self.url is None):
-            raise RuleError("give the name of a file, or the url of a database, and not both", "file")
-        of_database = ("table", "query", "password_file") if self.file else ("separator",)
-        for name in of_database:
+            raise RuleError("give either a file or the url of a database", "file", code="file-or-url")
+        other = ("table", "query", "password_file") if self.file else ("separator",)
+        for name in other:
             if getattr(self, name) is not None:
-                raise RuleError(f"{name} belongs to a {'database' if self.file else 'file'}; remove it", name)
-        _ = self.source
+                message = f"{name} is only valid for a {'database' if self.file else 'file'}; remove it"
+                raise RuleError(message, name, code="setting-not-applicable")
+        _ = self.source  # validates url, table and query
         return self
 
     @property
     def source(self) -> TableSource:
-        """Where the table is."""
+        """The file or the table of a database."""
         if self.file is not None:
             return self.file
         return SqlTable(self.url or "", self.table, self.query, self.password_file, self._folder)
 
 
 class FeatureSettings(ConfigSection):
-    """What is learnt from; neither ``columns`` nor ``drop``: whatever is no identifier and no label."""
+    """The feature columns; without ``columns`` and ``drop`` all columns that are not identifiers or label."""
 
     columns: ColumnNameList | None = Field(
         default=None,
         title=COLUMN_NAMES_TITLE,
-        description="The columns that are learnt from; left out, all but identifiers, label and `drop`. A column that "
-        "links may be named here, too, and is then learnt from as well.",
+        description="The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that "
+        "is listed here is used as a feature, too.",
         examples=[["rooms", "rent"]],
     )
     drop: ColumnNameList = Field(
-        default=(), description="Columns to leave out, such as row numbers; not beside `columns`.", examples=[["id"]]
+        default=(),
+        description="Columns to ignore, such as row numbers; cannot be combined with `columns`.",
+        examples=[["id"]],
     )
-    kinds: dict[str, KindWord] = Field(
+    kinds: dict[str, Literal["number", "category", "date"]] = Field(
         default_factory=dict,
         title="a table of columns and kinds",
-        description="What a column means where its type does not say it: number, category or date. Text is a category "
-        "otherwise, or a number where all of it is.",
+        description="Kind of a column where it should not be derived from the type: number, category or date. By "
+        "default, text is a category, or a number if all its values are numbers.",
         examples=[{"sold": "date"}],
     )
 
     @model_validator(mode="after")
-    def _one_way(self) -> Self:
+    def _check_columns_or_drop(self) -> Self:
         if self.columns is not None and self.drop:
-            raise RuleError("both columns and drop are given; name the columns, or what to leave out", "drop")
+            raise RuleError("both columns and drop are given; remove one of them", "drop", code="columns-and-drop")
         return self
 
 
 class LabelSettings(ConfigSection):
-    """What is predicted."""
+    """The label."""
 
     column: ColumnName = Field(
-        description="The column that is predicted; it never leaves the party and is no feature.", examples=["price"]
+        description="The column to predict; it never leaves the party and is not used as a feature.", examples=["price"]
     )
 
 
 class LinkageSettings(ConfigSection):
-    """The secret that makes filters comparable."""
+    """The key for encoding identifiers."""
 
     key: ConfigPath = Field(
-        description="File with the key of `fedsim key`, the same at primary and secondary; never at the coordinator.",
+        description="File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never "
+        "at the coordinator.",
         examples=["linkage.key"],
     )
 
 
 class ServingSettings(ConfigSection):
-    """What `fedsim serve` does while a secondary is away: refuse, or answer by the primary's own features alone."""
+    """How `fedsim serve` answers while a secondary is offline."""
 
     when_partner_is_away: Literal["error", "solo"] = Field(
         default="error",
-        description="Whether a prediction fails while a secondary is away, or comes from a second network that knows "
-        "the primary's own features alone and is trained after the first.",
+        description="What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a "
+        "second model that uses only the primary's features and is trained after the first.",
     )
 
 
 class ListenSettings(ConfigSection):
-    """Where the party listens, if that is not the job's address."""
+    """Where the party listens."""
 
-    listen: Annotated[str | None, Field(title="host and port such as 0.0.0.0:7412")] = Field(
+    listen: Annotated[str | None, Field(title="host and port, such as 0.0.0.0:7412")] = Field(
         default=None,
-        description="Where this party listens, if that is not the address the job has for it.",
+        description="Address at which this party listens. Default: its address in the job.",
         examples=["0.0.0.0:7412"],
     )
 
     @model_validator(mode="after")
-    def _address(self) -> Self:
+    def _check_address(self) -> Self:
         if self.listen is not None:
             check_listen_address(self.listen)
         return self
 
 
-# What a role must not have, with the reason, and what it must have.
-_HOLDS_NOTHING = "the coordinator must not hold data, features, labels or keys; remove it"
+def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
+    for name, column in identifiers.items():
+        columns = column.values() if isinstance(column, dict) else [column]
+        if not all(isinstance(own, str) and 1 <= len(own) <= MAX_COLUMN_NAME_LENGTH for own in columns):
+            message = "give the name of a column, or a table of column names for one secondary"
+            raise RuleError(message, name, code="invalid-column-name")
+    return identifiers
+
+
+# Settings that a role must not have, with the reason, and sections that it must have.
+_COORDINATOR_HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
-        ("data",): _HOLDS_NOTHING,
-        ("identifiers",): _HOLDS_NOTHING,
-        ("features",): _HOLDS_NOTHING,
-        ("label",): _HOLDS_NOTHING,
-        ("linkage",): _HOLDS_NOTHING,
+        ("data",): _COORDINATOR_HOLDS_NOTHING,
+        ("identifiers",): _COORDINATOR_HOLDS_NOTHING,
+        ("features",): _COORDINATOR_HOLDS_NOTHING,
+        ("label",): _COORDINATOR_HOLDS_NOTHING,
+        ("linkage",): _COORDINATOR_HOLDS_NOTHING,
         ("serving",): "only the primary serves predictions; remove it",
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
-        ("policy", "coordinator"): "this party is the coordinator itself; remove it",
+        ("policy", "coordinator"): "this party is the coordinator; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
-        ("policy", "max_studies"): "only a secondary is asked for studies; remove it",
+        ("policy", "max_studies"): "only a secondary takes part in comparison runs; remove it",
     },
     Role.PRIMARY: {
-        ("policy", "primary"): "this party is the primary itself; remove it",
-        ("policy", "max_studies"): "only a secondary is asked for studies; remove it",
+        ("policy", "primary"): "this party is the primary; remove it",
+        ("policy", "max_studies"): "only a secondary takes part in comparison runs; remove it",
         ("policy", "max_new_records"): "only a coordinator links new records; remove it",
     },
     Role.SECONDARY: {
-        ("label",): "only the primary has labels; remove it, or list the column under features",
+        ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
-        ("network", "listen"): "a secondary only dials out; remove it",
+        ("network", "listen"): "a secondary does not accept connections; remove it",
         ("policy", "max_new_records"): "only a coordinator links new records; remove it",
     },
 }
@@ -400,59 +402,57 @@ _REQUIRED: dict[Role, tuple[str, ...]] = {
 
 
 class PartyFile(ConfigFile):
-    """One party's own settings; all its paths are relative to the folder of its file."""
+    """The settings of one party; its paths are relative to the folder of its file."""
 
-    name: PartyName = Field(description="This party's name, as the job has it.", examples=["rentals"])
+    name: PartyName = Field(description="Name of this party, as in the job.", examples=["rentals"])
     role: Annotated[Role, Strict(False)] = Field(
-        description="What the party does: the primary has the label, a secondary lets others learn from its records, "
-        "the coordinator finds partners and sees no table.",
+        description="Role of this party: the primary has the label, a secondary contributes the features of its "
+        "records, the coordinator finds partners and sees no table.",
         examples=["secondary"],
     )
     folder: ConfigPath = Field(
-        description="Folder of runs, approvals, audit log and models of this party; made if it is not there.",
+        description="Folder for this party's runs, approvals, audit log and models; created if it does not exist.",
         examples=["rentals-run"],
     )
     tls: TlsSettings | None = Field(
-        default=None, description="Certificates from `fedsim certs`; without them parties meet on one machine only."
+        default=None, description="Certificates from `fedsim certs`. Required unless all parties run on one machine."
     )
     data: DataSettings | None = Field(default=None, description="The party's table; a coordinator has none.")
     identifiers: Annotated[dict[str, Any], AfterValidator(_check_identifier_columns)] = Field(
         default_factory=dict,
         title="a table of agreed names and own columns",
-        description="What own columns are called where that is not the agreed name. A primary may have a table of such "
-        "names for one secondary, [identifiers.NAME].",
+        description="Own column names of identifiers, where they differ from the agreed names. A primary can set them "
+        "for one secondary in [identifiers.NAME].",
         examples=[{"lat": "latitude"}],
     )
-    features: FeatureSettings = Field(
-        default=FeatureSettings(), description="Which columns are learnt from, and what they mean."
-    )
-    label: LabelSettings | None = Field(default=None, description="What is predicted; the primary's alone.")
-    linkage: LinkageSettings | None = Field(default=None, description="The secret that makes filters comparable.")
-    serving: ServingSettings = Field(
-        default=ServingSettings(), description="How predictions are served; the primary's alone."
-    )
+    features: FeatureSettings = Field(default=FeatureSettings(), description="The feature columns and their kinds.")
+    label: LabelSettings | None = Field(default=None, description="The label; primary only.")
+    linkage: LinkageSettings | None = Field(default=None, description="The key for encoding identifiers.")
+    serving: ServingSettings = Field(default=ServingSettings(), description="How predictions are served; primary only.")
     network: ListenSettings = Field(default=ListenSettings(), description="Where this party listens.")
     policy: Policy = Field(
-        default=Policy(), description="What the party demands of every job; what is left out it does not mind."
+        default=Policy(),
+        description="Conditions that every job must meet; a condition that is not set accepts everything.",
     )
 
     @model_validator(mode="after")
-    def _fits_the_role(self) -> Self:
-        for place, reason in _FORBIDDEN[self.role].items():
-            if self._has(place):
-                raise RuleError(reason, *place)
+    def _check_role(self) -> Self:
+        for path, reason in _FORBIDDEN[self.role].items():
+            if self._is_set(path):
+                raise RuleError(reason, *path, code="forbidden-for-role")
         for section in _REQUIRED[self.role]:
-            if not self._has((section,)):
-                raise RuleError(f"a {self.role} needs this section; add it", section)
+            if not self._is_set((section,)):
+                raise RuleError(f"a {self.role} needs this section; add it", section, code="required-for-role")
         if self.role is Role.SECONDARY:
             for name, column in self.identifiers.items():
                 if isinstance(column, dict):
-                    raise RuleError("a secondary is linked once; give the name of its own column", "identifiers", name)
+                    message = "only a primary has identifiers per secondary; give the name of a column"
+                    raise RuleError(message, "identifiers", name, code="forbidden-for-role")
         return self
 
-    def _has(self, place: Iterable[str]) -> bool:
+    def _is_set(self, path: Iterable[str]) -> bool:
         section: Any = self
-        for name in place:
+        for name in path:
             if name not in section.model_fields_set:
                 return False
             section = getattr(section, name)
@@ -460,10 +460,145 @@ class PartyFile(ConfigFile):
 
     @property
     def party(self) -> Party:
-        """Who this is."""
+        """Role and name of the party."""
         return Party(self.role, self.name)
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """The party file at ``path``."""
+    """Read and validate a party file; errors are as for :func:`fedsim.config.read_job`."""
     return read_config_file(PartyFile, path)
+
+
+# The columns that a party uses in a job
+
+
+@dataclass(frozen=True)
+class PartyColumns:
+    """A party's columns by use.
+
+    ``identifiers`` maps, for every secondary, agreed names to own columns. ``features`` is None if the party file does
+    not list them and the header of the table is not known yet.
+    """
+
+    identifiers: Mapping[str, Mapping[str, str]]
+    features: tuple[str, ...] | None
+    label: str | None
+
+    @property
+    def linking(self) -> tuple[str, ...]:
+        """All own identifier columns, without duplicates."""
+        return tuple(dict.fromkeys(column for columns in self.identifiers.values() for column in columns.values()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns in types that JSON has."""
+        return {**asdict(self), "features": None if self.features is None else list(self.features)}
+
+
+def require_membership(job: Job, party_file: PartyFile) -> None:
+    """Check that the party is in the job and that its identifiers have agreed names."""
+    if party_file.party not in job.parties:
+        same_role = [party.name for party in job.parties if party.role is party_file.role]
+        raise SettingError(
+            f"{party_file.party} is not a party of job '{job.name}', whose {party_file.role} is "
+            f"{' or '.join(same_role)}; correct name or role in the party file",
+            code="not-a-party",
+        )
+    where = f"{party_file.path}: identifiers"
+    agreed = {name: job.secondaries[name].encoding.columns for name in _linked_secondaries(job, party_file)}
+    for name, column in party_file.identifiers.items():
+        if isinstance(column, dict):
+            _check_known(name, agreed, where)
+            for inner in column:
+                _check_known(inner, agreed[name], f"{where}.{name}")
+        else:
+            _check_known(name, [agreed_name for names in agreed.values() for agreed_name in names], where)
+
+
+def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> PartyColumns:
+    """Return the columns that the party uses in the job.
+
+    Parameters
+    ----------
+    job, party_file
+        The job and the settings of one of its parties.
+    header
+        Column names of the party's table, if known; all columns are then checked against it.
+    """
+    require_membership(job, party_file)
+    identifiers = {name: identifier_columns(job, party_file, name) for name in _linked_secondaries(job, party_file)}
+    label = party_file.label.column if party_file.label else None
+    linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
+    if label in linking:
+        raise SettingError(
+            "the label is used as an identifier and would leave the party; choose other identifiers",
+            code="label-is-identifier",
+        )
+    used = [*linking, *([label] if label else [])]
+    if header is not None:
+        _check_present(party_file, used, header)
+    return PartyColumns(identifiers, _feature_columns(party_file, used, header), label)
+
+
+def identifier_columns(job: Job, party_file: PartyFile, secondary: str) -> dict[str, str]:
+    """Return the party's identifier columns for one secondary by agreed name; names that are not mapped are columns."""
+    special = party_file.identifiers.get(secondary)
+    mapping = {**party_file.identifiers, **(special if isinstance(special, dict) else {})}
+    columns = ((name, mapping.get(name)) for name in job.secondaries[secondary].encoding.columns)
+    return {name: column if isinstance(column, str) else name for name, column in columns}
+
+
+def columns_outside_policy(job: Job, party_file: PartyFile) -> list[str]:
+    """Return the columns that the party file uses but its policy does not allow; only its owner may see them."""
+    allowed = party_file.policy.columns
+    if allowed is None or party_file.role is Role.COORDINATOR:
+        return []
+    columns = resolve_columns(job, party_file)
+    used = [*columns.linking, *(columns.features or ()), *([columns.label] if columns.label else [])]
+    return [column for column in dict.fromkeys(used) if column not in allowed]
+
+
+def _linked_secondaries(job: Job, party_file: PartyFile) -> list[str]:
+    """Return the secondaries for whose linkage this party encodes identifiers."""
+    linked = {Role.COORDINATOR: [], Role.PRIMARY: list(job.secondaries), Role.SECONDARY: [party_file.name]}
+    return linked[party_file.role]
+
+
+def _feature_columns(
+    party_file: PartyFile, used: Sequence[str], header: Sequence[str] | None
+) -> tuple[str, ...] | None:
+    settings, allowed = party_file.features, party_file.policy.columns
+    if party_file.role is Role.COORDINATOR:
+        return ()
+    if header is not None:
+        _check_present(party_file, [*(settings.columns or ()), *settings.drop], header)
+    if settings.columns is not None:
+        features = settings.columns
+    elif header is None:
+        return None
+    else:
+        excluded = {*used, *settings.drop}
+        features = tuple(name for name in header if name not in excluded and (allowed is None or name in allowed))
+    if not features:
+        raise SettingError("no feature columns are left; list some under features.columns", code="no-features")
+    if party_file.label and party_file.label.column in features:
+        raise SettingError("the label is listed under features.columns, too; remove it there", code="label-is-feature")
+    for name in settings.kinds:
+        _check_known(name, features, f"{party_file.path}: features.kinds")
+    return features
+
+
+def _check_known(name: str, known: Iterable[str], where: str) -> None:
+    known = list(dict.fromkeys(known))
+    if name not in known:
+        near = nearest_word(name, known)
+        hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(known) or 'nothing'}"
+        raise SettingError(f"{where}: '{shorten(name)}' is unknown; {hint}", code="unknown-column", value=name)
+
+
+def _check_present(party_file: PartyFile, columns: Iterable[str], header: Sequence[str]) -> None:
+    source = party_file.data.source if party_file.data else "the table"
+    for column in columns:
+        if column not in header:
+            raise InputError(
+                f"{source}: {missing_column_message(column, header)}", code="missing-column", column=column
+            )

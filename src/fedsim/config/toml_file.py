@@ -1,139 +1,202 @@
-"""Read a TOML file into a validated model and report every fault with file, line, value and what is allowed."""
+"""Read TOML configuration files into pydantic models; report every fault with its line, its value and what is valid."""
 
 from __future__ import annotations
 
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic_core import PydanticCustomError, core_schema
 
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.protocol.messages import replace_unprintable
+from fedsim.registry import Registry
 
-# What is wrong with a setting, in a sentence: its place, the value seen, what is allowed, the word probably meant
-
+MAX_FILE_BYTES = 256 * 1024
+MAX_KEY_DEPTH = 32
+# tomllib takes minutes for a key of a hundred thousand parts, so deep keys are refused before parsing.
+_DEEP_KEY = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_KEY_DEPTH}}}""")
+_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_PIECE = re.compile(
+    r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|\n|[\[\]{}]|[^"'#\n\[\]{}]+''',
+    re.DOTALL,
+)
+_KEY = re.compile(r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^"'=\n])+""")
 
 SettingLines = Mapping[tuple[str, ...], int]
-_TYPE_NAMES: dict[type, str] = {dict: "a table", list: "a list", type(None): "nothing"}
 
 
-def describe_faults(error: ValidationError, kind: type[BaseModel], where: str, lines: SettingLines) -> list[str]:
-    """Every fault as a sentence with its line, in the order of the file."""
-    faults = _without_misspelt(error.errors(include_url=False), kind)
-    placed = dict.fromkeys((_line(_location(fault), lines), _sentence(fault, kind)) for fault in faults)
-    ordered = sorted(placed, key=lambda entry: entry[0])
-    return [f"{where}{'' if math.isinf(line) else f', line {line:.0f}'}: {sentence}" for line, sentence in ordered]
+class ConfigSection(BaseModel):
+    """A section of settings; unknown settings are refused and types are not converted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
-def _without_misspelt(faults: Sequence[Any], kind: type[BaseModel]) -> list[Any]:
-    """The faults without the settings that are missing only because their names are misspelt."""
-    misspelt = {
-        (*fault["loc"][:-1], nearest_word(fault["loc"][-1], _known_settings(kind, fault["loc"][:-1])))
-        for fault in faults
-        if fault["type"] == "extra_forbidden"
-    }
-    return [fault for fault in faults if fault["type"] != "missing" or fault["loc"] not in misspelt]
+class ConfigFile(ConfigSection):
+    """The settings of a complete file."""
+
+    _path: Path = PrivateAttr(default=Path())
+
+    @property
+    def path(self) -> Path:
+        """The file that the settings were read from; empty if they did not come from a file."""
+        return self._path
 
 
-def _location(fault: Any) -> tuple[Any, ...]:
-    at = getattr(fault.get("ctx", {}).get("error"), "at", ())
-    return (*fault["loc"], *at)
+ConfigFileT = TypeVar("ConfigFileT", bound=ConfigFile)
 
 
-def _line(location: tuple[Any, ...], lines: SettingLines) -> float:
-    found = (lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines)
-    return next(found, math.inf)
+@dataclass(frozen=True)
+class ConfigFault:
+    """One fault of a configuration file.
+
+    ``setting`` is the dotted name of the setting and ``line`` its line, if known; ``message`` includes both.
+    """
+
+    code: str
+    setting: str
+    line: int | None
+    message: str
 
 
-def _sentence(fault: Any, kind: type[BaseModel]) -> str:
-    location = _location(fault)
-    name = shorten(".".join(str(part) for part in location))
-    if fault["type"] == "extra_forbidden":
-        return f"unknown setting '{name}'{_nearest(location[-1], _known_settings(kind, location[:-1]))}"
-    allowed, words = _meaning(kind, location)
-    if fault["type"] == "missing":
-        return f"the setting '{name}' is missing; " + (f"give {allowed}" if allowed else "add it")
-    if fault["type"] == "value_error":
-        reason = shorten(str(fault["ctx"]["error"]), 400)
-        return f"{name}: {reason}" if name else reason
-    hint = _nearest(fault["input"], words) if words else f"; give {allowed or 'what the manual says'}"
-    return f"{name} is {_format_value(fault['input'])}{hint}"
+class ConfigFileError(SettingError):
+    """A configuration file has faults: the message shows the first one, ``faults`` has all of them."""
+
+    def __init__(self, faults: Sequence[ConfigFault]) -> None:
+        more = len(faults) - 1
+        others = f" ({more} more {'fault' if more == 1 else 'faults'} in this file)" if more else ""
+        super().__init__(f"{faults[0].message}{others}", code=faults[0].code, setting=faults[0].setting)
+        self.faults = list(faults)
 
 
-def _nearest(word: Any, known: list[str]) -> str:
-    near = nearest_word(shorten(word), known) if isinstance(word, str) else ""
-    return f"; did you mean '{near}'?" if near else f"; choose from {', '.join(known)}"
+class RuleError(SettingError):
+    """A rule between settings is broken; ``at`` is the setting to change, relative to the section that has the rule."""
+
+    def __init__(self, message: str, *at: str, code: str) -> None:
+        super().__init__(message, code=code)
+        self.at = at
 
 
-def _known_settings(kind: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
-    """The settings of the section at this place."""
-    section = _annotation(kind, location)[0]
-    return [field.alias or name for name, field in section.model_fields.items()] if _is_section(section) else []
+# Annotations for settings. The title says which values are valid, the description what the setting means.
 
 
-def _meaning(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[str, list[str]]:
-    """What a setting may be: in words, and the list of words it is chosen from."""
-    annotation, title = _annotation(kind, location)
-    words = _allowed_words(annotation)
-    section = f"a section [{'.'.join(map(str, location))}]" if _is_section(annotation) else ""
-    return title or section or " or ".join(words), words
+def whole_number(low: int, high: int) -> Any:
+    """Annotate an integer setting with its range."""
+    return Field(ge=low, le=high, title=f"a whole number from {low:,} to {high:,}")
 
 
-def _allowed_words(annotation: Any) -> list[str]:
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return [str(word) for word in annotation]
-    return [str(word) for word in get_args(annotation)] if get_origin(annotation) is Literal else []
+def real_number(above: float, most: float) -> Any:
+    """Annotate a float setting with its range."""
+    return Field(gt=above, le=most, title=f"a number above {above:g} and up to {most:g}")
 
 
-def _annotation(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[Any, str]:
-    """Type and title of the setting at a place, or of the last one known on the way there."""
-    annotation: Any = kind
-    title = ""
-    for part in location:
-        if _is_section(annotation):
-            fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
-            if part not in fields:
-                break
-            annotation, title = _inner_type(fields[part].annotation), fields[part].title or ""
-        elif get_origin(annotation) in (dict, tuple):
-            annotation = _inner_type(get_args(annotation)[1 if get_origin(annotation) is dict else 0])
-        else:
-            break
-    return annotation, title
+@dataclass(frozen=True)
+class OneOf:
+    """Annotate a text setting that names one of the choices of a registry: ``Annotated[str, OneOf(METHODS)]``.
+
+    The registry is read at validation time, so choices registered by other packages are valid, too. A mapping works as
+    a registry whose choices may all be used in jobs.
+    """
+
+    choices: Registry | Mapping[str, Any]
+
+    def names(self) -> list[str]:
+        """Return the names that a file may use."""
+        return list(self.choices.names(in_jobs=True) if isinstance(self.choices, Registry) else self.choices)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return core_schema.no_info_after_validator_function(self._check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
+        kind = {"x-registry": self.choices.kind} if isinstance(self.choices, Registry) else {}
+        return {**handler(schema), "enum": self.names(), **kind}
+
+    def _check(self, name: str) -> str:
+        if name not in self.names():
+            note = " is only available in simulations" if name in self.choices else ""
+            raise PydanticCustomError("unknown_choice", "unknown", {"choices": self.names(), "note": note})
+        return name
 
 
-def _inner_type(annotation: Any) -> Any:
-    """The type inside ``Annotated`` and beside ``None``."""
-    while get_origin(annotation) in (Annotated, Union, UnionType):
-        annotation = next(part for part in get_args(annotation) if part is not type(None))
-    return annotation
+# Reading files
 
 
-def _is_section(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def read_config_file(kind: type[ConfigFileT], path: Path) -> ConfigFileT:
+    """Read and validate the configuration file at ``path``."""
+    text = read_text_file(path)
+    settings = parse_toml(text, path)
+    try:
+        config = kind.model_validate(settings, context={"folder": path.parent})
+    except ValidationError as error:
+        raise ConfigFileError(_describe_faults(error, kind, str(path), find_setting_lines(text))) from None
+    config._path = path
+    return config
 
 
-def _format_value(value: Any) -> str:
-    """A value as the file writes it, cut short; tables and lists only by name."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int) and abs(value) >= 1 << 64:
-        return "a very large number"
-    if isinstance(value, int | float):
-        return str(value)
-    if isinstance(value, str):
-        return f"'{shorten(value)}'"
-    return next((name for kind, name in _TYPE_NAMES.items() if isinstance(value, kind)), "a date or a time")
+def parse_config(kind: type[ConfigFileT], settings: Mapping[str, Any], where: str) -> ConfigFileT:
+    """Validate settings that did not come from a file; ``where`` names their origin in errors."""
+    try:
+        return kind.model_validate(settings)
+    except ValidationError as error:
+        raise ConfigFileError(_describe_faults(error, kind, where, {})) from None
+
+
+def read_text_file(path: Path) -> str:
+    """Read a small UTF-8 text file."""
+    try:
+        if path.exists() and not path.is_file():
+            raise FileError(f"{path} is not a regular file; give the path of a file", code="not-a-file")
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or "invalid path"
+        raise FileError(f"cannot read {path}: {reason}; check the path", code="unreadable-file") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise FileError(
+            f"{path} is larger than {MAX_FILE_BYTES // 1024} kB; a configuration file contains settings, not data",
+            code="file-too-large",
+            limit=MAX_FILE_BYTES,
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise FileError(f"{path}, line {line}: invalid UTF-8; save the file as UTF-8", code="not-utf-8") from None
+
+
+def parse_toml(text: str, path: Path) -> dict[str, Any]:
+    """Parse TOML; ``path`` is named in errors."""
+    deep = _DEEP_KEY.search(text)
+    if deep:
+        line = text[: deep.start()].count("\n") + 1
+        raise FileError(
+            f"{path}, line {line}: a key of {MAX_KEY_DEPTH} or more parts; no setting is nested that deep",
+            code="invalid-toml",
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        position = _POSITION.search(str(error))
+        line = text.count("\n") + 1 if position is None or position[1] is None else int(position[1])
+        reason = str(error)[: position.start()] if position else str(error)
+        message = f"{path}, line {line}: invalid TOML: {shorten(reason)}; correct the line"
+        raise FileError(message, code="invalid-toml", line=line) from None
+    except (ValueError, RecursionError):
+        raise FileError(
+            f"{path}: invalid TOML: too many nested brackets, a number that is too long or an invalid date",
+            code="invalid-toml",
+        ) from None
 
 
 def shorten(text: str, longest: int = 60) -> str:
-    """Text fit for a message: on one line and not long.
+    """Return text on one line and cut to a maximal length, for messages.
 
     >>> shorten("two\\nlines")
     'two?lines'
@@ -142,127 +205,11 @@ def shorten(text: str, longest: int = 60) -> str:
     return plain if len(plain) <= longest else plain[: longest - 1] + "…"
 
 
-# A TOML file as a validated value; whatever is wrong is told with file, line, setting, value and what is allowed
-
-
-MAX_FILE_BYTES = 256 * 1024
-MAX_KEY_DEPTH = 32
-# tomllib takes minutes for a key of a hundred thousand parts.
-_DEEP = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{MAX_KEY_DEPTH}}}""")
-_POSITION = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
-_PIECE = re.compile(
-    r'''"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?'{3,5}|"(?:\\.|[^"\\\n])*"|'[^'\n]*'|#[^\n]*|\n|[\[\]{}]|[^"'#\n\[\]{}]+''',
-    re.DOTALL,
-)
-_KEY = re.compile(r"""(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^"'=\n])+""")
-
-
-class ConfigSection(BaseModel):
-    """Settings that belong together; unknown ones are refused, types are taken as they are written."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class ConfigFile(ConfigSection):
-    """The settings of a whole file."""
-
-    _path: Path = PrivateAttr(default=Path())
-
-    @property
-    def path(self) -> Path:
-        """The file it was read from; empty for one that was never in a file."""
-        return self._path
-
-
-class ConfigFileError(SettingError):
-    """A file with faults: the message tells the first and how many follow, ``faults`` has all of them."""
-
-    def __init__(self, faults: list[str]) -> None:
-        more = len(faults) - 1
-        others = f" ({more} more {'fault' if more == 1 else 'faults'} in this file)" if more else ""
-        super().__init__(f"{faults[0]}{others}")
-        self.faults = faults
-
-
-class RuleError(SettingError):
-    """A rule between settings is broken; ``at`` is the place to mend, below the section that knows the rule."""
-
-    def __init__(self, sentence: str, *at: str) -> None:
-        super().__init__(sentence)
-        self.at = at
-
-
-ConfigFileT = TypeVar("ConfigFileT", bound=ConfigFile)
-
-
-def whole_number(low: int, high: int) -> Any:
-    """A whole number in a range, for ``Annotated``; a title says what may be given, a description what it means."""
-    return Field(ge=low, le=high, title=f"a whole number from {low:,} to {high:,}")
-
-
-def real_number(above: float, most: float) -> Any:
-    """A number in a range, for ``Annotated``."""
-    return Field(gt=above, le=most, title=f"a number above {above:g} and up to {most:g}")
-
-
-def read_config_file(kind: type[ConfigFileT], path: Path) -> ConfigFileT:
-    """The file at ``path`` as a value of this kind."""
-    text = read_text_file(path)
-    words = parse_toml(text, path)
-    try:
-        document = kind.model_validate(words, context={"folder": path.parent})
-    except ValidationError as error:
-        raise ConfigFileError(describe_faults(error, kind, str(path), find_setting_lines(text))) from None
-    document._path = path
-    return document
-
-
-def parse_config(kind: type[ConfigFileT], words: Mapping[str, Any], where: str) -> ConfigFileT:
-    """The same from settings that came another way, such as from JSON."""
-    try:
-        return kind.model_validate(words)
-    except ValidationError as error:
-        raise ConfigFileError(describe_faults(error, kind, where, {})) from None
-
-
-def read_text_file(path: Path) -> str:
-    """A small text file, whole."""
-    try:
-        if path.exists() and not path.is_file():
-            raise FileError(f"{path} is no regular file but a folder, device or pipe; name the file itself")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "the system cannot look it up"
-        raise FileError(f"cannot read {path}: {reason}; check the path") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise FileError(f"{path} is larger than {MAX_FILE_BYTES // 1024} kB; such a file holds settings, never data")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise FileError(f"{path}, line {line}: the text is not UTF-8; save the file as UTF-8") from None
-
-
-def parse_toml(text: str, path: Path) -> dict[str, Any]:
-    """What a text says in TOML."""
-    deep = _DEEP.search(text)
-    if deep:
-        line = text[: deep.start()].count("\n") + 1
-        raise FileError(f"{path}, line {line}: {MAX_KEY_DEPTH} words joined by dots; no setting lies that deep")
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        position = _POSITION.search(str(error))
-        line = text.count("\n") + 1 if position is None or position[1] is None else int(position[1])
-        reason = str(error)[: position.start()] if position else str(error)
-        raise FileError(f"{path}, line {line}: this is no TOML: {shorten(reason)}; correct the line") from None
-    except (ValueError, RecursionError):
-        raise FileError(f"{path} is no TOML: brackets too deep, a number too long or a date that is none") from None
+# Line numbers. tomllib reports none, so the statements of a file that is known to be valid TOML are split here.
 
 
 def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line of every table and key of a text that is valid TOML; of what stands inside a value, nothing."""
+    """Return the line of every table and key of a valid TOML text; keys inside of values are not listed."""
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     for line, statement in _statements(text):
@@ -270,7 +217,7 @@ def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
         key = _KEY.match(statement)
         if not is_header and key is None:
             continue
-        # tomllib reads the key itself: it knows all about quotes and dots.
+        # tomllib parses the key itself: it knows all about quotes and dots.
         place = _key_path(tomllib.loads(statement if is_header else f"{key[0] if key else ''}=0"))
         table = place if is_header else table
         full = place if is_header else table + place
@@ -280,7 +227,7 @@ def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
 
 
 def _statements(text: str) -> Iterator[tuple[int, str]]:
-    """Headers and settings with the number of their first line, comments left out."""
+    """Yield headers and settings with the number of their first line, without comments."""
     line, start, depth = 1, 1, 0
     parts: list[str] = []
     for piece in _PIECE.findall(text):
@@ -294,12 +241,119 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield start, "".join(parts).strip()
 
 
-def _key_path(words: Any) -> tuple[str, ...]:
+def _key_path(parsed: Any) -> tuple[str, ...]:
     path: list[str] = []
-    while isinstance(words, dict | list) and words:
-        if isinstance(words, dict):
-            path.append(next(iter(words)))
-            words = words[path[-1]]
+    while isinstance(parsed, dict | list) and parsed:
+        if isinstance(parsed, dict):
+            path.append(next(iter(parsed)))
+            parsed = parsed[path[-1]]
         else:
-            words = words[0]
+            parsed = parsed[0]
     return tuple(path)
+
+
+# From pydantic's errors to messages
+
+
+def _describe_faults(
+    error: ValidationError, kind: type[BaseModel], where: str, lines: SettingLines
+) -> list[ConfigFault]:
+    """Return all faults in the order of their lines."""
+    faults = error.errors(include_url=False)
+    # A required setting whose name is misspelt is reported once, as unknown, and not also as missing.
+    misspelt = {
+        (*fault["loc"][:-1], nearest_word(fault["loc"][-1], _known_settings(kind, fault["loc"][:-1])))
+        for fault in faults
+        if fault["type"] == "extra_forbidden"
+    }
+    found = [
+        _describe_fault(fault, kind, where, lines)
+        for fault in faults
+        if fault["type"] != "missing" or fault["loc"] not in misspelt
+    ]
+    return sorted(dict.fromkeys(found), key=lambda fault: fault.line or math.inf)
+
+
+def _describe_fault(fault: Any, kind: type[BaseModel], where: str, lines: SettingLines) -> ConfigFault:
+    context = fault.get("ctx", {})
+    cause = context.get("error")
+    location = (*fault["loc"], *getattr(cause, "at", ()))
+    line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
+    name = shorten(".".join(str(part) for part in location))
+    annotation, title = _find_annotation(kind, location)
+    choices = context.get("choices") or _literal_choices(annotation)
+    section = f"a section [{'.'.join(map(str, location))}]" if _is_section(annotation) else ""
+    valid = title or section or " or ".join(choices)
+    if fault["type"] == "extra_forbidden":
+        code = "unknown-setting"
+        message = f"unknown setting '{name}'; {_suggest(location[-1], _known_settings(kind, location[:-1]))}"
+    elif fault["type"] == "missing":
+        code = "missing-setting"
+        message = f"the setting '{name}' is missing; add {valid or 'it'}"
+    elif fault["type"] == "value_error":
+        code = getattr(cause, "code", "") or "invalid-value"
+        message = f"{name}: {shorten(str(cause), 400)}" if name else shorten(str(cause), 400)
+    else:
+        code = "unknown-choice" if choices else "invalid-value"
+        hint = _suggest(fault["input"], choices) if choices else f"expected {valid or 'another type of value'}"
+        message = f"{name} is {_format_value(fault['input'])}{context.get('note', '')}; {hint}"
+    place = f"{where}, line {line}" if line else where
+    return ConfigFault(code, name, line, f"{place}: {message}")
+
+
+def _suggest(value: Any, known: Iterable[str]) -> str:
+    near = nearest_word(shorten(value), known) if isinstance(value, str) else ""
+    return f"did you mean '{near}'?" if near else f"choose from {', '.join(known)}"
+
+
+def _known_settings(kind: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
+    section = _find_annotation(kind, location)[0]
+    return [field.alias or name for name, field in section.model_fields.items()] if _is_section(section) else []
+
+
+def _literal_choices(annotation: Any) -> list[str]:
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return [str(name) for name in annotation]
+    return [str(name) for name in get_args(annotation)] if get_origin(annotation) is Literal else []
+
+
+def _find_annotation(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[Any, str]:
+    """Return type and title of the setting at a location, or of the last known setting on the way there."""
+    annotation: Any = kind
+    title = ""
+    for part in location:
+        if _is_section(annotation):
+            fields = {field.alias or name: field for name, field in annotation.model_fields.items()}
+            if part not in fields:
+                break
+            annotation, title = _unwrap(fields[part].annotation), fields[part].title or ""
+        elif get_origin(annotation) in (dict, tuple):
+            annotation = _unwrap(get_args(annotation)[1 if get_origin(annotation) is dict else 0])
+        else:
+            break
+    return annotation, title
+
+
+def _unwrap(annotation: Any) -> Any:
+    """Remove ``Annotated`` and the alternative ``None`` from a type."""
+    while get_origin(annotation) in (Annotated, Union, UnionType):
+        annotation = next(part for part in get_args(annotation) if part is not type(None))
+    return annotation
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _format_value(value: Any) -> str:
+    """Format a value as in the file, but short; of tables and lists only the type."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int) and abs(value) >= 1 << 64:
+        return "a very large number"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, str):
+        return f"'{shorten(value)}'"
+    names = {dict: "a table", list: "a list", type(None): "nothing"}
+    return names.get(type(value), "a date or a time")

@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedsim.config.job import Job, Protection
-from fedsim.config.party_columns import resolve_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.identifiers import exact_match_rows, identifier_features
 from fedsim.contribution.ladder import Ladder, train_ladder

@@ -27,7 +27,7 @@ from fedsim.estimator.parameters import (
     to_builtin,
 )
 from fedsim.linkage import Metric, WeightedField, WeightedSum, get_metric
-from fedsim.linkage.metrics import METRICS
+from fedsim.registry import METRICS
 from fedsim.splitnn.checkpoint_store import describe
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
@@ -156,7 +156,7 @@ def metric_state(metric: Metric) -> Any:
     """
     if isinstance(metric, WeightedSum):
         return [[field.column, metric_state(field.measure), field.weight] for field in metric.fields]
-    if METRICS.get(metric.name) == metric:
+    if metric.name in METRICS and METRICS[metric.name] == metric:
         return metric.name
     raise SettingError(f"metric '{metric.name}' is not one of FedSim's own; a model with it cannot be saved")
 

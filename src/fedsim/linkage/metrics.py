@@ -34,6 +34,7 @@ from fedsim.linkage.search.runner import (
     row_tiles,
 )
 from fedsim.linkage.search.text import TextKernel
+from fedsim.registry import METRICS
 from fedsim.types import Floats, Integers
 
 # What a metric is, and what it can offer to the planner
@@ -377,19 +378,10 @@ class Levenshtein:
 # Words become metrics here and nowhere else
 
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric
-    for metric in (
-        Euclidean(),
-        GreatCircle(),
-        Days(),
-        Levenshtein(),
-        Levenshtein(normalised=True),
-        Hamming(),
-        Dice(),
-        RankHamming(),
-    )
-}
+# The instances that fedsim.registry names.
+EUCLIDEAN, GREAT_CIRCLE, DAYS = Euclidean(), GreatCircle(), Days()
+LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True)
+HAMMING, DICE, RANK_HAMMING = Hamming(), Dice(), RankHamming()
 
 
 def get_metric(word: str | Metric) -> Metric:
@@ -399,7 +391,8 @@ def get_metric(word: str | Metric) -> Metric:
     Levenshtein(normalised=True)
     """
     if isinstance(word, str) and word in METRICS:
-        return METRICS[word]
+        metric: Metric = METRICS[word]
+        return metric
     if not isinstance(word, str) and hasattr(word, "prepare") and not isinstance(word, type):
         return word
     near = nearest_word(word, METRICS)

@@ -12,8 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import PartyColumns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.files import (
     PartyFiles,

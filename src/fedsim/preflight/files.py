@@ -98,7 +98,7 @@ def check_party_file(path: Path) -> tuple[PartyFile | None, list[CheckFinding]]:
 
 def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
     """Every fault of a file in the order of its lines."""
-    faults = error.faults if isinstance(error, ConfigFileError) else [str(error)]
+    faults = [fault.message for fault in error.faults] if isinstance(error, ConfigFileError) else [str(error)]
     return [failure_from_message(check, fault) for fault in faults[:MAX_FAULTS]]
 
 

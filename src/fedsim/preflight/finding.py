@@ -11,8 +11,7 @@ from typing import TypeVar
 import polars as pl
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import PartyColumns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.errors import FedSimError
 from fedsim.preflight.estimate import CostEstimate
 

@@ -12,8 +12,7 @@ import polars as pl
 
 from fedsim.cells import parse_iso_date
 from fedsim.config.job import Job
-from fedsim.config.party_columns import PartyColumns, identifier_columns, resolve_columns
-from fedsim.config.party_file import DataSettings, PartyFile
+from fedsim.config.party_file import DataSettings, PartyColumns, PartyFile, identifier_columns, resolve_columns
 from fedsim.data.column_names import missing_column_message
 from fedsim.data.columns import DECIMAL_COMMA, TEXT_DTYPES, infer_numbers, number_advice
 from fedsim.data.features import FeatureRules, fit_preprocessor

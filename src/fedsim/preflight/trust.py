@@ -7,9 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import columns_outside_policy, require_membership
-from fedsim.config.party_file import PartyFile, TlsSettings
-from fedsim.config.policy import audit_command, audit_violations, policy_violations
+from fedsim.config.party_file import PartyFile, TlsSettings, columns_outside_policy, require_membership
+from fedsim.config.policy import audit_command, policy_violations
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding.key import Key
 from fedsim.preflight.finding import (
@@ -79,10 +78,10 @@ def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
 def check_policy(case: PartyInJob) -> Iterator[CheckFinding]:
     """Every rule of the party's own policy."""
     broken = policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
-    unaudited = audit_violations(case.job, case.own)
-    for sentence in broken:
-        change = f"change the job with the others, or [policy] in {case.own.path}"
-        yield failure("policy", sentence, audit_command(case.job, case.own) if sentence in unaudited else change)
+    for violation in broken:
+        change = f"agree on another job, or change [policy] in {case.own.path}"
+        fix = audit_command(case.job, case.own) if violation.rule == "audit" else change
+        yield failure("policy", violation.message, fix)
     beyond = columns_outside_policy(case.job, case.own)
     if beyond:
         yield failure("policy", f"policy.columns does not list {', '.join(beyond)}", "list them, or use other columns")

@@ -13,8 +13,7 @@ from typing import Any
 import polars as pl
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import identifier_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyFile, identifier_columns
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry

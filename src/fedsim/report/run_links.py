@@ -11,8 +11,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.config.job import coordinate_columns
-from fedsim.config.party_columns import identifier_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyFile, identifier_columns
 from fedsim.data.columns import parse_required_numbers
 from fedsim.errors import SettingError
 from fedsim.linkage.private_linkage import load_private_links

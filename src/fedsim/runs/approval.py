@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config.job import Job, SecondaryTerms
-from fedsim.config.party_columns import PartyColumns, resolve_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import hardening_steps
 from fedsim.errors import FedSimError
 from fedsim.runs.run_folder import make_private_folder
@@ -52,11 +51,11 @@ def approve(
         job=job.hash,
         role=str(party_file.role),
         name=party_file.name,
-        columns=columns.described(),
+        columns=columns.to_dict(),
         privacy={name: privacy_terms(terms) for name, terms in job.secondaries.items()},
         time=time.isoformat(timespec="seconds"),
         by=by,
-        settings=job.described(),
+        settings=job.to_dict(),
     )
     path = approval_path(job, party_file)
     make_private_folder(path.parent)
@@ -126,7 +125,7 @@ def _describe_mismatch(approval: Approval, job: Job, party_file: PartyFile, colu
     """In what an approval differs from what is about to happen."""
     if (approval.job, approval.role, approval.name) != (job.hash, str(party_file.role), party_file.name):
         return "the approval on file is of another job or party"
-    now, then = columns.described(), dict(approval.columns)
+    now, then = columns.to_dict(), dict(approval.columns)
     features, allowed = now.pop("features"), then.pop("features", None)
     # The order of a table's columns is no matter of trust.
     same = features is None or (isinstance(allowed, list) and set(features) == set(map(str, allowed)))
@@ -142,7 +141,7 @@ def _describe_missing(job: Job, party_file: PartyFile) -> str:
     if not same:
         return "nobody did yet"
     last = max(same, key=lambda approval: approval.time)
-    return f"since the last approval it has changed ({first_difference(job.described(), dict(last.settings))})"
+    return f"since the last approval it has changed ({first_difference(job.to_dict(), dict(last.settings))})"
 
 
 def _read_approval(path: Path) -> Approval | None:

@@ -16,8 +16,7 @@ from typing import TypeVar
 import numpy as np
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import require_membership
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyFile, require_membership
 from fedsim.config.policy import policy_violations
 from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, SettingError
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
@@ -99,7 +98,7 @@ def open_party_context(
     """The party's post from its owner's approval to its last word; faults are told to the other parties."""
     require_membership(job, own)
     audit = AuditLog(own.folder / "audit.jsonl", own.party)
-    station = ConnectionState(own.party, job.described(), versions, float(job.network.wait_seconds), audit.append)
+    station = ConnectionState(own.party, job.to_dict(), versions, float(job.network.wait_seconds), audit.append)
     post = PartyContext(job, own, run_path(job, own), station, transport)
     with ExitStack() as alone:
         try:
@@ -129,7 +128,7 @@ def _check_consent(post: PartyContext, audit: AuditLog) -> None:
     audit.append("started", {"job": job.hash, "versions": [f"{name} {version}" for name, version in versions.items()]})
     broken = policy_violations(job, own)
     if broken:
-        raise PolicyError("; ".join(broken))
+        raise PolicyError("; ".join(violation.message for violation in broken), code="policy-violation")
     audit.append("approved", {"job": job.hash, "how": require_approval(job, own)})
 
 

@@ -11,8 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from fedsim.config.job import Job
-from fedsim.config.party_columns import PartyColumns, resolve_columns
-from fedsim.config.party_file import PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.columns import infer_numbers, parse_required_dates, parse_required_numbers, parse_required_texts
 from fedsim.data.table_reader import read_table
@@ -132,7 +131,7 @@ def read_party_data(job: Job, own: PartyFile) -> PartyData:
     require_approval(job, own, frame.columns)
     broken = record_count_violations(own, len(frame))
     if broken:
-        raise PolicyError("; ".join(broken))
+        raise PolicyError("; ".join(violation.message for violation in broken), code="policy-violation")
     if not len(frame):
         raise InputError(f"{own.data.source} has no records; a party needs at least one")
     return PartyData(frame, resolve_columns(job, own, frame.columns), own)

@@ -18,7 +18,7 @@ import polars as pl
 import torch
 from numpy.typing import NDArray
 
-from fedsim.config.party_columns import identifier_columns
+from fedsim.config.party_file import identifier_columns
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol.cut_layer import wire_format

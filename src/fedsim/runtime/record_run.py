@@ -224,7 +224,7 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
     seconds = progress.clock() - progress.start
     job, result = ended.job, ended.result
     record = RunRecord(
-        job=job.described(),
+        job=job.to_dict(),
         hash=job.hash,
         party=ended.table.own.name,
         started=(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds"),

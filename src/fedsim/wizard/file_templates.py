@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedsim.config.explain import SCHEMA_FILES, to_toml
+from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.linkage.encoding import SchemaField
 from fedsim.linkage.encoding.schema import Schema

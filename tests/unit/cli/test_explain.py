@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.commands.setup import explain
-from fedsim.config.explain import find_settings
+from fedsim.config.schema import find_settings
 from fedsim.errors import SettingError
 
 

@@ -16,9 +16,9 @@ from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 from fedsim.cli.app import app
-from fedsim.config.explain import load_schema
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.config.schema import load_schema
 from fedsim.data.synthetic import city, firms
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, StringFilter

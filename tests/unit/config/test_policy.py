@@ -1,4 +1,4 @@
-"""What a party demands of a job, and that its refusal gives nothing away."""
+"""What a policy requires of a job, and that a refusal discloses nothing."""
 
 from __future__ import annotations
 
@@ -29,80 +29,36 @@ def party_with(folder: Path, name: str, rule: str) -> PartyFile:
 
 
 @pytest.mark.parametrize(
-    ("name", "rule", "told"),
+    ("name", "condition", "values"),
     [
-        ("rentals", "max_tau = 0.001", "secondary 'rentals' demands tau of at most 0.001, the job has 0.01"),
-        ("rentals", "min_k = 60", "secondary 'rentals' demands k of at least 60, the job has 50"),
-        ("rentals", "max_k = 20", "secondary 'rentals' demands k of at most 20, the job has 50"),
-        (
-            "rentals",
-            'hardening = ["bit-flip"]',
-            "secondary 'rentals' demands filters hardened by bit-flip, the job has balance",
-        ),
-        ("rentals", 'methods = ["avgsim"]', "secondary 'rentals' allows the methods avgsim, the job has fedsim"),
-        ("rentals", 'wire = ["float16"]', "secondary 'rentals' allows float16 on the wire, the job has float32"),
-        ("rentals", "max_epochs = 30", "secondary 'rentals' allows at most 30 epochs, the job has 40"),
-        ("rentals", 'primary = ["town"]', "secondary 'rentals' works with the primary town only, the job has city"),
-        ("rentals", "coordinator = []", "secondary 'rentals' works with the coordinator none only, the job has notary"),
-        (
-            "rentals",
-            'columns = ["lon"]',
-            "secondary 'rentals' would use 1 of its columns against its own policy; its owner must change one of "
-            "the two",
-        ),
-        (
-            "rentals",
-            "max_epsilon_per_km = 10",
-            "secondary 'rentals' demands places blurred with epsilon of at most 10 per km, the job has none",
-        ),
-        ("rentals", "min_degree = 5", "secondary 'rentals' demands min_degree of at least 5, the job has 1"),
-        ("rentals", "min_dummies = 0.2", "secondary 'rentals' demands dummies of at least 0.2, the job has 0"),
-        (
-            "rentals",
-            "hide_rows = true",
-            "secondary 'rentals' demands hidden rows, the job shows the primary which rows repeat",
-        ),
-        (
-            "rentals",
-            "min_feature_noise = 2",
-            "secondary 'rentals' demands noise of at least 2 deviations on features, the job has 0",
-        ),
-        (
-            "rentals",
-            "activations = { min_noise = 0.5 }",
-            "secondary 'rentals' demands noise of at least 0.5 on activations, the job has none",
-        ),
-        (
-            "city",
-            "gradients = { min_noise = 2 }",
-            "primary 'city' demands noise of at least 2 on gradients, the job has none",
-        ),
-        (
-            "rentals",
-            "audit = { limit = 0.3 }",
-            "secondary 'rentals' demands an audit of this very job in which no attack on it gains more than 0.3, and "
-            "has run none; its owner runs `fedsim audit`",
-        ),
-        (
-            "city",
-            "max_tau = 0.5",
-            "primary 'city' demands tau of at most 0.5 for secondary 'schools', the job has sigma 0.4 and promises "
-            "no tau",
-        ),
-        (
-            "city",
-            'secondaries = ["rentals"]',
-            "primary 'city' works with the secondary rentals only, the job has schools",
-        ),
-        (
-            "notary",
-            "max_k = 40",
-            "coordinator 'notary' demands k of at most 40 for secondary 'rentals', the job has 50",
-        ),
+        ("rentals", "max_tau = 0.001", ("0.001", "0.01")),
+        ("rentals", "min_k = 60", ("60", "50")),
+        ("rentals", "max_k = 20", ("20", "50")),
+        ("rentals", 'hardening = ["bit-flip"]', ("bit-flip", "balance")),
+        ("rentals", 'methods = ["avgsim"]', ("avgsim", "fedsim")),
+        ("rentals", 'wire = ["float16"]', ("float16", "float32")),
+        ("rentals", "max_epochs = 30", ("30", "40")),
+        ("rentals", 'primary = ["town"]', ("town", "city")),
+        ("rentals", "coordinator = []", ("none", "notary")),
+        ("rentals", 'columns = ["lon"]', ("1",)),
+        ("rentals", "max_epsilon_per_km = 10", ("10", "no blur")),
+        ("rentals", "min_degree = 5", ("5", "1")),
+        ("rentals", "min_dummies = 0.2", ("0.2", "0")),
+        ("rentals", "hide_rows = true", ("hide_rows",)),
+        ("rentals", "min_feature_noise = 2", ("2", "0")),
+        ("rentals", "activations = { min_noise = 0.5 }", ("0.5", "none")),
+        ("city", "gradients = { min_noise = 2 }", ("2", "none")),
+        ("rentals", "audit = { limit = 0.3 }", ("0.3", "fedsim audit")),
+        ("city", "max_tau = 0.5", ("0.5", "'schools'", "sigma 0.4")),
+        ("city", 'secondaries = ["rentals"]', ("rentals", "schools")),
+        ("notary", "max_k = 40", ("40", "'rentals'", "50")),
     ],
 )
-def test_a_broken_rule_is_told_in_full(tmp_path, name, rule, told):
-    assert policy_violations(job_with(tmp_path), party_with(tmp_path, name, rule)) == [told]
+def test_a_violation_names_the_rule_the_party_and_both_values(tmp_path, name, condition, values):
+    party_file = party_with(tmp_path, name, condition)
+    [violation] = policy_violations(job_with(tmp_path), party_file)
+    assert violation.rule == condition.partition(" ")[0]
+    assert all(value in violation.message for value in (str(party_file.party), *values))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +74,7 @@ def test_a_broken_rule_is_told_in_full(tmp_path, name, rule, told):
         "min_candidates = 1000",
     ],
 )
-def test_a_rule_that_is_kept_refuses_nothing(tmp_path, rule):
+def test_a_condition_that_is_met_refuses_nothing(tmp_path, rule):
     assert policy_violations(job_with(tmp_path), party_with(tmp_path, "rentals", rule)) == []
 
 
@@ -145,93 +101,85 @@ gradients = { clip = 0.1, noise = 2 }
         "min_feature_noise = 3",
     ],
 )
-def test_a_job_that_protects_as_much_as_is_demanded_is_taken(tmp_path, rule):
+def test_a_job_that_protects_as_much_as_required_is_accepted(tmp_path, rule):
     path = tmp_path / "job.toml"
     text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace(LIST, GUARDED).replace("[network]", CUT)
     path.write_text(text, encoding="utf-8")
     assert policy_violations(read_job(path), party_with(tmp_path, "rentals", rule)) == []
 
 
-def test_weaker_protection_than_demanded_is_told_by_its_figures(tmp_path):
+def test_weaker_protection_than_required_is_a_violation(tmp_path):
     rentals = party_with(tmp_path, "rentals", "activations = { min_noise = 2, max_clip = 0.5 }\nmax_epsilon_per_km = 1")
     blur = 'blur = { latitude = "lat", longitude = "lon", epsilon_per_km = 5 }'
     job = job_with(tmp_path, LIST, f"{LIST}\n{blur}")
     job = job.model_copy(update={"protection": Protection(activations=CutTerms(clip=1.0, noise=0.5))})
-    assert [told.partition("demands ")[2] for told in policy_violations(job, rentals)] == [
-        "places blurred with epsilon of at most 1 per km, the job has epsilon 5 per km",
-        "noise of at least 2 on activations, the job has 0.5",
-        "activations clipped at 0.5 or less, the job has 1",
-    ]
+    rules = [violation.rule for violation in policy_violations(job, rentals)]
+    assert rules == ["max_epsilon_per_km", "activations", "activations"]
 
 
 FINDING = {"about": "rentals", "adversary": "primary", "attack": "feature inversion", "verdict": "kept", "leak": 0.2}
-QUICK = "has run a quick one alone, which tries too little to rely on (leave out --quick)"
-WITHOUT_LABELS = (
-    "has run one without any attack on its features, for want of labels to train with (name the primary's file too, or "
-    "one of that name with a table of your own and any label)"
-)
 
 
 def report_on_file(job: Job, own: PartyFile, **changes: object) -> None:
     """An audit of a job as `fedsim audit` writes it, with one attack on this party."""
-    told = {"format": AUDIT_FORMAT, "hash": job.hash, "tables": [str(own.party)], "settings": {"quick": False}}
-    report = {**told, "findings": [FINDING], **changes}
+    facts = {"format": AUDIT_FORMAT, "hash": job.hash, "tables": [str(own.party)], "settings": {"quick": False}}
+    report = {**facts, "findings": [FINDING], **changes}
     path = audit_path(job, own)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(report), encoding="utf-8")
 
 
 @pytest.mark.parametrize(
-    ("changes", "lacking"),
+    ("changes", "code"),
     [
         ({}, ""),
-        ({"hash": "0" * 64}, "has run none"),
-        ({"tables": ["primary 'city'"]}, "has run none"),
-        ({"findings": []}, "has run none"),
-        ({"findings": [{"leak": "0.2"}]}, "has run none"),
-        ({"findings": [FINDING | {"leak": 0.31}]}, "found 1 attack above it"),
-        ({"findings": [FINDING | {"leak": float("nan")}]}, "found 1 attack above it"),
-        ({"findings": [FINDING | {"verdict": "broken"}]}, "found a guarantee broken"),
+        ({"hash": "0" * 64}, "missing"),
+        ({"tables": ["primary 'city'"]}, "missing"),
+        ({"findings": []}, "missing"),
+        ({"findings": [{"leak": "0.2"}]}, "missing"),
+        ({"findings": [FINDING | {"leak": 0.31}]}, "above-limit"),
+        ({"findings": [FINDING | {"leak": float("nan")}]}, "above-limit"),
+        ({"findings": [FINDING | {"verdict": "broken"}]}, "broken-guarantee"),
         ({"findings": [FINDING, FINDING | {"about": "schools", "leak": 0.9}]}, ""),
-        ({"findings": [FINDING | {"adversary": "secondary"}]}, "has run one that attacks others alone"),
-        ({"settings": {"quick": True}}, QUICK),
-        ({"settings": None}, QUICK),
-        ({"settings": {}}, QUICK),
-        ({"findings": [FINDING | {"attack": "likelihood"}]}, WITHOUT_LABELS),
+        ({"findings": [FINDING | {"adversary": "secondary"}]}, "no-attack"),
+        ({"settings": {"quick": True}}, "quick"),
+        ({"settings": None}, "quick"),
+        ({"settings": {}}, "quick"),
+        ({"findings": [FINDING | {"attack": "likelihood"}]}, "no-feature-attack"),
     ],
 )
-def test_only_an_audit_of_this_job_on_the_own_table_and_under_the_limit_will_do(tmp_path, changes, lacking):
+def test_an_audit_must_be_of_this_job_on_the_own_table_and_within_the_limit(tmp_path, changes, code):
     job, rentals = job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")
     report_on_file(job, rentals, **changes)
-    assert audit_shortfall(job, rentals) == lacking
-    assert bool(policy_violations(job, rentals)) == bool(lacking)
+    found = audit_shortfall(job, rentals)
+    assert (found.code if found else "") == code
+    assert [violation.rule for violation in policy_violations(job, rentals)] == (["audit"] if code else [])
 
 
-def test_an_audit_of_the_job_before_it_changed_will_not_do(tmp_path):
+def test_an_audit_of_the_job_before_it_changed_is_not_sufficient(tmp_path):
     job, rentals = job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")
     report_on_file(job, rentals)
-    assert audit_shortfall(job_with(tmp_path, "k = 50", "k = 49"), rentals) == "has run none"
+    assert audit_shortfall(job_with(tmp_path, "k = 50", "k = 49"), rentals).code == "missing"
 
 
-def test_a_demanded_audit_that_is_missing_shows_others_no_path(tmp_path):
-    told = " ".join(policy_violations(job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }")))
-    assert "fedsim audit" in told
-    assert str(tmp_path) not in told
+def test_a_missing_audit_shows_others_no_path(tmp_path):
+    [violation] = policy_violations(job_with(tmp_path), party_with(tmp_path, "rentals", "audit = { limit = 0.3 }"))
+    assert str(tmp_path) not in violation.message
 
 
 def test_a_bound_on_tau_refuses_a_job_without_noise(tmp_path):
     rentals = party_with(tmp_path, "rentals", "max_tau = 0.1")
-    silent = policy_violations(job_with(tmp_path, "tau = 0.01"), rentals)
-    assert silent == ["secondary 'rentals' demands tau of at most 0.1, the job has no noise"]
+    [violation] = policy_violations(job_with(tmp_path, "tau = 0.01"), rentals)
+    assert violation.rule == "max_tau"
 
 
 def test_a_bound_on_epochs_refuses_a_job_that_does_not_say_how_many(tmp_path):
     rentals = party_with(tmp_path, "rentals", "max_epochs = 500")
-    [told] = policy_violations(job_with(tmp_path, "epochs = 40"), rentals)
-    assert "the job leaves their number to the preset; state it" in told
+    [violation] = policy_violations(job_with(tmp_path, "epochs = 40"), rentals)
+    assert violation.rule == "max_epochs"
 
 
-def test_every_broken_rule_is_told_at_once(tmp_path):
+def test_all_violations_are_reported_at_once(tmp_path):
     rentals = party_with(tmp_path, "rentals", "max_tau = 0.001\nmax_k = 20\nmin_candidates = 1000")
     assert len(policy_violations(job_with(tmp_path), rentals)) == 2
     assert len(policy_violations(job_with(tmp_path), rentals, n_records=999)) == 3
@@ -240,6 +188,7 @@ def test_every_broken_rule_is_told_at_once(tmp_path):
 def test_a_refusal_shows_no_count_column_or_path(tmp_path):
     rentals = party_with(tmp_path, "rentals", 'min_candidates = 1000\ncolumns = ["lon"]')
     assert record_count_violations(rentals, 1000) == []
-    told = " ".join(policy_violations(job_with(tmp_path), rentals, n_records=987))
-    assert "at least 1,000 records" in told
-    assert not any(word in told for word in ("987", "latitude", ".csv", str(tmp_path)))
+    violations = policy_violations(job_with(tmp_path), rentals, n_records=987)
+    assert [violation.rule for violation in violations] == ["columns", "min_candidates"]
+    text = " ".join(violation.message for violation in violations)
+    assert not any(word in text for word in ("987", "latitude", ".csv", str(tmp_path)))

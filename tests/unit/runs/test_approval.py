@@ -9,8 +9,7 @@ import pytest
 
 from fedsim.config.disclosure import describe_disclosure
 from fedsim.config.job import Job, read_job
-from fedsim.config.party_columns import resolve_columns
-from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
 from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval
 
 GOLDEN = Path(__file__).parents[2] / "golden"

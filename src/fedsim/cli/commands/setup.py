@@ -20,7 +20,7 @@ from fedsim.errors import FileError, SettingError
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
-    from fedsim.config.explain import SettingDoc
+    from fedsim.config.schema import SettingDoc
     from fedsim.protocol.messages import Party
 
 # ``fedsim demo``: three organisations on this machine, from two tables to what the partner is worth
@@ -154,7 +154,7 @@ def explain(
 
     fedsim explain training.wire
     """
-    from fedsim.config.explain import find_settings, list_settings, read_schema_text
+    from fedsim.config.schema import find_settings, list_settings, read_schema_text
 
     if schema is not None:
         typer.echo(read_schema_text(schema), nl=False)

@@ -16,7 +16,6 @@ from narwhals.exceptions import DuplicateError
 
 from fedsim.errors import InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.columns import ColumnValues, IdentifierColumn
-from fedsim.linkage.encoding.filters import DateFilter, NumericFilter, StringFilter
 from fedsim.linkage.encoding.key import Key
 from fedsim.linkage.encoding.record_filters import (
     Balance,
@@ -30,6 +29,7 @@ from fedsim.linkage.encoding.record_filters import (
     Union,
     XorFold,
 )
+from fedsim.registry import ENCODINGS, Registry
 from fedsim.types import Bits, EncodedTable, Integers
 
 # One field of a schema: which column, how it is encoded, what salts it
@@ -109,7 +109,7 @@ def element_to_dict(part: Any) -> dict[str, Any]:
     return {"kind": part.KIND, **settings}
 
 
-def element_from_dict(kinds: Mapping[str, type[ElementType]], described: object, where: str) -> ElementType:
+def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, described: object, where: str) -> ElementType:
     """The part that :func:`describe` described; ``where`` tells the reader of an error which one."""
     settings = dict(require_mapping(described, where))
     kind = settings.pop("kind", None)
@@ -215,7 +215,6 @@ def get_column(columns: Mapping[str, ColumnValues], name: str, table: str) -> Id
 SCHEMA_VERSION = 1
 MAX_FIELDS = 64
 
-ENCODINGS: dict[str, type[FieldEncoding]] = {kind.KIND: kind for kind in (NumericFilter, DateFilter, StringFilter)}
 COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
 HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
 
@@ -384,5 +383,5 @@ def _describe_field(field: SchemaField) -> dict[str, Any]:
 def _build_field(described: object, where: str) -> SchemaField:
     settings = require_mapping(described, where)
     check_keys(settings, ("column", "encoding", "salt"), ("column", "encoding"), where)
-    encoding = element_from_dict(ENCODINGS, settings["encoding"], f"{where}, encoding")
+    encoding: FieldEncoding = element_from_dict(ENCODINGS, settings["encoding"], f"{where}, encoding")
     return SchemaField(settings["column"], encoding, settings.get("salt"))
