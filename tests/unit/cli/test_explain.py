@@ -23,7 +23,7 @@ def asked(*words: str) -> Result:
 
 def test_a_setting_is_explained_with_type_default_and_example():
     told = asked("training.wire").output
-    assert told.startswith("training.wire (in the job file)\n  How activations")
+    assert told.startswith("training.wire")
     assert "type       one of float32, float16, bfloat16" in told
     assert 'default    "float32"' in told
     assert 'example    wire = "float32"' in told
@@ -68,8 +68,9 @@ def test_an_unknown_setting_comes_with_the_nearest(word, near):
 
 @pytest.mark.parametrize("word", ["xyzzy", "nonsense"])
 def test_nothing_near_is_told_where_to_look(word):
-    with pytest.raises(SettingError, match="`fedsim explain` lists them all"):
+    with pytest.raises(SettingError) as caught:
         find_settings(word)
+    assert caught.value.code == "unknown-setting"
 
 
 def test_without_a_word_every_setting_has_its_line():

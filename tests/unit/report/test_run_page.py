@@ -185,7 +185,7 @@ def test_every_chart_has_words_and_a_table(tmp_path: Path) -> None:
 def test_settings_bytes_and_protections_are_told(tmp_path: Path) -> None:
     write_run(tmp_path, record_of(method="fedsim", epochs=12))
     page = page_of(tmp_path)
-    for told in ("noise such that tau is 0.05", "NO noise on similarities", "1.1 MB crossed", "1 min 15 s", "0.1.0"):
+    for told in ("tau 0.05", "NO noise on similarities", "1.1 MB crossed", "1 min 15 s", "0.1.0"):
         assert told in page
     assert str(tmp_path) not in page
 

@@ -102,40 +102,38 @@ def test_the_policy_may_approve_by_hash(tmp_path):
             require_approval(job_with(tmp_path, "seed = 7", "seed = 8"), rentals)
 
 
-def told(folder: Path, name: str) -> dict[str, str]:
+def disclosure(folder: Path, name: str) -> dict[str, str]:
     job, party_file = job_with(folder), party_with(folder, name=name)
     paragraphs = describe_disclosure(job, party_file, resolve_columns(job, party_file))
     return {paragraph.heading: " ".join(paragraph.sentences) for paragraph in paragraphs}
 
 
-def test_a_secondary_is_told_what_leaves_it_and_to_whom(tmp_path):
-    words = told(tmp_path, "rentals")
-    assert (
-        "identifiers lat (own column latitude), lon, encoded as filters of 4,096 bits"
-        in words["to coordinator 'notary'"]
-    )
-    assert "activations" in words["to primary 'city'"]
-    assert "features" in words["stays here"]
+def test_a_secondary_reads_what_leaves_it_and_to_whom(tmp_path):
+    text = disclosure(tmp_path, "rentals")
+    assert "lat (own column latitude), lon" in text["to coordinator 'notary'"]
+    assert "4,096 bits" in text["to coordinator 'notary'"]
+    assert "activations" in text["to primary 'city'"]
+    assert "features" in text["stays here"]
 
 
-def test_a_primary_is_told_that_gradients_speak_of_labels(tmp_path):
-    words = told(tmp_path, "city")
-    assert "can tell something about them" in words["to secondary 'schools'"]
-    assert "noise such that tau is 0.01" in words["comes in"]
-    assert "the label price" in words["stays here"]
+def test_a_primary_reads_that_gradients_can_reveal_labels(tmp_path):
+    text = disclosure(tmp_path, "city")
+    assert "labels" in text["to secondary 'schools'"]
+    assert "tau 0.01" in text["receives"]
+    assert "the label price" in text["stays here"]
 
 
-def test_a_secondary_whose_rows_are_hidden_is_told_that_it_gets_the_row_behind_every_link(tmp_path):
+def test_a_secondary_with_hidden_rows_receives_the_row_of_every_link(tmp_path):
     job, rentals = job_with(tmp_path), party_with(tmp_path, name="rentals")
     terms = job.secondaries["rentals"].model_copy(update={"hide_rows": True})
     hidden = job.model_copy(update={"secondaries": {**job.secondaries, "rentals": terms}})
     paragraphs = describe_disclosure(hidden, rentals, resolve_columns(job, rentals))
-    [came] = [" ".join(each.sentences) for each in paragraphs if each.heading == "comes in"]
-    assert "the row behind every link, 50 for each record of the primary" in came
-    assert "secret order" not in came
+    [received] = [" ".join(each.sentences) for each in paragraphs if each.heading == "receives"]
+    assert "every link, 50 for each record" in received
+    assert "permutation" not in received
 
 
-def test_a_coordinator_is_told_that_it_holds_distances(tmp_path):
-    words = told(tmp_path, "notary")
-    assert "50 rows of secondary 'rentals' by pseudonymous row numbers" in words["to primary 'city'"]
-    assert "distances" in words["stays here"]
+def test_a_coordinator_reads_that_it_holds_distances(tmp_path):
+    text = disclosure(tmp_path, "notary")
+    assert "50 rows of secondary 'rentals'" in text["to primary 'city'"]
+    assert "distances" in text["stays here"]
