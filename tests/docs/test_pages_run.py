@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from docs_runner import ROOT, Newcomer, blocks
+from fedsim import registry as registries
 from fedsim.cli.app import app
 from fedsim.data.synthetic import city, firms
 from job_fixtures import free_ports
@@ -53,6 +54,8 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Newcom
         pl.DataFrame(people).write_csv(tmp_path / f"{table}.csv")
     (tmp_path / "schema.json").write_text(SCHEMA)
     monkeypatch.chdir(tmp_path)
+    for registry in (registries.ENCODINGS, registries.METHODS, registries.METRICS, registries.PRESETS):
+        monkeypatch.setattr(registry, "_choices", dict(vars(registry)["_choices"]))  # pages register their own
     someone = Newcomer(dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True)))
     yield someone
     someone.stop()
