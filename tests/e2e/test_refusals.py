@@ -199,7 +199,7 @@ def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path
         parties.until_step(2)
         twins.start()
         assert set(twins.wait().values()) == {2}
-        assert all("already runs job 'flats' on this machine" in twins.said(name) for name in place.names)
+        assert all("already running job 'flats'" in twins.said(name) for name in place.names)
         assert set(parties.wait().values()) == {0}
 
 

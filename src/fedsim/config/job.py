@@ -337,15 +337,16 @@ class Job(ConfigFile):
 
     Examples
     --------
+    >>> fields = [{"column": "name", "encoding": {"kind": "string"}}]
     >>> job = Job.from_dict({
     ...     "name": "flats",
     ...     "coordinator": {"name": "notary", "address": "127.0.0.1:7411"},
     ...     "primary": {"name": "city", "address": "127.0.0.1:7412"},
     ...     "task": {"kind": "regression"},
-    ...     "secondaries": {"rentals": {"k": 20, "schema": {"version": 1, "fields": [
-    ...         {"column": "name", "encoding": {"kind": "string"}}]}}},
+    ...     "secondaries": {"rentals": {"k": 20, "schema": {"version": 1, "fields": fields}}},
     ... })
-    >>> [str(party) for party in job.parties], job.short_hash
+    >>> job.short_hash, [party.name for party in job.parties]
+    ('79d9811e6643', ['notary', 'city', 'rentals'])
     """
 
     name: PartyName = Field(

@@ -1,7 +1,7 @@
-"""Run all preflight checks of a job and the parties at hand; the lists of checks are here.
+"""Run all preflight checks of a job and of the parties whose files are available.
 
-Each check is a small function that yields findings; one that fails leaves the others alone. To add one, write it and
-name it in a list below.
+A check is a function that yields findings; an error in one check does not stop the others. To add a check, write the
+function and list it below.
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import combinations
 from pathlib import Path
 
-from fedsim.config.job import Job
-from fedsim.config.party_file import PartyColumns, PartyFile
+from fedsim.config.job import Job, read_job
+from fedsim.config.party_file import PartyColumns, PartyFile, read_party_file
+from fedsim.config.toml_file import ConfigFileError, parse_toml, read_text_file
+from fedsim.errors import FedSimError
+from fedsim.preflight import machine, table, trust
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
-from fedsim.preflight.files import (
-    PartyFiles,
-    check_argument_order,
-    check_distinct_files,
-    check_job_file,
-    check_party_file,
-    check_same_authority,
-    check_same_key,
-)
 from fedsim.preflight.finding import (
     CheckedParty,
     CheckedTable,
@@ -30,86 +25,60 @@ from fedsim.preflight.finding import (
     CheckLevel,
     CheckSection,
     PartyInJob,
+    failure,
+    failure_from_error,
+    failure_from_message,
+    info,
+    ok,
     run_checks,
     unique_findings,
 )
-from fedsim.preflight.machine import (
-    PeerCheck,
-    check_disk,
-    check_folder,
-    check_not_running,
-    check_port,
-    check_processors,
-    check_software,
-)
-from fedsim.preflight.table import (
-    check_columns,
-    check_features,
-    check_identifiers,
-    check_label,
-    check_records,
-    check_steps,
-    check_table,
-)
-from fedsim.preflight.trust import (
-    check_approval,
-    check_certificate,
-    check_clock,
-    check_key_file,
-    check_linkage_key,
-    check_membership,
-    check_policy,
-    load_credentials,
-)
+from fedsim.protocol.certificates import certificate_pem, read_certificates
 
-MACHINE_CHECKS = (("software", check_software), ("processors", check_processors))
+MAX_FAULTS = 20  # shown per file
+MACHINE_CHECKS = (("software", machine.check_software), ("processors", machine.check_processors))
 JOB_CHECKS: tuple[tuple[str, Callable[[PartyInJob], Iterator[CheckFinding]]], ...] = (
-    ("takes part", check_membership),
-    ("records", check_records),
-    ("steps", check_steps),
-    ("identifiers", check_identifiers),
-    ("label", check_label),
-    ("features", check_features),
-    ("linkage key", check_linkage_key),
-    ("policy", check_policy),
-    ("approval", check_approval),
-    ("disk", check_disk),
-    ("running", check_not_running),
-    ("port", check_port),
+    ("takes part", trust.check_membership),
+    ("records", table.check_records),
+    ("steps", table.check_steps),
+    ("identifiers", table.check_identifiers),
+    ("label", table.check_label),
+    ("features", table.check_features),
+    ("linkage key", trust.check_linkage_key),
+    ("policy", trust.check_policy),
+    ("approval", trust.check_approval),
+    ("disk", machine.check_disk),
+    ("running", machine.check_not_running),
+    ("port", machine.check_port),
 )
 PARTY_CHECKS = (
-    ("linkage key", check_key_file),
-    ("certificate", check_certificate),
-    ("clock", check_clock),
-    ("folder", check_folder),
-)
-CROSS_PARTY_CHECKS = (
-    ("files", check_distinct_files),
-    ("linkage keys", check_same_key),
-    ("authorities", check_same_authority),
+    ("linkage key", trust.check_key_file),
+    ("certificate", trust.check_certificate),
+    ("clock", trust.check_clock),
+    ("folder", machine.check_folder),
 )
 
 
 @dataclass(frozen=True)
 class CheckReport:
-    """All findings, section by section, and the estimate where the job and all files could be read."""
+    """All findings by section; ``estimate`` is None if the job or a party file could not be read."""
 
     sections: tuple[CheckSection, ...]
     estimate: CostEstimate | None
 
     @property
     def passed(self) -> bool:
-        """Whether nothing fails; warnings are allowed."""
+        """Whether no check failed; warnings are allowed."""
         return not self.count(CheckLevel.FAILS)
 
     def count(self, level: CheckLevel) -> int:
-        """How many findings are of this level."""
+        """Return the number of findings of a level."""
         return sum(finding.level is level for section in self.sections for finding in section.findings)
 
 
 @dataclass(frozen=True, eq=False)
 class _PartyInput:
-    """A party file with what could be read of its table; ``findings`` are those of reading."""
+    """A party file and its table as far as they could be read, with the findings of reading them."""
 
     path: Path
     own: PartyFile | None
@@ -121,67 +90,182 @@ class _PartyInput:
 def check_job(
     job_path: Path, party_paths: Sequence[Path], *, link: NetworkLink, now: datetime, call_peers: bool
 ) -> CheckReport:
-    """Check a job, and the parties whose files are at hand; nothing is written, and nothing but a handshake sent."""
-    misplaced = check_argument_order(job_path, party_paths)
+    """Check a job and some of its parties before anything runs; nothing is written.
+
+    Parameters
+    ----------
+    job_path, party_paths
+        The job file, and the party files that are available on this machine.
+    link
+        The network connection for which the cost is estimated.
+    now
+        The current time, against which certificates are checked.
+    call_peers
+        Whether to connect to other parties; only a TLS handshake takes place.
+
+    Returns
+    -------
+    CheckReport
+        Findings about the job, the machine, each party, and all parties together, and the estimated cost.
+    """
+    misplaced = _check_argument_order(job_path, party_paths)
     if misplaced:
         return CheckReport((CheckSection(f"job file {job_path}", (misplaced,)),), None)
-    job, found = check_job_file(job_path)
+    job, findings = _read_job(job_path)
     title = f"job {job.name} ({job.short_hash})" if job else f"job file {job_path}"
     parties = [_read_party(path, job) for path in party_paths]
     estimate = estimate_cost(job, build_workload(job, *_table_sizes(parties)), link) if job else None
     sections = [
-        CheckSection(title, tuple(found)),
+        CheckSection(title, tuple(findings)),
         CheckSection("this machine", unique_findings(run_checks(MACHINE_CHECKS, job))),
     ]
-    sections += [_check_party(read, job, estimate, now, call_peers) for read in parties]
-    company = [read.own for read in parties if read.own and job and read.own.party in job.parties]
-    if job and len(company) > 1:
-        sections.append(CheckSection("together", tuple(run_checks(CROSS_PARTY_CHECKS, PartyFiles(job, company)))))
-    all_read = all(read.own for read in parties)
-    return CheckReport(
-        tuple(sections), estimate if all_read else None
-    )  # a guess at a table that is at hand tells nothing
-
-
-def _read_party(path: Path, job: Job | None) -> _PartyInput:
-    own, findings = check_party_file(path)
-    if own is None:
-        return _PartyInput(path, None, None, None, tuple(findings))
-    table, of_table = check_table(own, job)
-    columns, of_columns = None, list[CheckFinding]()
-    if table and job and own.party in job.parties:
-        columns, of_columns = check_columns(own, job, table)
-    return _PartyInput(path, own, table, columns, (*findings, *of_table, *of_columns))
-
-
-def _table_sizes(parties: Sequence[_PartyInput]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Records and features of the parties whose tables are at hand, by name."""
-    records_of = {read.own.name: len(read.table.frame) for read in parties if read.own and read.table}
-    features_of = {
-        read.own.name: len(read.columns.features)
-        for read in parties
-        if read.own and read.columns and read.columns.features
-    }
-    return records_of, features_of
+    sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
+    members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
+    if job and len(members) > 1:
+        checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
+        sections.append(CheckSection("together", tuple(run_checks(checks, (job, members)))))
+    # The size of a table that should be here but cannot be read is not worth guessing.
+    return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
 
 
 def _check_party(
-    read: _PartyInput, job: Job | None, estimate: CostEstimate | None, now: datetime, call_peers: bool
+    party: _PartyInput, job: Job | None, estimate: CostEstimate | None, now: datetime, call_peers: bool
 ) -> CheckSection:
-    own = read.own
+    own = party.own
     if own is None:
-        return CheckSection(f"party file {read.path}", read.findings)
-    found = list(read.findings)
+        return CheckSection(f"party file {party.path}", party.findings)
+    findings = list(party.findings)
     if job and estimate:
-        found += _check_in_job(PartyInJob(job, own, read.table, read.columns, estimate), now, call_peers)
-    found += run_checks(PARTY_CHECKS, CheckedParty(own, now))
-    return CheckSection(f"{own.party} ({read.path})", unique_findings(found))
+        case = PartyInJob(job, own, party.table, party.columns, estimate)
+        member = own.party in job.parties
+        findings += run_checks(JOB_CHECKS if member else JOB_CHECKS[:1], case)
+        if member and call_peers:
+            findings += run_checks([("peers", machine.PeerCheck(trust.load_credentials(own, now)))], case)
+    findings += run_checks(PARTY_CHECKS, CheckedParty(own, now))
+    return CheckSection(f"{own.party} ({party.path})", unique_findings(findings))
 
 
-def _check_in_job(case: PartyInJob, now: datetime, call_peers: bool) -> Iterator[CheckFinding]:
-    if case.own.party not in case.job.parties:
-        yield from run_checks(JOB_CHECKS[:1], case)  # nothing else makes sense for a stranger
-        return
-    yield from run_checks(JOB_CHECKS, case)
-    if call_peers:
-        yield from run_checks([("peers", PeerCheck(load_credentials(case.own, now)))], case)
+# Reading job and party files
+
+
+def _check_argument_order(job: Path, parties: Sequence[Path]) -> CheckFinding | None:
+    """Report a party file in the place of the job once, instead of all settings that it does not have."""
+    if not _is_party_file(job):
+        return None
+    meant = next((path for path in parties if _is_job_file(path)), None)
+    arguments = " ".join(map(str, [meant or "JOB.toml", job, *(path for path in parties if path != meant)]))
+    message = f"{job} is a party file, but the job file must come first"
+    return failure("job file", message, f"run: fedsim check {arguments}", code="argument-order")
+
+
+def _read_job(path: Path) -> tuple[Job | None, list[CheckFinding]]:
+    try:
+        job = read_job(path)
+    except FedSimError as error:
+        return None, _file_findings("job file", error)
+    return job, [ok("job file", str(path)), info("parties", ", ".join(map(str, job.parties)))]
+
+
+def _read_party(path: Path, job: Job | None) -> _PartyInput:
+    try:
+        own = read_party_file(path)
+    except FedSimError as error:
+        findings = _file_findings("party file", error)
+        if _is_job_file(path):
+            fix = "give the job file first and only once"
+            findings = [failure("party file", f"{path} is a job file", fix, code="argument-order")]
+        return _PartyInput(path, None, None, None, tuple(findings))
+    records, of_table = table.check_table(own, job)
+    columns, of_columns = None, list[CheckFinding]()
+    if records and job and own.party in job.parties:
+        columns, of_columns = table.check_columns(own, job, records)
+    return _PartyInput(path, own, records, columns, (ok("party file", str(path)), *of_table, *of_columns))
+
+
+def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
+    """Report every fault of a file, in the order of its lines."""
+    if not isinstance(error, ConfigFileError):
+        return [failure_from_error(check, error)]
+    return [failure_from_message(check, fault.message, code=fault.code) for fault in error.faults[:MAX_FAULTS]]
+
+
+def _is_party_file(path: Path) -> bool:
+    keys = _top_level_keys(path)
+    return "role" in keys and "secondaries" not in keys
+
+
+def _is_job_file(path: Path) -> bool:
+    keys = _top_level_keys(path)
+    return "secondaries" in keys and "role" not in keys
+
+
+def _top_level_keys(path: Path) -> set[str]:
+    try:
+        return set(parse_toml(read_text_file(path), path))
+    except FedSimError:
+        return set()
+
+
+def _table_sizes(parties: Sequence[_PartyInput]) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Return the numbers of records and of features of the parties whose tables are available, by name."""
+    records = {party.own.name: len(party.table.frame) for party in parties if party.own and party.table}
+    features = {
+        party.own.name: len(party.columns.features)
+        for party in parties
+        if party.own and party.columns and party.columns.features
+    }
+    return records, features
+
+
+# Checks that need the files of several parties of a job
+
+Members = tuple[Job, Sequence[PartyFile]]
+
+
+def _check_files(members: Members) -> Iterator[CheckFinding]:
+    """Check that no party is given twice and no folder is shared."""
+    by_party: dict[object, PartyFile] = {}
+    by_folder: dict[Path, PartyFile] = {}
+    for own in members[1]:
+        same_party = by_party.setdefault(own.party, own)
+        same_folder = by_folder.setdefault(own.folder.absolute(), own)
+        if same_party is not own:
+            message = f"{same_party.path} and {own.path} both belong to {own.party}"
+            yield failure("files", message, "give one of them only", code="duplicate-party")
+        elif same_folder is not own:
+            message = f"{same_folder.path} and {own.path} have the same folder"
+            yield failure("files", message, "give each party its own folder", code="shared-folder")
+    yield ok("files", f"{len(by_party)} of {len(members[0].parties)} parties")
+
+
+def _check_same_key(members: Members) -> Iterator[CheckFinding]:
+    """Check that both sides of every linkage have the same key."""
+    by_list: dict[str, dict[str, PartyFile]] = {}
+    for own in members[1]:
+        for name, fingerprint in trust.key_fingerprints(members[0], own).items():
+            by_list.setdefault(name, {}).setdefault(fingerprint, own)
+    different = {name: sides for name, sides in by_list.items() if len(sides) > 1}
+    for name, sides in different.items():
+        paths = " and ".join(str(own.linkage.key) for own in sides.values() if own.linkage)
+        message = f"primary and secondary have different keys for {name}: {paths}"
+        yield failure("linkage keys", message, "copy one to the other over a secure channel", code="different-keys")
+    if not different:
+        yield ok("linkage keys", "equal")
+
+
+def _check_same_authority(members: Members) -> Iterator[CheckFinding]:
+    """Check that all parties trust the same authority; unreadable certificates are reported with their party."""
+    trusted: list[tuple[PartyFile, set[bytes]]] = []
+    for own in members[1]:
+        try:
+            pems = set(map(certificate_pem, read_certificates(own.tls.authority))) if own.tls else set()
+        except FedSimError:
+            pems = set()
+        trusted += [(own, pems)] if pems else []
+    for (one, first), (other, second) in combinations(trusted, 2):
+        if not first & second:
+            message = f"{one.party} and {other.party} trust different authorities"
+            fix = "use certificates from one run of `fedsim certs`"
+            yield failure("authorities", message, fix, code="different-authorities")
+            return
+    yield ok("authorities", "equal")

@@ -1,9 +1,9 @@
-"""Estimate what a job costs before it runs: bytes, time on the network, disk and the coordinator's memory.
+"""Estimate what a job costs before it runs: traffic, transfer time, disk space and the coordinator's memory.
 
-How much training sends depends on how many partners the records of a batch share, which nobody knows before the
-linkage. Two numbers are certain: at least all records share one list of partners, at most no two share any. Between
-them stands what one expects of a batch drawn at random if every candidate is a partner as often as any other. Hubs
-only make it less: where some rows are asked for more often than others, fewer are distinct.
+The traffic of training depends on how many partners the records of a batch share, which is unknown before the linkage.
+Two bounds are certain: at least, all records share one list of partners; at most, no two records share any. The
+expected value assumes random batches and candidates that are partners equally often. If some candidates are partners
+more often than others (hubs), batches have fewer distinct rows than expected.
 
 Letters: n primary records, m candidates, K partners, B records of a batch, U distinct rows, C width of the cut layer.
 """
@@ -15,27 +15,27 @@ from dataclasses import dataclass
 
 from fedsim.config.job import Job
 
-TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records, as the split draws them
+TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
 VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
-FRAME_BYTES = 120  # bytes of a message beside its arrays
-ROW_BYTES = 4  # bytes of a row number
-DEFAULT_COLUMNS = 20  # features of a party whose table is not at hand
-DEFAULT_RECORDS = 10_000  # of a party whose table is not at hand, where none is
+FRAME_BYTES = 120  # of a message beside its arrays
+ROW_BYTES = 4  # of a row number
+DEFAULT_COLUMNS = 20  # features of a party whose table is not available
+DEFAULT_RECORDS = 10_000  # records of the parties if no table is available
 
-# Measured with `link_blind` on one core; another machine may be twice as fast or as slow.
-WORDS_PER_SECOND = 5e9  # 64 bits of two filters compared
-PAIR_SECONDS = 4e-7  # of noise and order
+# Measured with `link_blind` on one core; other machines may be twice as fast or as slow.
+WORDS_PER_SECOND = 5e9  # comparisons of 64 bits of two filters
+PAIR_SECONDS = 4e-7  # noise and order of a pair
 PAIR_BYTES = 40  # of the coordinator's memory
-FILTER_COPIES = 4  # of the filters in the coordinator's memory
+FILTER_COPIES = 4  # in the coordinator's memory
 WEIGHT_BYTES = 16  # a weight, its two moments and its best value so far
-CHECKPOINT_COPIES = 3  # two are kept, one is being written
+CHECKPOINT_COPIES = 3  # two are kept while the next is written
 
 
 @dataclass(frozen=True)
 class PresetSizes:
-    """What a preset says of sizes; tests hold it against the networks, which need torch to be asked.
+    """Sizes of a preset, which tests compare with the networks: computing them requires torch.
 
-    ``list_weights`` and ``partner_weights`` are those of the primary's network for each list and for each of its K.
+    ``list_weights`` and ``partner_weights`` are weights of the primary's network per list and per partner of a list.
     """
 
     cut: int
@@ -59,7 +59,7 @@ PRESET_SIZES = {
 
 @dataclass(frozen=True)
 class Span:
-    """A number with the two bounds it cannot leave.
+    """An expected value with its lower and upper bound.
 
     >>> Span(1, 2, 4) + 3 * Span(1, 1, 1)
     Span(least=4, expected=5, most=7)
@@ -75,34 +75,35 @@ class Span:
     def __rmul__(self, factor: float) -> Span:
         return Span(factor * self.least, factor * self.expected, factor * self.most)
 
-    def __mul__(self, factor: float) -> Span:
-        return factor * self
 
-
-ZERO_SPAN = Span(0, 0, 0)
+ZERO_SPAN, ONE_SPAN = Span(0, 0, 0), Span(1, 1, 1)
 
 
 @dataclass(frozen=True)
 class LinkListSizes:
-    """One secondary's list: how many records on both sides, how they are linked, how many features it has."""
+    """Sizes of the linkage with one secondary; ``asked`` is the number of partners that the method uses."""
 
     name: str
     records: int
     candidates: int
     k: int
     n_bits: int
-    asked: int  # partners that the method asks for
+    asked: int
     columns: int = DEFAULT_COLUMNS
 
     @property
     def filter_bytes(self) -> int:
-        """Of one record."""
+        """Bytes of one filter."""
         return -(-self.n_bits // 8)
+
+    def requested_rows(self, records: int) -> Span:
+        """Return the number of distinct rows that a request for so many records contains."""
+        return distinct_rows(records, self.asked, self.candidates)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be done; ``assumed`` are the parties whose number of records is a guess."""
+    """The sizes of a job; ``assumed`` lists the sizes that are guesses."""
 
     lists: tuple[LinkListSizes, ...]
     sizes: PresetSizes
@@ -115,24 +116,24 @@ class Workload:
 
     @property
     def records(self) -> int:
-        """Of the primary."""
+        """Records of the primary."""
         return self.lists[0].records
 
     @property
     def steps(self) -> int:
-        """Of an epoch."""
+        """Training steps per epoch."""
         return -(-round(TRAIN_SHARE * self.records) // self.batch)
 
 
 @dataclass(frozen=True)
 class NetworkLink:
-    """The line between the parties: its speed, and how long a word and its answer take."""
+    """The network connection between the parties: bandwidth in Mbit/s and round-trip latency in milliseconds."""
 
     mbit: float = 100.0
     ping_ms: float = 20.0
 
     def seconds(self, n_bytes: float, round_trips: float) -> float:
-        """How long so much takes.
+        """Return the time for a transfer.
 
         >>> NetworkLink(mbit=8, ping_ms=10).seconds(2_000_000, round_trips=100)
         3.0
@@ -142,7 +143,7 @@ class NetworkLink:
 
 @dataclass(frozen=True)
 class CostEstimate:
-    """What a job costs; bytes and seconds are those of the line, computing comes on top."""
+    """The cost of a job; ``training_seconds`` and ``linkage_line_seconds`` are network time, without computation."""
 
     steps: int
     epochs: int
@@ -160,179 +161,24 @@ class CostEstimate:
     assumed: tuple[str, ...]
 
 
-def expected_distinct_rows(records: int, partners: int, candidates: int) -> float:
-    """Distinct rows among the partners of so many records drawn at random: m (1 - (1 - K/m)^B).
-
-    Each record asks for K of m rows, all equally likely, whatever the others ask for. Where rows differ in how often
-    they are partners, fewer are expected: 1 - (1 - p)^B is concave in a row's share p.
-
-    >>> round(expected_distinct_rows(records=256, partners=20, candidates=3000))
-    2459
-    >>> expected_distinct_rows(records=1, partners=20, candidates=3000)
-    20.0
-    """
-    share = min(1.0, partners / candidates)
-    return round(candidates * (1 - (1 - share) ** records), 6)
-
-
-def distinct_rows(records: int, partners: int, candidates: int) -> Span:
-    """Between all records sharing their partners and no two sharing any.
-
-    >>> distinct_rows(records=128, partners=50, candidates=165)
-    Span(least=50, expected=165.0, most=165)
-    """
-    if not records:
-        return ZERO_SPAN
-    least = min(partners, candidates)
-    return Span(least, expected_distinct_rows(records, partners, candidates), min(records * partners, candidates))
-
-
-def linkage_bytes(partners: LinkListSizes) -> int:
-    """Filters of both sides to the coordinator; partners, similarities and the secret order back.
-
-    >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
-    2448480
-    """
-    up = filter_bytes(partners) + partners.records  # one byte more for each record: does it train?
-    down = 8 * partners.records * partners.k + ROW_BYTES * partners.candidates
-    return up + down + 4 * FRAME_BYTES
-
-
-def filter_bytes(partners: LinkListSizes) -> int:
-    """Filters of both sides."""
-    return (partners.records + partners.candidates) * partners.filter_bytes
-
-
-def step_bytes(rows: Span, cut: int, value_bytes: int) -> Span:
-    """One training step: rows out, activations in, gradients out.
-
-    >>> step_bytes(Span(20, 100, 200), cut=128, value_bytes=4).expected
-    103160
-    """
-    return (ROW_BYTES + 2 * cut * value_bytes) * rows + Span(3 * FRAME_BYTES, 3 * FRAME_BYTES, 3 * FRAME_BYTES)
-
-
-def answer_bytes(rows: Span, cut: int, value_bytes: int) -> Span:
-    """One evaluation: rows out, activations in."""
-    return (ROW_BYTES + cut * value_bytes) * rows + Span(2 * FRAME_BYTES, 2 * FRAME_BYTES, 2 * FRAME_BYTES)
-
-
-def epoch_bytes(work: Workload) -> Span:
-    """All steps of an epoch, the last of which may be smaller, and the validation after it."""
-    train, total = round(TRAIN_SHARE * work.records), ZERO_SPAN
-    for partners in work.lists:
-        whole = step_bytes(_requested_rows(partners, min(work.batch, train)), work.sizes.cut, work.value_bytes)
-        rest = step_bytes(_requested_rows(partners, train % work.batch), work.sizes.cut, work.value_bytes)
-        steps = (train // work.batch) * whole + (rest if train % work.batch else ZERO_SPAN)
-        total = total + steps + _evaluation_bytes(work, partners, VALIDATION_SHARE)
-    return total
-
-
-def training_bytes(work: Workload) -> Span:
-    """All epochs, and the validation and test records once more at the end."""
-    last = [
-        _evaluation_bytes(work, partners, part) for partners in work.lists for part in (VALIDATION_SHARE, TEST_SHARE)
-    ]
-    return sum(last, work.epochs * epoch_bytes(work))
-
-
-def round_trips(work: Workload) -> int:
-    """Times that the primary waits for an answer; the secondaries are asked side by side, but save in turn.
-
-    >>> job = Workload((LinkListSizes("a", 4000, 3000, 20, 2048, 20),), PRESET_SIZES["modern"], 8, 256, 4, checkpoint_steps=10)
-    >>> job.steps, round_trips(job)
-    (11, 122)
-    """
-    saves = (work.steps - 1) // work.checkpoint_steps + 1
-    return work.epochs * (work.steps + 1 + saves * len(work.lists)) + 10
-
-
-def coordinator_memory(work: Workload) -> int:
-    """The filters of both sides with their copies, and the pairs; lists are linked one after the other."""
-    filters = sum(filter_bytes(partners) for partners in work.lists)
-    return FILTER_COPIES * filters + max(PAIR_BYTES * partners.records * partners.k for partners in work.lists)
-
-
-def linkage_seconds(partners: LinkListSizes) -> float:
-    """The search and the noise on one core; roughly, for every machine is another.
-
-    >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
-    18.0
-    """
-    words = partners.records * partners.candidates * -(-partners.n_bits // 64)
-    return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
-
-
-def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
-    """Bytes in the folder of every party, by its name."""
-    need = dict.fromkeys((party.name for party in job.parties), 0)
-    sizes, above = work.sizes, work.columns * work.sizes.column_width * work.sizes.hidden
-    for partners in work.lists:
-        lists = 8 * partners.records * partners.k
-        candidates = partners.candidates * (partners.filter_bytes + ROW_BYTES)
-        above += sizes.list_weights + partners.asked * sizes.partner_weights
-        below = (partners.columns * sizes.column_width + sizes.cut) * sizes.hidden
-        need[job.coordinator.name] += lists + candidates
-        need[job.primary.name] += lists + partners.records * partners.filter_bytes
-        need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * below
-    need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * above
-    return need
-
-
-def largest_message(work: Workload) -> int:
-    """The filters of one side, a whole list of partners, or the cut layer of all rows of an evaluation."""
-    most = []
-    for partners in work.lists:
-        rows = max(
-            _requested_rows(partners, round(TEST_SHARE * work.records)).most, _requested_rows(partners, work.batch).most
-        )
-        most += [
-            partners.filter_bytes * max(partners.records, partners.candidates),
-            8 * partners.records * partners.k,
-            rows * work.sizes.cut * work.value_bytes,
-        ]
-    return int(max(most)) + FRAME_BYTES
-
-
-def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
-    """Everything at once."""
-    linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
-    trips = round_trips(work)
-    seconds = (link.seconds(n_bytes, trips) for n_bytes in (training.least, training.expected, training.most))
-    return CostEstimate(
-        steps=work.steps,
-        epochs=work.epochs,
-        linkage_bytes=linkage,
-        filter_bytes=sum(map(filter_bytes, work.lists)),
-        linkage_line_seconds=link.seconds(linkage, 4),
-        linkage_seconds=sum(map(linkage_seconds, work.lists)),
-        coordinator_memory=coordinator_memory(work),
-        distinct=sum((_requested_rows(partners, work.batch) for partners in work.lists), ZERO_SPAN),
-        epoch_bytes=epoch_bytes(work),
-        training_bytes=training,
-        training_seconds=Span(*seconds),
-        largest_message=largest_message(work),
-        disk=disk_bytes(job, work),
-        assumed=work.assumed,
-    )
-
-
 def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, int]) -> Workload:
-    """The work of a job for parties with so many records and features, by name; who is missing there is assumed.
+    """Return the sizes of a job for parties with so many records and feature columns, by name.
 
-    A party whose table is not at hand counts as large as the largest that is.
+    A party that is missing there is assumed to be as large as the largest one that is given.
     """
-    guess, training, sizes = (
-        max(records.values(), default=DEFAULT_RECORDS),
-        job.training,
-        PRESET_SIZES[job.training.preset],
-    )
-    of_primary = records.get(job.primary.name, guess)
+    training = job.training
+    guess = max(records.values(), default=DEFAULT_RECORDS)
+    n_records = {name: records.get(name, guess) for name in (job.primary.name, *job.secondaries)}
+    assumed = [f"{count:,} records at {name}" for name, count in n_records.items() if name not in records]
+    sizes = PRESET_SIZES.get(training.preset)
+    if sizes is None:  # a preset of another package
+        sizes = PRESET_SIZES["modern"]
+        assumed.append(f"networks of preset {training.preset} as large as those of modern")
     lists = tuple(
         LinkListSizes(
             name=name,
-            records=of_primary,
-            candidates=records.get(name, guess),
+            records=n_records[job.primary.name],
+            candidates=n_records[name],
             k=terms.k,
             n_bits=terms.encoding.n_bits,
             asked=1 if training.method == "top1sim" else terms.k,
@@ -348,18 +194,166 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         value_bytes=VALUE_BYTES[training.wire],
         checkpoint_steps=training.checkpoint_steps,
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),
-        assumed=tuple(
-            f"{found:,} records at {name}"
-            for name, found in ((job.primary.name, of_primary), *((each.name, each.candidates) for each in lists))
-            if name not in records
-        ),
+        assumed=tuple(assumed),
     )
 
 
-def _requested_rows(partners: LinkListSizes, records: int) -> Span:
-    return distinct_rows(records, partners.asked, partners.candidates)
+def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
+    """Estimate the cost of a job on a network connection."""
+    linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
+    filters = sum(map(filter_bytes, work.lists))
+    # Lists are linked one after the other, so that only the largest one is in memory.
+    pairs = max(partners.records * partners.k for partners in work.lists)
+    trips = round_trips(work)
+    seconds = (link.seconds(n_bytes, trips) for n_bytes in (training.least, training.expected, training.most))
+    return CostEstimate(
+        steps=work.steps,
+        epochs=work.epochs,
+        linkage_bytes=linkage,
+        filter_bytes=filters,
+        linkage_line_seconds=link.seconds(linkage, 4),
+        linkage_seconds=sum(map(linkage_seconds, work.lists)),
+        coordinator_memory=FILTER_COPIES * filters + PAIR_BYTES * pairs,
+        distinct=sum((partners.requested_rows(work.batch) for partners in work.lists), ZERO_SPAN),
+        epoch_bytes=epoch_bytes(work),
+        training_bytes=training,
+        training_seconds=Span(*seconds),
+        largest_message=_largest_message(work),
+        disk=disk_bytes(job, work),
+        assumed=work.assumed,
+    )
+
+
+# Linkage
+
+
+def linkage_bytes(partners: LinkListSizes) -> int:
+    """Return the traffic of a linkage: filters to the coordinator; partners, similarities and row order back.
+
+    >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
+    2448480
+    """
+    up = filter_bytes(partners) + partners.records  # plus one byte per record: is it used for training?
+    down = 8 * partners.records * partners.k + ROW_BYTES * partners.candidates
+    return up + down + 4 * FRAME_BYTES
+
+
+def filter_bytes(partners: LinkListSizes) -> int:
+    """Return the size of the filters of both parties."""
+    return (partners.records + partners.candidates) * partners.filter_bytes
+
+
+def linkage_seconds(partners: LinkListSizes) -> float:
+    """Return the rough time for search and noise on one core.
+
+    >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
+    18.0
+    """
+    words = partners.records * partners.candidates * -(-partners.n_bits // 64)
+    return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
+
+
+# Training
+
+
+def expected_distinct_rows(records: int, partners: int, candidates: int) -> float:
+    """Return the expected number of distinct rows among the partners of random records: m (1 - (1 - K/m)^B).
+
+    Each record has K of m rows, all equally likely, independently of other records. If rows differ in how often they
+    are partners, fewer are expected, because 1 - (1 - p)^B is concave in a row's share p.
+
+    >>> round(expected_distinct_rows(records=256, partners=20, candidates=3000))
+    2459
+    >>> expected_distinct_rows(records=1, partners=20, candidates=3000)
+    20.0
+    """
+    share = min(1.0, partners / candidates)
+    return round(candidates * (1 - (1 - share) ** records), 6)
+
+
+def distinct_rows(records: int, partners: int, candidates: int) -> Span:
+    """Return the number of distinct rows, from all records sharing their partners to no two sharing any.
+
+    >>> distinct_rows(records=128, partners=50, candidates=165)
+    Span(least=50, expected=165.0, most=165)
+    """
+    if not records:
+        return ZERO_SPAN
+    least = min(partners, candidates)
+    return Span(least, expected_distinct_rows(records, partners, candidates), min(records * partners, candidates))
+
+
+def step_bytes(rows: Span, cut: int, value_bytes: int) -> Span:
+    """Return the traffic of a training step: row numbers out, activations in, gradients out.
+
+    >>> step_bytes(Span(20, 100, 200), cut=128, value_bytes=4).expected
+    103160
+    """
+    return (ROW_BYTES + 2 * cut * value_bytes) * rows + 3 * FRAME_BYTES * ONE_SPAN
+
+
+def epoch_bytes(work: Workload) -> Span:
+    """Return the traffic of an epoch: all steps, of which the last may be smaller, and the validation."""
+    (full, rest), total = divmod(round(TRAIN_SHARE * work.records), work.batch), ZERO_SPAN
+    for partners in work.lists:
+        batches = [(full, work.batch), (1, rest)] if rest else [(full, work.batch)]
+        for count, size in batches:
+            total += count * step_bytes(partners.requested_rows(size), work.sizes.cut, work.value_bytes)
+        total += _evaluation_bytes(work, partners, VALIDATION_SHARE)
+    return total
+
+
+def training_bytes(work: Workload) -> Span:
+    """Return the traffic of all epochs and of the final evaluation on validation and test records."""
+    final = [_evaluation_bytes(work, each, share) for each in work.lists for share in (VALIDATION_SHARE, TEST_SHARE)]
+    return sum(final, work.epochs * epoch_bytes(work))
 
 
 def _evaluation_bytes(work: Workload, partners: LinkListSizes, share: float) -> Span:
-    rows = _requested_rows(partners, round(share * work.records))
-    return answer_bytes(rows, work.sizes.cut, work.value_bytes)
+    """Return the traffic of an evaluation: row numbers out, activations in."""
+    rows = partners.requested_rows(round(share * work.records))
+    return (ROW_BYTES + work.sizes.cut * work.value_bytes) * rows + 2 * FRAME_BYTES * ONE_SPAN
+
+
+def round_trips(work: Workload) -> int:
+    """Return how often the primary waits for an answer: it asks secondaries in parallel but saves them one by one.
+
+    >>> lists = (LinkListSizes("a", 4000, 3000, 20, 2048, 20),)
+    >>> work = Workload(lists, PRESET_SIZES["modern"], epochs=8, batch=256, value_bytes=4, checkpoint_steps=10)
+    >>> work.steps, round_trips(work)
+    (11, 122)
+    """
+    saves = (work.steps - 1) // work.checkpoint_steps + 1
+    return work.epochs * (work.steps + 1 + saves * len(work.lists)) + 10
+
+
+# Storage
+
+
+def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
+    """Return the disk space that each party needs, by name."""
+    need = dict.fromkeys((party.name for party in job.parties), 0)
+    sizes, primary_weights = work.sizes, work.columns * work.sizes.column_width * work.sizes.hidden
+    for partners in work.lists:
+        links = 8 * partners.records * partners.k
+        candidates = partners.candidates * (partners.filter_bytes + ROW_BYTES)
+        primary_weights += sizes.list_weights + partners.asked * sizes.partner_weights
+        secondary_weights = (partners.columns * sizes.column_width + sizes.cut) * sizes.hidden
+        need[job.coordinator.name] += links + candidates
+        need[job.primary.name] += links + partners.records * partners.filter_bytes
+        need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * secondary_weights
+    need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * primary_weights
+    return need
+
+
+def _largest_message(work: Workload) -> int:
+    """Return the size of the largest message: filters of a party, a list of partners, or activations of a request."""
+    sizes: list[float] = []
+    for partners in work.lists:
+        rows = max(partners.requested_rows(size).most for size in (round(TEST_SHARE * work.records), work.batch))
+        sizes += [
+            partners.filter_bytes * max(partners.records, partners.candidates),
+            8 * partners.records * partners.k,
+            rows * work.sizes.cut * work.value_bytes,
+        ]
+    return int(max(sizes)) + FRAME_BYTES

@@ -1,4 +1,4 @@
-"""Findings of preflight checks, and the objects that checks look at."""
+"""Findings of preflight checks, the objects that checks examine, and helpers that locate settings and files."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyColumns, PartyFile
-from fedsim.errors import FedSimError
+from fedsim.config.toml_file import find_setting_lines, read_text_file
+from fedsim.errors import FedSimError, nearest_word
 from fedsim.preflight.estimate import CostEstimate
 
-# What a check found: how it went, in words without data, and the way out
-
-
+SettingPath = tuple[str, ...]  # such as ("label", "column")
 CheckSubjectT = TypeVar("CheckSubjectT")
 
 
 class CheckLevel(StrEnum):
-    """How a check went."""
+    """The outcome of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -31,79 +31,88 @@ class CheckLevel(StrEnum):
 
 @dataclass(frozen=True)
 class CheckFinding:
-    """The result of one check; ``telling`` marks one that is worth reading although all is well."""
+    """The result of one check and how to fix it, without any data.
+
+    ``telling`` marks results that are worth reading although the check passed; ``code`` names the kind of problem.
+    """
 
     check: str
     level: CheckLevel
     result: str
     fix: str = ""
     telling: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True)
 class CheckSection:
-    """The findings about one thing: the job, the machine, a party."""
+    """The findings about one subject: the job, the machine or a party."""
 
     title: str
     findings: tuple[CheckFinding, ...]
 
 
 def ok(check: str, result: str) -> CheckFinding:
-    """All is well, and nobody need read it."""
+    """Report a check that passed; shown in verbose mode only."""
     return CheckFinding(check, CheckLevel.OK, result)
 
 
 def info(check: str, result: str) -> CheckFinding:
-    """All is well, and here is something to know."""
+    """Report a check that passed with a result that is worth reading."""
     return CheckFinding(check, CheckLevel.OK, result, telling=True)
 
 
-def warning(check: str, result: str, fix: str) -> CheckFinding:
-    """The job would run, perhaps not as meant."""
-    return CheckFinding(check, CheckLevel.WARNING, result, fix)
+def warning(check: str, result: str, fix: str, *, code: str = "") -> CheckFinding:
+    """Report that the job can run, but perhaps not as intended."""
+    return CheckFinding(check, CheckLevel.WARNING, result, fix, code=code)
 
 
-def failure(check: str, result: str, fix: str) -> CheckFinding:
-    """The job would not run."""
-    return CheckFinding(check, CheckLevel.FAILS, result, fix)
+def failure(check: str, result: str, fix: str, *, code: str = "") -> CheckFinding:
+    """Report that the job cannot run."""
+    return CheckFinding(check, CheckLevel.FAILS, result, fix, code=code)
 
 
-def failure_from_message(check: str, sentence: str, otherwise: str = "") -> CheckFinding:
-    """A failure from an error's sentence, which ends in the way out; ``otherwise`` is for those that name none.
+def failure_from_message(check: str, message: str, default_fix: str = "", *, code: str = "") -> CheckFinding:
+    """Report a failure by an error message, whose part after the last semicolon is the fix.
 
-    >>> failure_from_message("data", "flats.csv does not exist; check the path")
-    CheckFinding(check='data', level=<CheckLevel.FAILS: 'fails'>, result='flats.csv does not exist', fix='check the path', \
-telling=False)
+    >>> finding = failure_from_message("data", "flats.csv does not exist; check the path")
+    >>> finding.result, finding.fix
+    ('flats.csv does not exist', 'check the path')
     """
-    result, _, fix = sentence.rpartition("; ")
-    return failure(check, result or sentence, fix if result else otherwise)
+    result, _, fix = message.rpartition("; ")
+    return failure(check, result or message, fix if result else default_fix, code=code)
+
+
+def failure_from_error(check: str, error: FedSimError, default_fix: str = "") -> CheckFinding:
+    """Report a failure by the error that a check raised."""
+    return failure_from_message(check, str(error), default_fix, code=error.code)
 
 
 def run_checks(
     checks: Iterable[tuple[str, Callable[[CheckSubjectT], Iterator[CheckFinding]]]], subject: CheckSubjectT
 ) -> Iterator[CheckFinding]:
-    """What all checks find; one that cannot go on says why and leaves the others alone."""
+    """Run all checks; an error ends one check and is reported as its failure."""
     for name, check in checks:
         try:
             yield from check(subject)
         except FedSimError as error:
-            yield failure_from_message(name, str(error))
+            yield failure_from_error(name, error)
 
 
 def unique_findings(findings: Iterable[CheckFinding]) -> tuple[CheckFinding, ...]:
-    """Without repetitions: one fault may be met by several checks, and is told by the first."""
+    """Drop repetitions: a problem that several checks find is reported by the first."""
     first: dict[object, CheckFinding] = {}
     for finding in findings:
         first.setdefault(finding if finding.level is CheckLevel.OK else (finding.result, finding.fix), finding)
     return tuple(first.values())
 
 
-# What the checks of a party look at
+# What checks examine
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedParty:
-    """A party by itself, here and now."""
+    """A party by itself, at a point in time."""
 
     own: PartyFile
     now: datetime
@@ -111,7 +120,7 @@ class CheckedParty:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CheckedTable:
-    """A party's records; ``header`` is None where the file could be read only in part."""
+    """A party's records; ``header`` is None if only some columns could be read."""
 
     frame: pl.DataFrame
     header: tuple[str, ...] | None
@@ -119,10 +128,32 @@ class CheckedTable:
 
 @dataclass(frozen=True, eq=False)
 class PartyInJob:
-    """A party in a job; what could not be read is None, and so are columns that are not all there."""
+    """A party in a job; ``table`` is None if it could not be read, ``columns`` if some are missing."""
 
     job: Job
     own: PartyFile
     table: CheckedTable | None
     columns: PartyColumns | None
     estimate: CostEstimate
+
+
+# Locating settings and files
+
+
+def setting_location(own: PartyFile, setting: SettingPath) -> str:
+    """Return file, line and setting as the start of a message; empty if the file does not contain the setting."""
+    try:
+        line = find_setting_lines(read_text_file(own.path)).get(setting)
+    except FedSimError:  # the file was removed in the meantime
+        return ""
+    return f"{own.path}, line {line}: {'.'.join(setting)}: " if line else ""
+
+
+def nearest_file(path: Path) -> str:
+    """Return the file in the same folder whose name is nearest to a missing one's, with the same extension."""
+    try:
+        names = [other.name for other in path.parent.iterdir() if other.suffixes == path.suffixes]
+    except OSError:
+        return ""
+    stems = {name.partition(".")[0]: name for name in sorted(names)}
+    return stems.get(nearest_word(path.name.partition(".")[0], stems), "")

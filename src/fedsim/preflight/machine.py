@@ -17,135 +17,117 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedsim.config.job import Job
-from fedsim.preflight.finding import (
-    CheckedParty,
-    CheckFinding,
-    PartyInJob,
-    failure,
-    failure_from_message,
-    info,
-    ok,
-    warning,
-)
+from fedsim.preflight import finding
+from fedsim.preflight.finding import CheckedParty, CheckFinding, PartyInJob, failure, info, ok, warning
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import Credentials, split_address, tls_failure_reason
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.version import VERSION
 
-# The machine: software, processors, memory, disk, and the folder that a party writes to
-
-
-# Packages by the name they are imported under; none of them is imported here, for some take seconds.
+# Packages by module name; they are not imported here, because some take seconds.
 PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
-REINSTALL_HINT = "install FedSim again: pip install fedsim-vfl"
 WRITABLE_BY_OTHERS = 0o022
-DISK_HEADROOM = 3  # times what is needed should be free
+DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
 
 
 def check_software(_: Job | None) -> Iterator[CheckFinding]:
-    """What all parties must have alike, and what must be there."""
-    found = {"Python": platform.python_version(), "fedsim": VERSION}
+    """Check that the required packages are installed, and report their versions."""
+    versions = {"Python": platform.python_version(), "fedsim": VERSION}
     for module, package in PACKAGES.items():
         try:
-            found[module] = version(package)
+            versions[module] = version(package)
         except PackageNotFoundError:
-            found[module] = ""
-        if find_spec(module) is None or not found[module]:
-            yield failure("software", f"the package {package} is not installed", REINSTALL_HINT)
-    yield info("software", ", ".join(f"{name} {number}" for name, number in found.items() if number))
+            versions[module] = ""
+        if find_spec(module) is None or not versions[module]:
+            message = f"the package {package} is not installed"
+            yield failure("software", message, "reinstall FedSim: pip install fedsim-vfl", code="missing-package")
+    yield info("software", ", ".join(f"{name} {number}" for name, number in versions.items() if number))
 
 
 def check_processors(job: Job | None) -> Iterator[CheckFinding]:
-    """As many as the job has threads."""
-    here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if job and job.training.threads > here:
+    """Check that there is a processor for every thread of the job."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if job and job.training.threads > available:
         yield warning(
             "processors",
-            f"training.threads is {job.training.threads}, and this machine has {here} processors",
-            "lower it in the job: more threads than processors are slow",
+            f"training.threads is {job.training.threads}, but this machine has {available} processors",
+            "lower it in the job; more threads than processors are slow",
+            code="too-many-threads",
         )
     else:
-        yield ok("processors", f"{here}")
+        yield ok("processors", f"{available}")
 
 
 def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
-    """The party's folder can be written, and by nobody else."""
-    wanted = place.own.folder
-    there = _nearest_existing(wanted)
+    """Check that the party's folder is writable, and only for its owner."""
+    folder = place.own.folder
+    existing = _nearest_existing(folder)
     try:
-        with tempfile.TemporaryFile(dir=there):
+        with tempfile.TemporaryFile(dir=existing):
             pass
-        mode = wanted.stat().st_mode if wanted.exists() else 0
+        mode = folder.stat().st_mode if folder.exists() else 0
     except OSError as error:
-        reason = error.strerror or "unknown reason"
-        yield failure(
-            "folder", f"cannot write in {there}: {reason}", f"mend 'folder' in {place.own.path}, or its rights"
-        )
+        message = f"cannot write to {existing}: {error.strerror or 'unknown reason'}"
+        fix = f"correct 'folder' in {place.own.path}, or its permissions"
+        yield failure("folder", message, fix, code="not-writable")
         return
     if mode & WRITABLE_BY_OTHERS:
-        yield warning("folder", f"{wanted} can be written by other users of this machine", f"chmod 700 {wanted}")
-    yield ok("folder", str(wanted))
+        message = f"{folder} is writable for other users of this machine"
+        yield warning("folder", message, f"chmod 700 {folder}", code="writable-by-others")
+    yield ok("folder", str(folder))
 
 
 def check_disk(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Disk for checkpoints and lists; memory for the linkage."""
-    need, there = case.estimate.disk[case.own.name], _nearest_existing(case.own.folder)
+    """Check disk space for checkpoints and links, and at the coordinator memory for the linkage."""
+    needed = case.estimate.disk[case.own.name]
     try:
-        free = shutil.disk_usage(there).free
+        free = shutil.disk_usage(_nearest_existing(case.own.folder)).free
     except OSError:
-        return  # the check of the folder says why
-    fix = f"make room, or name another folder in {case.own.path}"
-    if free < need:
-        yield failure("disk", f"{_gigabytes(free)} are free, and about {_gigabytes(need)} are needed", fix)
-    elif free < DISK_HEADROOM * need:
-        yield warning("disk", f"{_gigabytes(free)} are free, and about {_gigabytes(need)} are needed", fix)
+        return  # reported by the check of the folder
+    if free < DISK_HEADROOM * needed:
+        report = failure if free < needed else warning
+        message = f"{_gigabytes(free)} are free, about {_gigabytes(needed)} are needed"
+        yield report("disk", message, f"free some space, or set another folder in {case.own.path}", code="disk-full")
     else:
         yield ok("disk", f"{_gigabytes(free)} free")
-    if case.own.role is Role.COORDINATOR:
-        yield from _check_memory(case.estimate.coordinator_memory)
+    if case.own.role is not Role.COORDINATOR:
+        return
+    memory, needed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), case.estimate.coordinator_memory
+    if needed > memory:
+        message = f"this machine has {_gigabytes(memory)}, but the linkage needs about {_gigabytes(needed)}"
+        fix = "run the coordinator on a larger machine, or use fewer bits in the schema"
+        yield warning("memory", message, fix, code="too-little-memory")
+    else:
+        yield ok("memory", f"{_gigabytes(memory)}")
 
 
 def check_not_running(case: PartyInJob) -> Iterator[CheckFinding]:
-    """No other process of this party is at the job; a lock is looked at for a moment, and left as it was."""
+    """Check that no other process of this party runs the job, without taking its lock."""
     path = run_path(case.job, case.own) / LOCK_FILE
     try:
         with path.open("rb") as lock:
             holder = lock.read(20).decode("ascii", "replace")
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        by = f"process {holder}" if holder.isdecimal() else "another process"
-        yield failure("running", f"{by} is at this job already", "let it end, or stop it")
+        process = f"process {holder}" if holder.isdecimal() else "another process"
+        yield failure("running", f"{process} is running this job", "wait for it, or stop it", code="already-running")
         return
     except (FileNotFoundError, NotADirectoryError):
-        pass  # it was never started here
+        pass  # the job was never started here
     except OSError as error:
-        yield warning("running", f"cannot look at {path}: {error.strerror}", "check whose folder it is")
+        yield warning("running", f"cannot read {path}: {error.strerror}", "check the owner of the folder")
         return
-    yield ok("running", "no other process is at this job")
+    yield ok("running", "no other process is running this job")
 
 
-def _check_memory(need: int) -> Iterator[CheckFinding]:
-    here = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if need > here:
-        yield warning(
-            "memory",
-            f"this machine has {_gigabytes(here)}, and the linkage needs about {_gigabytes(need)}",
-            "run the coordinator on a larger machine, or agree on shorter filters",
-        )
-    else:
-        yield ok("memory", f"{_gigabytes(here)}")
-
-
-def _nearest_existing(wanted: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
-    for place in (wanted.absolute(), *wanted.absolute().parents):
-        if os.path.lexists(place):
-            return place
-    return Path("/")
+def _nearest_existing(folder: Path) -> Path:
+    """Return the folder, or its nearest parent that exists."""
+    parents = (folder.absolute(), *folder.absolute().parents)
+    return next((path for path in parents if os.path.lexists(path)), Path("/"))
 
 
 def _gigabytes(n_bytes: int) -> str:
-    """As disks are sold.
+    """Format a size in decimal gigabytes.
 
     >>> _gigabytes(1_234_000_000), _gigabytes(56_000_000)
     ('1.2 GB', '0.06 GB')
@@ -153,69 +135,65 @@ def _gigabytes(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.{1 if n_bytes >= 1e9 else 2}f} GB"
 
 
-# The network: is the own port free, and do the peers that are dialled answer?
+# The network
 
-
-CALL_TIMEOUT_SECONDS = 3.0  # of patience with each step of a call
+CALL_TIMEOUT_SECONDS = 3.0
 DIALLED_ROLES = {
     Role.COORDINATOR: (),
     Role.PRIMARY: (Role.COORDINATOR,),
     Role.SECONDARY: (Role.COORDINATOR, Role.PRIMARY),
 }
-OTHER_MACHINE_HINT = "check it on the machine it is for, or give [network] listen in the party file"
+OTHER_MACHINE_HINT = "run this check on the party's machine, or set network.listen in the party file"
 _PORT_ERRORS = {
-    errno.EADDRINUSE: ("is in use", "stop what listens there, or agree on another port"),
-    errno.EADDRNOTAVAIL: ("is no address of this machine", OTHER_MACHINE_HINT),
-    errno.EACCES: ("is not for ordinary users", "take a port above 1023"),
+    errno.EADDRINUSE: ("is in use", "stop the program that listens there, or use another port"),
+    errno.EADDRNOTAVAIL: ("is not an address of this machine", OTHER_MACHINE_HINT),
+    errno.EACCES: ("requires administrator rights", "use a port above 1023"),
 }
 
 
 def check_port(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Whoever is dialled can listen; nothing is sent or answered."""
+    """Check that a party that accepts connections can listen at its address."""
     if case.own.role is Role.SECONDARY:
         return
     address = case.own.network.listen or case.job.address_of(case.own.party)
     host, number = split_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind, protocol) as door:
-            door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            door.bind(place)
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
     except (socket.gaierror, UnicodeError):
-        yield failure("port", f"the host of {address} is unknown here", OTHER_MACHINE_HINT)
+        yield failure("port", f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, code="unknown-host")
     except OSError as error:
         what, fix = _PORT_ERRORS.get(error.errno or 0, (f"cannot be used ({error.strerror})", OTHER_MACHINE_HINT))
-        yield failure("port", f"{address} {what}", fix)
+        yield failure("port", f"{address} {what}", fix, code="port-unavailable")
     else:
         yield ok("port", f"{address} is free")
 
 
 @dataclass(frozen=True)
 class PeerCheck:
-    """Calls the peers that a party dials: a TLS handshake, in which only the certificate is shown."""
+    """Connects to the parties that a party calls: a TLS handshake that shows its certificate only."""
 
     credentials: Credentials | None
 
     def __call__(self, case: PartyInJob) -> Iterator[CheckFinding]:
-        dialled = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES[case.own.role]]
-        if dialled and self.credentials is None:
-            yield warning("peers", "nobody was called, for there is no certificate to show", "see to the certificate")
+        peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES[case.own.role]]
+        if peers and self.credentials is None:
+            message = "no connection was tried, because there is no valid certificate"
+            yield warning("peers", message, "fix the certificate first", code="no-certificate")
         elif self.credentials:
-            yield from (_call_peer(case.job.address_of(peer), self.credentials, peer) for peer in dialled)
+            yield from (_call_peer(case.job.address_of(peer), self.credentials, peer) for peer in peers)
 
 
 def _call_peer(address: str, credentials: Credentials, peer: Party) -> CheckFinding:
-    fault = tls_failure_reason(address, credentials, peer, CALL_TIMEOUT_SECONDS)
-    if fault:
-        return failure_from_message("peers", fault)
-    return info("peers", f"{peer} answers at {address}{_ping(address)}")
-
-
-def _ping(address: str) -> str:
-    """How long a connection takes to stand: one round trip."""
-    began = time.perf_counter()
+    reason = tls_failure_reason(address, credentials, peer, CALL_TIMEOUT_SECONDS)
+    if reason:
+        return finding.failure_from_message("peers", reason, code="peer-unreachable")
+    started = time.perf_counter()
     try:
         socket.create_connection(split_address(address), timeout=CALL_TIMEOUT_SECONDS).close()
+        latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
     except OSError:
-        return ""
-    return f", ping {1000 * (time.perf_counter() - began):.1f} ms"
+        latency = ""
+    return info("peers", f"{peer} answers at {address}{latency}")

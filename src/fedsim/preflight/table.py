@@ -20,15 +20,18 @@ from fedsim.data.splits import random_split
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, StringFilter
-from fedsim.preflight.files import SettingPath, nearest_file, setting_location
 from fedsim.preflight.finding import (
     CheckedTable,
     CheckFinding,
     PartyInJob,
+    SettingPath,
     failure,
+    failure_from_error,
     failure_from_message,
     info,
+    nearest_file,
     ok,
+    setting_location,
     warning,
 )
 from fedsim.protocol.codec import MAX_FRAME_BYTES
@@ -69,7 +72,7 @@ def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyC
     try:
         columns = resolve_columns(job, own, table.header)
     except FedSimError as error:
-        return None, [failure_from_message("columns", str(error))]
+        return None, [failure_from_error("columns", error)]
     linking, features = len(columns.linking), len(columns.features or ())
     return columns, [ok("columns", f"{linking} that link, {features:,} features{', label' * bool(columns.label)}")]
 
@@ -130,7 +133,7 @@ def _unreadable_table(own: PartyFile, data: DataSettings, error: FedSimError) ->
     """Why a table cannot be read; where no file has its name, also where that is written and which name is near."""
     source = data.source
     if not isinstance(source, Path) or source.exists():
-        return failure_from_message("data", str(error))
+        return failure_from_error("data", error)
     near = nearest_file(source)
     result = f"{setting_location(own, ('data', 'file'))}{source} does not exist"
     return failure("data", result, f"did you mean '{near}'?" if near else "check the path")
@@ -213,7 +216,11 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     turned = [place for pair in pairs for place in pair]
     found = [_swap_finding(case, *pair) for pair in pairs]
     for place in places:
-        look = _check_numeric_cells if place in turned else _COLUMN_CHECKS[type(place.field.encoding)]
+        look = (
+            _check_numeric_cells
+            if place in turned
+            else _COLUMN_CHECKS.get(type(place.field.encoding), _check_any_column)
+        )
         found += look(place)
     yield from found
     names = dict.fromkeys(place.column.cells.name for place in places)
@@ -317,6 +324,13 @@ def _check_text_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
     if place.column.cells.dtype not in TEXT_DTYPES:
         yield place.column.holds("text is")
         return
+    yield from place.column.gaps()
+    if place.salt:
+        yield from place.salt.gaps()
+
+
+def _check_any_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
+    """Check what every encoding requires: a value in every row. The encoding itself checks the rest when it runs."""
     yield from place.column.gaps()
     if place.salt:
         yield from place.salt.gaps()

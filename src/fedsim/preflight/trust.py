@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile, TlsSettings, columns_outside_policy, require_membership
+from fedsim.config.party_file import PartyFile, columns_outside_policy, require_membership
 from fedsim.config.policy import audit_command, policy_violations
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding.key import Key
@@ -16,7 +16,7 @@ from fedsim.preflight.finding import (
     CheckFinding,
     PartyInJob,
     failure,
-    failure_from_message,
+    failure_from_error,
     info,
     ok,
     warning,
@@ -25,31 +25,53 @@ from fedsim.protocol.certificates import read_certificates, read_key
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.runs.approval import require_approval
 
-# Whether a party may take part: its place in the job, its policy, its owner's word, and the key it shares
-
-
-OTHER_USERS_MODE = 0o077  # rights of anybody but the owner
+READABLE_BY_OTHERS = 0o077
 FINGERPRINT_DIGITS = 12
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # between machines that share a disk
 
 
 def check_membership(case: PartyInJob) -> Iterator[CheckFinding]:
-    """The party is one of the job's, and its identifiers are names that were agreed on."""
+    """Check that the party is in the job and that its identifiers have agreed names."""
     require_membership(case.job, case.own)
-    yield ok("takes part", f"{case.own.party} is one of the {len(case.job.parties)} parties")
+    yield ok("takes part", f"{case.own.party} is one of {len(case.job.parties)} parties")
+
+
+def check_policy(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Check the job against the party's own policy."""
+    violations = policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
+    for violation in violations:
+        change = f"agree on another job, or change [policy] in {case.own.path}"
+        fix = audit_command(case.job, case.own) if violation.rule == "audit" else change
+        yield failure("policy", violation.message, fix, code=violation.rule)
+    columns = columns_outside_policy(case.job, case.own)
+    if columns:
+        message = f"policy.columns does not list {', '.join(columns)}"
+        yield failure("policy", message, "list them, or use other columns", code="columns")
+    if not violations:
+        rules = len(case.own.policy.model_fields_set)
+        yield ok("policy", f"the job meets all {rules} conditions" if rules else "no conditions")
+
+
+def check_approval(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Check that the owner approved exactly this job and these columns."""
+    header = case.table.header if case.table and case.columns else None
+    yield ok("approval", require_approval(case.job, case.own, header))
+
+
+# The linkage key
 
 
 def check_linkage_key(case: PartyInJob) -> Iterator[CheckFinding]:
-    """What both sides must have alike, to be compared by telephone."""
-    for name, found in key_fingerprints(case.job, case.own).items():
-        yield info(
-            "linkage key", f"{_group_digits(found)} for {name}: the same digits at both sides, compare by telephone"
-        )
+    """Show a fingerprint of key and schema, which the two parties of a linkage can compare."""
+    for name, digits in key_fingerprints(case.job, case.own).items():
+        grouped = " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
+        yield info("linkage key", f"{grouped} for {name}: must be equal at both parties; compare by telephone")
 
 
 def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
-    """The first digits of the fingerprint of key and schema, for every list this party has a side of.
+    """Return the first digits of the fingerprint of key and schema for every linkage of this party.
 
-    None where the key cannot be read, which :func:`key_file` tells.
+    Empty if the key cannot be read, which :func:`check_key_file` reports.
     """
     try:
         key = Key.read(own.linkage.key) if own.linkage else None
@@ -62,85 +84,63 @@ def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
 
 
 def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
-    """The linkage key can be read, by its owner alone."""
+    """Check that the linkage key is readable, and only for its owner."""
     if place.own.linkage is None:
         return
     try:
         Key.read(place.own.linkage.key)
     except FedSimError as error:
-        yield failure_from_message(
-            "linkage key", str(error), "get it from the other party over a safe way; `fedsim key` makes the first"
-        )
+        fix = "copy it from the other party over a secure channel; `fedsim key` creates the first one"
+        yield failure_from_error("linkage key", error, fix)
         return
-    yield from check_private_file("linkage key", place.own.linkage.key)
+    yield from _check_private_file("linkage key", place.own.linkage.key)
 
 
-def check_policy(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Every rule of the party's own policy."""
-    broken = policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
-    for violation in broken:
-        change = f"agree on another job, or change [policy] in {case.own.path}"
-        fix = audit_command(case.job, case.own) if violation.rule == "audit" else change
-        yield failure("policy", violation.message, fix)
-    beyond = columns_outside_policy(case.job, case.own)
-    if beyond:
-        yield failure("policy", f"policy.columns does not list {', '.join(beyond)}", "list them, or use other columns")
-    if not broken:
-        rules = len(case.own.policy.model_fields_set)
-        yield ok("policy", f"the job keeps all {rules} rules" if rules else "none given, every job will do")
-
-
-def check_approval(case: PartyInJob) -> Iterator[CheckFinding]:
-    """The owner has said yes to exactly this."""
-    header = case.table.header if case.table and case.columns else None
-    yield ok("approval", require_approval(case.job, case.own, header))
-
-
-def check_private_file(check: str, path: Path) -> Iterator[CheckFinding]:
-    """A secret that other users of the machine can read."""
+def _check_private_file(check: str, path: Path) -> Iterator[CheckFinding]:
     try:
         mode = path.stat().st_mode
     except OSError:
-        return  # whoever reads the file says why
-    if mode & OTHER_USERS_MODE:
-        yield warning(check, f"{path} can be read by other users of this machine", f"chmod 600 {path}")
+        return  # reported where the file is read
+    if mode & READABLE_BY_OTHERS:
+        message = f"{path} is readable for other users of this machine"
+        yield warning(check, message, f"chmod 600 {path}", code="readable-by-others")
 
 
-def _group_digits(digits: str) -> str:
-    """In fours, as people read aloud.
-
-    >>> _group_digits("01e511251bb6")
-    '01e5 1125 1bb6'
-    """
-    return " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
-
-
-# Certificates and the clock by which they are valid
-
-
-MAX_CLOCK_SKEW = timedelta(minutes=5)  # between the clocks of machines that share a disk
-NO_TLS_HINT = "make certificates with `fedsim certs`; without them only --insecure works, on one machine"
+# Certificates, and the clock by which they are valid
 
 
 def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
-    """All three files, the same authority, this role and name, valid today and for some time."""
+    """Check that the certificate files belong together, name this party, and are valid for some time."""
     tls = place.own.tls
     if tls is None:
-        yield warning("certificate", "the party file has no [tls]", NO_TLS_HINT)
+        fix = "create certificates with `fedsim certs`; without them only --insecure works, on one machine"
+        yield warning("certificate", "the party file has no [tls] section", fix, code="no-certificate")
         return
-    unread = list(_unreadable_files(tls))
-    yield from unread
-    if not unread:
+    unreadable = False
+    for read, path in ((read_certificates, tls.authority), (read_certificates, tls.certificate), (read_key, tls.key)):
+        try:
+            read(path)
+        except FedSimError as error:
+            unreadable = True
+            yield failure_from_error("certificate", error)
+    if not unreadable:
         credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now)
         yield _days_left("the certificate", credentials.days_left(place.now))
-        authority = min(each.not_valid_after_utc for each in read_certificates(tls.authority))
-        if (days := (authority - place.now).days) < RENEWAL_DAYS:
+        expiry = min(certificate.not_valid_after_utc for certificate in read_certificates(tls.authority))
+        if (days := (expiry - place.now).days) < RENEWAL_DAYS:
             yield _days_left("the authority", days)
-    yield from check_private_file("certificate", tls.key)
+    yield from _check_private_file("certificate", tls.key)
+
+
+def _days_left(what: str, days: int) -> CheckFinding:
+    if days < RENEWAL_DAYS:
+        message = f"{what} expires in {days} days"
+        return warning("certificate", message, "renew it: `fedsim certs --renew`", code="expires-soon")
+    return info("certificate", f"{what} is valid for {days:,} more days")
 
 
 def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
-    """What the party can show to a peer, if anything."""
+    """Return the party's credentials, or None if they are missing or invalid."""
     try:
         tls = own.tls
         return read_credentials(tls.authority, tls.certificate, tls.key, own.party, now) if tls else None
@@ -149,41 +149,17 @@ def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
 
 
 def check_clock(place: CheckedParty) -> Iterator[CheckFinding]:
-    """No file of the party was written in the future."""
-    for path in _party_files(place.own):
+    """Check that no file of the party has a modification time in the future."""
+    own = place.own
+    files = [own.path, own.data.file if own.data else None, own.linkage.key if own.linkage else None]
+    files += [own.tls.authority, own.tls.certificate, own.tls.key] if own.tls else []
+    for path in filter(None, files):
         try:
             written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, OverflowError, ValueError):
-            continue  # whoever reads the file says why
+            continue  # reported where the file is read
         if written - place.now > MAX_CLOCK_SKEW:
-            yield warning(
-                "clock",
-                f"{path} was written at {written:%Y-%m-%d %H:%M} UTC, later than the clock here says",
-                "set the clock; certificates depend on it",
-            )
+            message = f"{path} was modified at {written:%Y-%m-%d %H:%M} UTC, which is in the future"
+            yield warning("clock", message, "set the clock; certificates depend on it", code="clock-behind")
             return
     yield ok("clock", f"{place.now:%Y-%m-%d %H:%M} UTC")
-
-
-def _unreadable_files(tls: TlsSettings) -> Iterator[CheckFinding]:
-    for read, path in ((read_certificates, tls.authority), (read_certificates, tls.certificate), (read_key, tls.key)):
-        try:
-            read(path)
-        except FedSimError as error:
-            yield failure_from_message("certificate", str(error))
-
-
-def _days_left(what: str, days: int) -> CheckFinding:
-    if days < RENEWAL_DAYS:
-        return warning("certificate", f"{what} ends in {days} days", "renew it: `fedsim certs --renew`")
-    return info("certificate", f"{what} is good for {days:,} more days")
-
-
-def _party_files(own: PartyFile) -> Iterator[Path]:
-    yield own.path
-    if own.data and own.data.file:
-        yield own.data.file
-    if own.linkage:
-        yield own.linkage.key
-    if own.tls:
-        yield from (own.tls.authority, own.tls.certificate, own.tls.key)

@@ -24,7 +24,7 @@ from fedsim.runs.record import (
     RECORD_FILE,
     GroupError,
     RunRecord,
-    identifies_person,
+    is_private_column,
     read_run_record,
     read_test_predictions,
 )
@@ -70,7 +70,7 @@ class FinishedRun:
     def groups(self) -> list[GroupError]:
         """Errors by group, without the columns that link records or say who somebody is."""
         linking = {column for terms in self.job.secondaries.values() for column in terms.encoding.columns}
-        return [group for group in self.record.groups if group.by not in linking and not identifies_person(group.by)]
+        return [group for group in self.record.groups if group.by not in linking and not is_private_column(group.by)]
 
 
 def read_run(folder: Path) -> FinishedRun:

@@ -1,4 +1,4 @@
-"""The owner's approval of exactly one job with exactly these columns, kept on file."""
+"""The owner's approval of exactly one job with exactly these columns, stored in the party's folder."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ APPROVAL_FORMAT = "fedsim approval 1"
 
 
 class ApprovalError(FedSimError):
-    """The owner has not approved what the party is about to do."""
+    """The owner has not approved the job; ``code`` says why."""
 
 
 @dataclass(frozen=True)
 class Approval:
-    """What was approved, when and by whom; ``settings`` are the whole job, to tell later what has changed."""
+    """What was approved, when and by whom; ``settings`` is the complete job, to show later what changed."""
 
     job: str
     role: str
@@ -45,14 +45,23 @@ class Approval:
 def approve(
     job: Job, party_file: PartyFile, header: Sequence[str] | None, *, by: str, time: datetime
 ) -> tuple[Approval, Path]:
-    """Write down the owner's approval; one given earlier for the same job gives way."""
-    columns = resolve_columns(job, party_file, header)
+    """Store the owner's approval, replacing an earlier one of the same job.
+
+    Parameters
+    ----------
+    job, party_file
+        The job, and the party whose owner approves it.
+    header
+        Column names of the party's table; None for a coordinator.
+    by, time
+        Who approves, and when.
+    """
     approval = Approval(
         job=job.hash,
         role=str(party_file.role),
         name=party_file.name,
-        columns=columns.to_dict(),
-        privacy={name: privacy_terms(terms) for name, terms in job.secondaries.items()},
+        columns=resolve_columns(job, party_file, header).to_dict(),
+        privacy={name: _privacy_terms(terms) for name, terms in job.secondaries.items()},
         time=time.isoformat(timespec="seconds"),
         by=by,
         settings=job.to_dict(),
@@ -65,42 +74,49 @@ def approve(
 
 
 def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> str:
-    """By whom and when the job was approved, in words; an ``ApprovalError`` with the command to run if it was not.
+    """Return who approved the job and when, or raise an ``ApprovalError`` that contains the command to run.
 
-    Ask before any data is touched, and again with the table's ``header``: where the party file leaves the features to
-    the table, a column that was added since needs a new approval.
+    Call it before any data is read, and again with the table's ``header``: if the party file does not list the
+    features, a column that was added to the table requires a new approval.
     """
     columns = resolve_columns(job, party_file, header)
     if any(job.hash.startswith(prefix) for prefix in party_file.policy.approve):
-        return "by the policy of the party file"
+        return "by the policy in the party file"
     approval = find_approval(job, party_file)
-    changed = _describe_mismatch(approval, job, party_file, columns) if approval else _describe_missing(job, party_file)
-    if approval is None or changed:
+    if approval is None:
+        code, reason = _reason_for_missing(job, party_file)
+    else:
+        code, reason = _difference(approval, job, party_file, columns)
+    if approval is None or code:
+        paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
         raise ApprovalError(
-            f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {changed}; "
-            f"read and approve it: {approval_command(job, party_file)}"
+            f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}; "
+            f"review and approve it: fedsim approve {shlex.join(map(str, paths))}",
+            code=code,
         )
     return f"by {approval.by} at {approval.time}"
 
 
 def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
-    """The approval on file for this very job, whatever its columns."""
+    """Return the stored approval of exactly this job, whatever its columns."""
     return _read_approval(approval_path(job, party_file))
 
 
 def approval_path(job: Job, party_file: PartyFile) -> Path:
-    """Where the approval of a job lies."""
+    """Return where the approval of a job is stored."""
     return party_file.folder / "approvals" / f"{job.short_hash}.json"
 
 
-def approval_command(job: Job, party_file: PartyFile) -> str:
-    """What the owner types to approve."""
-    paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
-    return f"fedsim approve {' '.join(shlex.quote(str(path)) for path in paths)}"
+def current_user() -> str:
+    """Return the name of the operating system's user; environment variables could be forged and are not used."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"user {os.getuid()}"
 
 
-def privacy_terms(terms: SecondaryTerms) -> dict[str, Any]:
-    """What decides how much one linkage gives away."""
+def _privacy_terms(terms: SecondaryTerms) -> dict[str, Any]:
+    """Return the settings that determine how much one linkage discloses."""
     return {
         "k": terms.k,
         "metric": terms.metric,
@@ -113,44 +129,35 @@ def privacy_terms(terms: SecondaryTerms) -> dict[str, Any]:
     }
 
 
-def current_user() -> str:
-    """The user of the operating system; the environment, which anyone may set, is not asked."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"user {os.getuid()}"
-
-
-def _describe_mismatch(approval: Approval, job: Job, party_file: PartyFile, columns: PartyColumns) -> str:
-    """In what an approval differs from what is about to happen."""
+def _difference(approval: Approval, job: Job, party_file: PartyFile, columns: PartyColumns) -> tuple[str, str]:
+    """Return code and description of how an approval differs from the job and columns; empty if it does not."""
     if (approval.job, approval.role, approval.name) != (job.hash, str(party_file.role), party_file.name):
-        return "the approval on file is of another job or party"
+        return "approval-of-another", "the stored approval is for another job or party"
     now, then = columns.to_dict(), dict(approval.columns)
-    features, allowed = now.pop("features"), then.pop("features", None)
-    # The order of a table's columns is no matter of trust.
-    same = features is None or (isinstance(allowed, list) and set(features) == set(map(str, allowed)))
-    return "" if same and now == then else "its own columns have changed since"
+    features, approved = now.pop("features"), then.pop("features", None)
+    # The order of the columns does not matter.
+    same = features is None or (isinstance(approved, list) and set(features) == set(map(str, approved)))
+    return ("", "") if same and now == then else ("columns-changed", "its columns have changed since the approval")
 
 
-def _describe_missing(job: Job, party_file: PartyFile) -> str:
-    """Why there is no approval: none ever was, or the job has changed since the last one."""
-    earlier = [
-        approval for path in approval_path(job, party_file).parent.glob("*.json") if (approval := _read_approval(path))
-    ]
-    same = [approval for approval in earlier if approval.settings.get("name") == job.name]
-    if not same:
-        return "nobody did yet"
-    last = max(same, key=lambda approval: approval.time)
-    return f"since the last approval it has changed ({first_difference(job.to_dict(), dict(last.settings))})"
+def _reason_for_missing(job: Job, party_file: PartyFile) -> tuple[str, str]:
+    """Return code and description of why there is no approval: there never was one, or the job has changed."""
+    stored = map(_read_approval, approval_path(job, party_file).parent.glob("*.json"))
+    earlier = [approval for approval in stored if approval and approval.settings.get("name") == job.name]
+    if not earlier:
+        return "not-approved", "there is no approval"
+    last = max(earlier, key=lambda approval: approval.time)
+    change = first_difference(job.to_dict(), dict(last.settings))
+    return "job-changed", f"it has changed since the last approval ({change})"
 
 
 def _read_approval(path: Path) -> Approval | None:
-    """An approval on file; one that cannot be read counts as none, since it can be given again."""
+    """Read an approval; an invalid file counts as missing, because the owner can approve again."""
     try:
         approval = Approval(**json.loads(path.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     texts = (approval.job, approval.role, approval.name, approval.time, approval.by)
     tables = (approval.columns, approval.privacy, approval.settings)
-    sound = all(isinstance(text, str) for text in texts) and all(isinstance(table, dict) for table in tables)
-    return approval if sound and approval.format == APPROVAL_FORMAT else None
+    valid = all(isinstance(text, str) for text in texts) and all(isinstance(table, dict) for table in tables)
+    return approval if valid and approval.format == APPROVAL_FORMAT else None

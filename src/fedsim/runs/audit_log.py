@@ -1,7 +1,7 @@
-"""Append-only audit log of a party: lines of JSON chained by their hashes.
+"""Append-only audit log of a party: lines of JSON, each with the hash of the line before.
 
-A line changed, removed or put in between shows when the log is read. What no log can show by itself is that its end was
-cut off: note the last hash elsewhere to be sure of that, too. Facts are settings and counts, never data.
+A line that was changed, removed or inserted is detected when the log is read. A log that was cut off at its end cannot
+be detected from the log alone: note the last hash elsewhere. Facts are settings and counts, never data.
 """
 
 from __future__ import annotations
@@ -40,60 +40,61 @@ class AuditEntry:
     hash: str
 
 
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 def _now() -> datetime:
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
 class AuditLog:
-    """A party's log, to which lines are only ever added; safe for threads and for several processes of the party."""
+    """A party's log; several threads and processes of the party may append to it."""
 
     path: Path
     party: Party
     clock: Callable[[], datetime] = _now
 
     def append(self, what: str, facts: Mapping[str, AuditFact] | None = None) -> AuditEntry:
-        """Add a line; it is on the disk when this returns.
+        """Add an entry and wait until it is on disk.
 
-        A last line that a kill cut short is first moved to a file beside the log, and the log says so.
+        If the last line is incomplete because a process was killed, it is first moved to a file beside the log, and an
+        entry records that.
         """
         with self._locked() as file:
-            end, torn = _split_end(file, self.path)
+            last, torn = _split_end(file, self.path)
             if torn:
-                end = self._set_aside(file, end, torn)
-            return self._add(file, end, what, facts or {})
-
-    def _set_aside(self, file: int, last: bytes, torn: bytes) -> bytes:
-        digest = hashlib.sha256(torn).hexdigest()
-        aside = self.path.with_name(f"{self.path.name}.torn-{digest[:12]}")
-        with open(aside, "wb", opener=_open_private) as copy:
-            _write_all(copy.fileno(), torn)
-        os.ftruncate(file, os.fstat(file).st_size - len(torn))
-        self._add(file, last, TORN_LINE, {"bytes": len(torn), "sha256": digest})
-        return _split_end(file, self.path)[0]
+                digest = hashlib.sha256(torn).hexdigest()
+                copy = os.open(
+                    self.path.with_name(f"{self.path.name}.torn-{digest[:12]}"),
+                    os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
+                    0o600,
+                )
+                try:
+                    _write_all(copy, torn)
+                finally:
+                    os.close(copy)
+                os.ftruncate(file, os.fstat(file).st_size - len(torn))
+                self._add(file, last, TORN_LINE, {"bytes": len(torn), "sha256": digest})
+                last = _split_end(file, self.path)[0]
+            return self._add(file, last, what, facts or {})
 
     def _add(self, file: int, last: bytes, what: str, facts: Mapping[str, AuditFact]) -> AuditEntry:
-        previous = _parse_line(last, self.path, "its last line").hash if last else FIRST_HASH
+        previous = _parse_line(last, self.path, None).hash if last else FIRST_HASH
         time = self.clock().astimezone(UTC).isoformat(timespec="milliseconds")
         entry = _seal_entry(time, str(self.party), what, facts, previous)
-        line = _line(asdict(entry))
+        line = _to_line(asdict(entry))
         if len(line) > MAX_LINE_BYTES:
-            raise SettingError(f"an entry of {len(line):,} bytes for the audit log; it takes up to {MAX_LINE_BYTES:,}")
+            message = f"an entry of {len(line):,} bytes is too long for the audit log; the limit is {MAX_LINE_BYTES:,}"
+            raise SettingError(message, code="entry-too-long", limit=MAX_LINE_BYTES)
         size = os.fstat(file).st_size
         try:
             _write_all(file, line)
         except OSError:
-            os.ftruncate(file, size)  # a disk that is full leaves half a line
+            os.ftruncate(file, size)  # a full disk would leave half a line
             raise
         return entry
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The open log, ours alone until the block ends or the process dies."""
+        """Open the log and lock it until the block ends or the process dies."""
         try:
             make_private_folder(self.path.parent)
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -104,87 +105,93 @@ class AuditLog:
                 os.close(file)
         except OSError as error:
             raise FileError(
-                f"cannot write the audit log {self.path}: {error.strerror}; a party does nothing it cannot log: "
-                "check folder, permissions and space"
+                f"cannot write the audit log {self.path}: {error.strerror}; a party does nothing that it cannot log: "
+                "check folder, permissions and disk space",
+                code="audit-log-unwritable",
             ) from error
 
 
 def open_audit_log(party_file: PartyFile) -> AuditLog:
-    """The log of a party, one for all its jobs."""
+    """Return the log of a party, which has the entries of all its jobs."""
     return AuditLog(party_file.folder / "audit.jsonl", party_file.party)
 
 
 def read_audit_log(path: Path) -> Iterator[AuditEntry]:
-    """The entries in turn, each checked against the one before; the first that does not fit is a ``FileError``."""
+    """Yield the entries, each verified against the one before; the first invalid line raises a ``FileError``."""
     previous = FIRST_HASH
     for number, line in enumerate(_lines(path), 1):
-        where = f"line {number}"
         if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
-            raise FileError(
-                f"{path}, {where} is torn: a process was killed while writing it; its next start sets the line aside"
+            message = (
+                f"{path}, line {number} is incomplete, because a process was killed; the next start repairs the log"
             )
-        entry = _parse_line(line, path, where)
+            raise FileError(message, code="torn-line", line=number)
+        entry = _parse_line(line, path, number)
         if entry.previous != previous:
-            raise FileError(f"{path}, {where} does not follow the line before: lines were removed, added or moved")
+            message = f"{path}, line {number} does not follow the line before; lines were removed, inserted or moved"
+            raise FileError(message, code="broken-chain", line=number)
         previous = entry.hash
         yield entry
 
 
 def verify_audit_log(path: Path) -> int:
-    """How many entries the log has, if every one of them is as it was written."""
+    """Return the number of entries of a log if all of them are unchanged."""
     return sum(1 for _ in read_audit_log(path))
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         if path.exists() and not path.is_file():
-            raise FileError(f"{path} is no regular file but a folder, device or pipe; name the log itself")
+            raise FileError(f"{path} is not a regular file; give the path of the log", code="not-a-file")
         with path.open("rb") as file:
             while line := file.readline(MAX_LINE_BYTES):
                 yield line
     except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or "the system cannot look it up"
-        raise FileError(f"cannot read the audit log {path}: {reason}; check the path") from error
+        reason = getattr(error, "strerror", None) or "invalid path"
+        raise FileError(
+            f"cannot read the audit log {path}: {reason}; check the path", code="unreadable-file"
+        ) from error
 
 
 def _split_end(file: int, path: Path) -> tuple[bytes, bytes]:
-    """The last whole line, and what stands behind it."""
+    """Return the last complete line and the bytes after it."""
     size = os.fstat(file).st_size
     start = max(0, size - 2 * MAX_LINE_BYTES)
-    lines = os.pread(file, size - start, start).split(b"\n")
-    torn, whole = lines[-1], lines[:-1]
-    if start and len(whole) < 2:
-        raise FileError(f"{path} is damaged: it ends in a line too long to be one of ours; move it away and keep it")
-    return (whole[-1] + b"\n" if whole else b""), torn
+    *complete, torn = os.pread(file, size - start, start).split(b"\n")
+    if start and len(complete) < 2:
+        message = f"{path} is damaged: its last line is too long; move the file elsewhere and keep it"
+        raise FileError(message, code="damaged-log")
+    return (complete[-1] + b"\n" if complete else b""), torn
 
 
-def _parse_line(line: bytes, path: Path, where: str) -> AuditEntry:
+def _parse_line(line: bytes, path: Path, number: int | None) -> AuditEntry:
     try:
-        words = json.loads(line)
-        # Only the one way of writing an entry will do: its hash then stands for every byte.
-        entry = _seal_entry(words["time"], words["party"], words["what"], words["facts"], words["previous"])
+        content = json.loads(line)
+        # An entry has exactly one valid form, so that its hash covers every byte.
+        entry = _seal_entry(content["time"], content["party"], content["what"], content["facts"], content["previous"])
         texts = (entry.time, entry.party, entry.what, entry.previous)
-        if all(isinstance(text, str) for text in texts) and _line(asdict(entry)) == line:
+        if all(isinstance(text, str) for text in texts) and _to_line(asdict(entry)) == line:
             return entry
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         pass
-    raise FileError(f"{path}, {where} is not as it was written: the log was changed there, or this is no audit log")
+    where = "the last line" if number is None else f"line {number}"
+    raise FileError(f"{path}, {where} was changed, or this is not an audit log", code="changed-line", line=number)
 
 
 def _seal_entry(time: str, party: str, what: str, facts: Mapping[str, Any], previous: str) -> AuditEntry:
     content = {"time": time, "party": party, "what": what, "facts": dict(facts), "previous": previous}
-    return AuditEntry(time, party, what, dict(facts), previous, hashlib.sha256(_line(content)).hexdigest())
+    return AuditEntry(time, party, what, dict(facts), previous, hashlib.sha256(_to_line(content)).hexdigest())
 
 
-def _line(content: Mapping[str, Any]) -> bytes:
+def _to_line(content: Mapping[str, Any]) -> bytes:
     try:
         return json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError):
-        raise SettingError("a fact for the audit log is no text, finite number, yes or no, or list of such") from None
+        message = "a fact in the audit log must be text, a finite number, a boolean, or a list of them"
+        raise SettingError(message, code="invalid-fact") from None
 
 
-def _write_all(file: int, line: bytes) -> None:
+def _write_all(file: int, content: bytes) -> None:
     written = 0
-    while written < len(line):
-        written += os.write(file, line[written:])
+    while written < len(content):
+        written += os.write(file, content[written:])
     os.fsync(file)

@@ -1,7 +1,7 @@
-"""Progress of a party in a job, written to progress.json for whoever watches the run.
+"""Progress of a party in a job, written to progress.json for `fedsim runs` and other watchers.
 
-Nobody waits for it. A thread writes at most once a second, and every few seconds even where nothing changed, so that a
-watcher can tell a party that works from one that died.
+Training never waits for it. A thread writes at most once a second, and every few seconds even if nothing changed, so
+that a watcher can tell a running party from one that died.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PROGRESS_FORMAT = 1
 PROGRESS_FILE = "progress.json"
 POLL_SECONDS, HEARTBEAT_SECONDS = 1.0, 5.0
 RUNNING, DONE, STOPPED, FAILED = "running", "done", "stopped", "failed"
-WAITING_STAGE = "wait"  # of a coordinator whose links are found, while the others train
+WAITING_STAGE = "wait"  # of a coordinator that has linked all lists, while the other parties train
 
 
 @dataclass
 class RunStage:
-    """A phase of the job at this party; ``peak_bytes`` is the most memory the process ever had when it ended."""
+    """A phase of the job at this party; ``peak_bytes`` is the peak memory of the process until its end."""
 
     name: str
     began: float  # seconds since the party started
@@ -48,7 +48,7 @@ class RunStage:
 
 @dataclass(eq=False)
 class PartyProgress:
-    """Where a party stands; whoever works writes into it, the file's thread reads and follows."""
+    """The progress of a party, which its threads update and the thread that writes the file reads."""
 
     clock: Callable[[], float] = time.monotonic
     state: str = RUNNING
@@ -56,14 +56,14 @@ class PartyProgress:
     stages: list[RunStage] = field(default_factory=list)
     training: dict[str, Any] = field(default_factory=dict)
     start: float = field(init=False)
-    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # around the phases
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # around the stages
 
     def __post_init__(self) -> None:
         self.start = self.clock()
         self.enter(Phase.JOIN.value)
 
     def enter(self, name: str) -> None:
-        """Begin a phase; the one before it ends. The phase one is in goes on."""
+        """End the current phase and begin another; the same phase continues."""
         with self.lock:
             if self.stages and self.stages[-1].name == name:
                 return
@@ -71,38 +71,40 @@ class PartyProgress:
             self.stages.append(RunStage(name, self.clock() - self.start))
 
     def measure(self) -> None:
-        """Bring the figures of the present phase up to now."""
+        """Update duration and memory of the current phase."""
         with self.lock:
             for now in self.stages[-1:]:
                 now.seconds, now.peak_bytes = self.clock() - self.start - now.began, peak_memory()
 
     def follow(self, ledger: list[LedgerEntry]) -> None:
-        """A party that names no phase is as far as its messages are."""
+        """Advance to the latest phase of the messages, for parties that do not announce their phases."""
         order = [phase.value for phase in Phase]
-        furthest = max((order.index(entry.phase) for entry in ledger), default=0)
+        latest = max((order.index(entry.phase) for entry in ledger), default=0)
         with self.lock:
-            if self.stages[-1].name in order[:furthest]:
-                self.enter(order[furthest])
+            if self.stages[-1].name in order[:latest]:
+                self.enter(order[latest])
 
     def phases(self) -> list[dict[str, Any]]:
-        """Every phase up to now."""
+        """Return all phases so far."""
         with self.lock:
             self.measure()
             return [asdict(stage) for stage in self.stages]
 
 
 def peak_memory() -> int:
-    """Bytes of memory that the process had at most so far."""
+    """Return the peak memory of the process in bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
 
 
 @contextmanager
-def publish_progress(folder: Path, job: Job, station: ConnectionState, progress: PartyProgress) -> Iterator[None]:
-    """Keep the file up to date until the block ends, and say in it how it ended."""
+def publish_progress(folder: Path, job: Job, connection: ConnectionState, progress: PartyProgress) -> Iterator[None]:
+    """Keep the file up to date until the block ends, and record how it ended."""
     ended = threading.Event()
-    file = _ProgressFile(folder, job, station, progress)
-    thread = threading.Thread(target=file.keep, args=(ended,), name=f"progress of {station.party}", daemon=True)
+    file = _ProgressFile(folder, job, connection, progress)
+    thread = threading.Thread(
+        target=file.write_until, args=(ended,), name=f"progress of {connection.party}", daemon=True
+    )
     thread.start()
     try:
         yield
@@ -110,10 +112,10 @@ def publish_progress(folder: Path, job: Job, station: ConnectionState, progress:
     except KeyboardInterrupt:
         progress.state = STOPPED
         raise
-    except BaseException as fault:
+    except BaseException as error:
         progress.state = FAILED
-        # Our own errors hold no data; of any other only the kind is told.
-        progress.error = str(fault) if isinstance(fault, FedSimError) else type(fault).__name__
+        # Our own errors contain no data; of other errors only the type is safe to show.
+        progress.error = str(error) if isinstance(error, FedSimError) else type(error).__name__
         raise
     finally:
         ended.set()
@@ -129,34 +131,19 @@ class _ProgressFile:
     progress: PartyProgress
     before: Mapping[str, Any] = field(default_factory=dict)
     written: float = -HEARTBEAT_SECONDS
-    silenced: bool = False
+    warned: bool = False
 
-    def keep(self, ended: threading.Event) -> None:
-        """Write again and again until all has ended."""
+    def write_until(self, ended: threading.Event) -> None:
         while True:
             self.write()
             if ended.wait(POLL_SECONDS):
                 return
 
     def write(self) -> None:
-        """Replace the file where something changed or a sign of life is due; a full disk stops nobody's training."""
-        facts = self._facts()
-        changed = any(facts[name] != self.before.get(name) for name in ("ledger", "state", "waiting"))
-        if not changed and self.progress.clock() - self.written < HEARTBEAT_SECONDS:
-            return
-        try:
-            with atomic_write(self.folder / PROGRESS_FILE, mode=0o600) as part:
-                part.write_text(json.dumps(_finite(facts), indent=1, allow_nan=False), encoding="utf-8")
-        except FileError as fault:
-            if not self.silenced:
-                log.warning("nobody can watch this run: %s", fault)
-            self.silenced = True
-        self.before, self.written = facts, self.progress.clock()
-
-    def _facts(self) -> dict[str, Any]:
+        """Replace the file if something changed or a heartbeat is due; a full disk does not stop the training."""
         progress, entries = self.progress, self.connection.ledger.entries()
         progress.follow(entries)
-        return {
+        facts = {
             "format": PROGRESS_FORMAT,
             "job": self.job.name,
             "hash": self.job.hash,
@@ -172,12 +159,23 @@ class _ProgressFile:
             "training": dict(progress.training),
             "ledger": [asdict(entry) for entry in entries],
         }
+        changed = any(facts[name] != self.before.get(name) for name in ("ledger", "state", "waiting"))
+        if not changed and progress.clock() - self.written < HEARTBEAT_SECONDS:
+            return
+        try:
+            with atomic_write(self.folder / PROGRESS_FILE, mode=0o600) as part:
+                part.write_text(json.dumps(_without_nan(facts), indent=1, allow_nan=False), encoding="utf-8")
+        except FileError as error:
+            if not self.warned:
+                log.warning("cannot publish the progress of this run: %s", error)
+            self.warned = True
+        self.before, self.written = facts, progress.clock()
 
 
-def _finite(facts: Any) -> Any:
-    """The same without what JSON has no word for: a loss that is no number is none."""
+def _without_nan(facts: Any) -> Any:
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(facts, dict):
-        return {name: _finite(value) for name, value in facts.items()}
+        return {name: _without_nan(value) for name, value in facts.items()}
     if isinstance(facts, list):
-        return [_finite(value) for value in facts]
+        return [_without_nan(value) for value in facts]
     return None if isinstance(facts, float) and not math.isfinite(facts) else facts

@@ -1,4 +1,8 @@
-"""The record of a run at the primary (run.json, test.parquet), with the test error by groups of records."""
+"""The record of a run at the primary (run.json, test.parquet), with the test error by groups of records.
+
+Both files contain the primary's own columns, labels and predictions, and of other parties only what the primary may see.
+They stay in its run folder, which only the primary can read.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +24,6 @@ from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
 from fedsim.types import Floats
 
-# What the primary keeps of a run, to repeat it and to report on it: ``run.json`` and ``test.parquet``
-#
-# Both hold the primary's own columns, labels and predictions, and of the others only what the primary is allowed to
-# see. They stay in its run folder, which nobody else may enter.
-
-
 RECORD_FORMAT = 1
 RECORD_FILE, TEST_FILE = "run.json", "test.parquet"
 ROW_COLUMN, TRUTH_COLUMN, PREDICTED_COLUMN, CONFIDENCE_COLUMN = "row", "truth", "predicted", "confidence"
@@ -33,7 +31,7 @@ ROW_COLUMN, TRUTH_COLUMN, PREDICTED_COLUMN, CONFIDENCE_COLUMN = "row", "truth", 
 
 @dataclass(frozen=True)
 class TableSummary:
-    """The primary's table: how many records take which part, and a digest that changes with any cell."""
+    """The primary's table: the sizes of the split, and a digest that changes with any cell."""
 
     records: int
     train: int
@@ -48,8 +46,8 @@ class TableSummary:
 class LinkListSummary:
     """What the primary sees of the links with one secondary.
 
-    ``similarity_by_rank`` has a row per rank with the quantiles 5, 25, 50, 75 and 95 %. ``reuse`` counts candidates by
-    the number of records that list them; it is empty, and ``candidates`` none, where the job hides rows.
+    ``similarity_by_rank`` has the quantiles 5, 25, 50, 75 and 95 % for each rank. ``reuse`` counts candidates by the
+    number of records that they are partners of; it is empty, and ``candidates`` is None, if the job hides rows.
     """
 
     secondary: str
@@ -62,7 +60,7 @@ class LinkListSummary:
 
 @dataclass(frozen=True)
 class GateCurve:
-    """The learnt weight over the scaled similarity."""
+    """The learnt weight as a function of the scaled similarity."""
 
     secondary: str
     similarity: list[float]
@@ -71,7 +69,7 @@ class GateCurve:
 
 @dataclass(frozen=True)
 class GateImportance:
-    """Mean absolute contribution of every output; a row per partner, the least similar first."""
+    """Mean absolute contribution of every output, with a row per partner from least to most similar."""
 
     secondary: str
     values: list[list[float]]
@@ -79,9 +77,10 @@ class GateImportance:
 
 @dataclass(frozen=True)
 class ExamplePartner:
-    """A partner of an example record, under a number that means nothing outside the record of the run.
+    """A partner of an example record, under a number that is valid in this run only.
 
-    ``share`` is its part of all that partners contribute to the prediction; it and ``weight`` need gates.
+    ``share`` is its share of the contribution of all partners to the prediction; methods without gates have neither
+    ``share`` nor ``weight``.
     """
 
     partner: int
@@ -92,7 +91,7 @@ class ExamplePartner:
 
 @dataclass(frozen=True)
 class ExampleRecord:
-    """A test record by its row in the primary's own table, with its best partners at one secondary, nearest first."""
+    """A test record by its row in the primary's table, with its nearest partners at one secondary."""
 
     row: int
     secondary: str
@@ -101,9 +100,10 @@ class ExampleRecord:
 
 @dataclass(frozen=True)
 class GroupError:
-    """How well the test records of one group are predicted; ``bias`` is the mean of predicted less true numbers.
+    """The test error of one group of records.
 
-    ``error`` is the root mean square of that for numbers, the share of wrong ones for classes.
+    ``error`` is the root mean square error for numbers and the share of wrong predictions for classes; ``bias`` is the
+    mean of predicted minus true numbers.
     """
 
     by: str
@@ -115,7 +115,7 @@ class GroupError:
 
 @dataclass(frozen=True)
 class PhaseCost:
-    """``peak_bytes`` is the most memory that the process had until the phase ended."""
+    """Duration of a phase; ``peak_bytes`` is the peak memory of the process until its end."""
 
     name: str
     seconds: float
@@ -124,7 +124,7 @@ class PhaseCost:
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One run at the primary."""
+    """A run at the primary."""
 
     job: dict[str, Any]
     hash: str
@@ -145,7 +145,7 @@ class RunRecord:
     groups: list[GroupError] = field(repr=False)
     phases: list[PhaseCost]
     format: int = RECORD_FORMAT
-    examples: list[ExampleRecord] = field(default_factory=list, repr=False)  # runs of earlier releases have none
+    examples: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
 
     @property
     def task(self) -> str:
@@ -154,13 +154,13 @@ class RunRecord:
 
     @property
     def judged(self) -> tuple[str, dict[str, float]]:
-        """The records that judge the model, those of the test where there are any, and their metrics."""
+        """The part of the records that the model is judged by, test if there is one, and its metrics."""
         part = "test" if "test" in self.metrics else "validation"
         return part, self.metrics[part]
 
     @property
     def method(self) -> str:
-        """The word of the job."""
+        """The method of the job."""
         return str(self.job["training"]["method"])
 
 
@@ -168,7 +168,7 @@ _RECORD = TypeAdapter(RunRecord)
 
 
 def write_run_record(folder: Path, record: RunRecord, test: pl.DataFrame) -> None:
-    """Keep a run; the record comes last, so that where it is, nothing is missing."""
+    """Store a run; the record is written last, so that its presence means that the run is complete."""
     with atomic_write(folder / TEST_FILE, mode=0o600) as part:
         test.write_parquet(part)
     with atomic_write(folder / RECORD_FILE, mode=0o600) as part:
@@ -176,100 +176,111 @@ def write_run_record(folder: Path, record: RunRecord, test: pl.DataFrame) -> Non
 
 
 def read_run_record(folder: Path) -> RunRecord:
-    """The run that a folder keeps."""
+    """Read the run that a folder contains."""
     path = folder / RECORD_FILE
     try:
         record = _RECORD.validate_json(path.read_bytes())
     except OSError as error:
         raise FileError(
-            f"{folder} holds no finished run ({RECORD_FILE}: {error.strerror}); name the run folder of a primary whose "
-            "training has ended"
+            f"{folder} has no finished run ({RECORD_FILE}: {error.strerror}); give the run folder of a primary whose "
+            "training has ended",
+            code="no-run-record",
         ) from error
     except ValidationError as error:
         where = ".".join(str(place) for place in error.errors()[0]["loc"]) or "its text"
-        raise FileError(f"{path} cannot be read at {where}; train again, or bring back the file") from None
+        message = f"{path} is invalid at {where}; restore the file, or train again"
+        raise FileError(message, code="invalid-run-record", setting=where) from None
     if record.format != RECORD_FORMAT:
-        raise FileError(
-            f"{path} has format {record.format}, this release reads {RECORD_FORMAT}; use the release that wrote it"
+        message = (
+            f"{path} has format {record.format}, but this release reads {RECORD_FORMAT}; use the release that wrote it"
         )
+        raise FileError(message, code="other-format", format=record.format)
     return record
 
 
 def read_test_predictions(folder: Path) -> pl.DataFrame:
-    """Truth and prediction of every test record."""
+    """Read truth and prediction of every test record."""
     path = folder / TEST_FILE
     try:
         return pl.read_parquet(path)
     except (OSError, PolarsError) as error:
-        raise FileError(
-            f"{path} cannot be read ({type(error).__name__}); train again, or bring back the file"
-        ) from None
+        message = f"cannot read {path} ({type(error).__name__}); restore the file, or train again"
+        raise FileError(message, code="unreadable-file") from None
 
 
-# Where a model errs: the error of the test records by groups of the primary's own columns and by similarity
-#
-# Groups are told in reports, which are passed on: no name of a group is one record's value, and columns that say who
-# somebody is have no groups.
+# Test error by groups of records. Reports are passed on, so no group is named by the value of a single record, and
+# columns that identify persons have no groups.
 
-
-MIN_GROUP_SIZE = 10  # records of a group; a smaller one is not told
-N_BINS = 5  # of a column of numbers
-MAX_CATEGORIES = 6  # of a column of words
+MIN_GROUP_SIZE = 10  # smaller groups are not reported
+N_BINS = 5  # of a numeric column
+MAX_CATEGORIES = 6  # of a text column
 MAX_GROUP_COLUMNS = 40
-EDGE_DIGITS = 3  # that count, of an edge that few records have
+EDGE_DIGITS = 3  # significant digits of a bin edge that is the value of few records
 OTHER_GROUP = "other"
-NEAREST_SIMILARITY = "similarity to the nearest of "  # then the secondary's name, which is no column's
+NEAREST_SIMILARITY = "similarity to the nearest of "  # followed by the secondary's name; not a column of the table
 ColumnGroup = tuple[str, NDArray[np.bool_]]
 
 
 def errors_by_group(columns: Mapping[str, pl.Series], wrong: Floats, *, numbers: bool) -> list[GroupError]:
-    """Errors by group for every column; ``wrong`` is predicted less true, or 1 where a class is wrong.
+    """Return the error of every group of every column.
 
+    Parameters
+    ----------
+    columns
+        The columns of the test records by name.
+    wrong
+        Predicted minus true value for ``numbers``; for classes 1 if the prediction is wrong, else 0.
+    numbers
+        Whether the label is a number.
+
+    Examples
+    --------
     >>> town = pl.Series(["a"] * 10 + ["b"] * 10 + ["c"])
-    >>> [(g.group, g.error) for g in errors_by_group({"town": town}, np.repeat([0.0, 2.0, 9.0], [10, 10, 1]), numbers=True)]
+    >>> groups = errors_by_group({"town": town}, np.repeat([0.0, 2.0, 9.0], [10, 10, 1]), numbers=True)
+    >>> [(group.group, group.error) for group in groups]
     [('a', 0.0), ('b', 2.0)]
     """
-    told = [name for name in columns if not identifies_person(name)][:MAX_GROUP_COLUMNS]
-    found = [
-        _group_error(name, group, wrong[inside], numbers)
-        for name in told
-        for group, inside in _column_groups(columns[name])
-        if inside.sum() >= MIN_GROUP_SIZE
-    ]
-    return [group for group in found if math.isfinite(group.error)]
+    found = []
+    for name in [name for name in columns if not is_private_column(name)][:MAX_GROUP_COLUMNS]:
+        for group, inside in _column_groups(columns[name]):
+            errors = wrong[inside]
+            if len(errors) < MIN_GROUP_SIZE:
+                continue
+            with np.errstate(over="ignore"):
+                error = float(np.sqrt(np.square(errors).mean()) if numbers else errors.mean())
+            if math.isfinite(error):
+                found.append(GroupError(name, group, len(errors), error, float(errors.mean()) if numbers else None))
+    return found
 
 
-def identifies_person(column: str) -> bool:
-    """Whether a column's name says that it tells who somebody is.
+def is_private_column(column: str) -> bool:
+    """Return whether a column identifies persons, by its name.
 
-    >>> [identifies_person(name) for name in ("last_name", "firstName", "e-mail", "tournaments", "first_floor_area", "area")]
+    >>> names = ("last_name", "firstName", "e-mail", "tournaments", "first_floor_area", "area")
+    >>> [is_private_column(name) for name in names]
     [True, True, True, False, True, False]
     """
     return not column.startswith(NEAREST_SIMILARITY) and (is_personal_column(column) or is_name_part_column(column))
 
 
-def _group_error(by: str, group: str, inside: Floats, numbers: bool) -> GroupError:
-    if numbers:
-        with np.errstate(over="ignore"):
-            return GroupError(by, group, len(inside), float(np.sqrt(np.square(inside).mean())), float(inside.mean()))
-    return GroupError(by, group, len(inside), float(inside.mean()), None)
-
-
 def _column_groups(column: pl.Series) -> list[ColumnGroup]:
-    """Names and members, in the order in which they are told; none for a column that has no natural groups."""
+    """Return names and members of the groups of a column; empty for types without natural groups."""
     if column.dtype.is_numeric():
         values = column.cast(pl.Float64).fill_null(float("nan")).to_numpy()
-        several = np.unique(values[np.isfinite(values)])
-        return (
-            _number_bins(values)
-            if len(several) > N_BINS
-            else [(_format_number(value), values == value) for value in several]
-        )
-    return _category_groups(column.cast(pl.String)) if column.dtype in (pl.String, pl.Boolean) else []
+        distinct = np.unique(values[np.isfinite(values)])
+        if len(distinct) > N_BINS:
+            return _number_bins(values)
+        return [(_format_number(value), values == value) for value in distinct]
+    if column.dtype not in (pl.String, pl.Boolean):
+        return []
+    words = column.cast(pl.String)
+    common = sorted(words.drop_nulls().value_counts(sort=True).head(MAX_CATEGORIES).to_series(0).to_list())
+    groups = [(word, (words == word).fill_null(False).to_numpy()) for word in common]
+    return [*groups, (OTHER_GROUP, (~words.is_in(common)).fill_null(False).to_numpy())]
 
 
 def _number_bins(values: Floats) -> list[ColumnGroup]:
-    """Numbers in parts of about equal size, from small to large; the outer ones are open, for their ends are records'.
+    """Return bins of about equal size; the outer ones are open, because their ends would be values of records.
 
     >>> [name for name, _ in _number_bins(np.linspace(10123.0, 98765.0, 200))]
     ['below 27,900', '27,900 to below 45,800', '45,800 to below 63,600', '63,600 to below 81,400', '81,400 and more']
@@ -278,41 +289,26 @@ def _number_bins(values: Floats) -> list[ColumnGroup]:
     """
     finite = values[np.isfinite(values)]
     inner = np.quantile(finite, np.arange(1, N_BINS) / N_BINS, method="higher")
-    edges = np.unique([_bin_edge(float(edge), finite) for edge in inner])
-    place = np.searchsorted(edges, values, side="right")
-    whole = bool((finite == np.floor(finite)).all())
-    between = [_bin_name(float(low), float(high), whole) for low, high in pairwise(edges)]
-    names = [f"below {_format_number(float(edges[0]))}", *between, f"{_format_number(float(edges[-1]))} and more"]
-    parts = [(name, (place == number) & ~np.isnan(values)) for number, name in enumerate(names)]
-    return [(_single_value(values[inside]) or name, inside) for name, inside in parts]
-
-
-def _bin_name(low: float, high: float, whole: bool) -> str:
-    return (
-        f"{_format_number(low)} to {_format_number(high - 1)}"
-        if whole
-        else f"{_format_number(low)} to below {_format_number(high)}"
+    # An edge that many records have, such as a year, stays as it is.
+    common = [(finite == edge).sum() >= MIN_GROUP_SIZE for edge in inner]
+    edges = np.unique(
+        [edge if keep else float(f"{edge:.{EDGE_DIGITS}g}") for edge, keep in zip(inner, common, strict=True)]
     )
-
-
-def _single_value(values: Floats) -> str:
-    """The number that all of them are, where they are one and enough records have it."""
-    same = len(values) >= MIN_GROUP_SIZE and np.isfinite(values[0]) and (values == values[0]).all()
-    return _format_number(float(values[0])) if same else ""
-
-
-def _bin_edge(edge: float, values: Floats) -> float:
-    """The edge itself where many records have it, such as a year, else a rounded one."""
-    return edge if (values == edge).sum() >= MIN_GROUP_SIZE else float(f"{edge:.{EDGE_DIGITS}g}")
+    bins = np.searchsorted(edges, values, side="right")
+    integers = bool((finite == np.floor(finite)).all())
+    between = [
+        f"{_format_number(low)} to {_format_number(high - 1) if integers else f'below {_format_number(high)}'}"
+        for low, high in pairwise(edges)
+    ]
+    names = [f"below {_format_number(edges[0])}", *between, f"{_format_number(edges[-1])} and more"]
+    groups = []
+    for number, name in enumerate(names):
+        inside = (bins == number) & ~np.isnan(values)
+        members = values[inside]
+        single = len(members) >= MIN_GROUP_SIZE and np.isfinite(members[0]) and (members == members[0]).all()
+        groups.append((_format_number(members[0]) if single else name, inside))
+    return groups
 
 
 def _format_number(value: float) -> str:
     return f"{value:,.10g}" if abs(value) >= 1e4 else f"{value:.10g}"
-
-
-def _category_groups(column: pl.Series) -> list[ColumnGroup]:
-    """The commonest words in their order, and one group for all others."""
-    common = sorted(column.drop_nulls().value_counts(sort=True).head(MAX_CATEGORIES).to_series(0).to_list())
-    members = [(word, (column == word).fill_null(False).to_numpy()) for word in common]
-    others = (~column.is_in(common)).fill_null(False).to_numpy()
-    return [*members, (OTHER_GROUP, others)]

@@ -1,4 +1,4 @@
-"""The folder of one job at one party: its path, its lock, and the traffic ledger kept in it."""
+"""The folder of one job at one party: its path, its lock, and the traffic ledger stored in it."""
 
 from __future__ import annotations
 
@@ -18,58 +18,38 @@ from fedsim.errors import FileError
 from fedsim.protocol.messages import Ledger, LedgerEntry, sum_entries
 from fedsim.storage.files import atomic_write
 
-# The folder where one party keeps what belongs to one job, used by one process at a time
-
+log = logging.getLogger("fedsim.parties")
 
 LOCK_FILE = "lock"
+LEDGER_FILE, OPEN_LEDGER_FILE = "ledger.json", "ledger.open.json"
+LEDGER_INTERVAL_SECONDS = 5.0
 
 
 class AlreadyRunningError(FileError):
-    """Another process of the same party is at work on the same job."""
+    """Another process of the same party is running the same job."""
 
 
 def run_path(job: Job, party_file: PartyFile) -> Path:
-    """Where the party keeps this very job; another job, or a changed one, has another place."""
+    """Return the party's folder for exactly this job; a changed job has another folder."""
     return party_file.folder / f"{job.name}-{job.short_hash}"
 
 
 @contextmanager
 def lock_run_folder(job: Job, party_file: PartyFile) -> Iterator[Path]:
-    """The folder, made where it is missing and locked until the block ends or the process dies, however it dies."""
+    """Create the run folder if needed and lock it until the block ends or the process dies."""
     folder = run_path(job, party_file)
-    lock = _open_lock(folder, f"{party_file.party} already runs job '{job.name}' on this machine")
-    try:
-        yield folder
-    finally:
-        os.close(lock)
-
-
-def make_private_folder(folder: Path, *, remedy: str = "mend 'folder' in the party file") -> None:
-    """Make a folder that only its owner may enter, and so with those above it that are missing."""
-    try:
-        for missing in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
-            missing.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"cannot make the folder {folder}: {error.strerror}; {remedy}") from error
-    if not folder.is_dir():
-        raise FileError(f"{folder} is a file where a folder is needed; {remedy}")
-
-
-def _open_lock(folder: Path, refusal: str) -> int:
     try:
         make_private_folder(folder)
         folder.chmod(0o700)
         lock = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise FileError(
-            f"cannot use the run folder {folder}: {error.strerror}; check name, permissions and space"
-        ) from error
+        message = f"cannot use the run folder {folder}: {error.strerror}; check its path, permissions and disk space"
+        raise FileError(message, code="run-folder") from error
     try:
-        _acquire_lock(lock, folder, refusal)
-    except BaseException:
+        _acquire_lock(lock, folder, f"{party_file.party} is already running job '{job.name}' on this machine")
+        yield folder
+    finally:
         os.close(lock)
-        raise
-    return lock
 
 
 def _acquire_lock(lock: int, folder: Path, refusal: str) -> None:
@@ -79,40 +59,51 @@ def _acquire_lock(lock: int, folder: Path, refusal: str) -> None:
         os.pwrite(lock, str(os.getpid()).encode(), 0)
     except BlockingIOError:
         holder = os.pread(lock, 20, 0).decode("ascii", "replace")
-        by = f" (process {holder})" if holder.isdecimal() else ""
-        raise AlreadyRunningError(f"{refusal}{by}; let that process end, or stop it") from None
+        process = f" (process {holder})" if holder.isdecimal() else ""
+        raise AlreadyRunningError(f"{refusal}{process}; wait for it, or stop it", code="already-running") from None
     except OSError as error:
-        raise FileError(f"cannot lock the run folder {folder}: {error.strerror}; use a disk of this machine") from error
+        message = f"cannot lock the run folder {folder}: {error.strerror}; use a local disk"
+        raise FileError(message, code="run-folder") from error
 
 
-# The ledger of a job at one party, through all its processes: ``ledger.json`` in the run folder
-#
-# While a process runs, what it has counted lies beside it and is renewed every few seconds; of a process that was
-# killed the next one takes up what lies there.
+def make_private_folder(folder: Path, *, remedy: str = "correct 'folder' in the party file") -> None:
+    """Create a folder, and missing parents, that only its owner can access."""
+    try:
+        for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise FileError(f"cannot create the folder {folder}: {error.strerror}; {remedy}", code="no-folder") from error
+    if not folder.is_dir():
+        raise FileError(f"{folder} is a file, but a folder is needed; {remedy}", code="not-a-folder")
 
 
-log = logging.getLogger("fedsim.parties")
-
-LEDGER_FILE, OPEN_LEDGER_FILE = "ledger.json", "ledger.open.json"
-LEDGER_INTERVAL_SECONDS = 5.0
+# The ledger counts the messages of a job over all processes of a party. A running process writes its own counts to a
+# second file every few seconds; if it is killed, the next process adds them to the ledger.
 
 
 def read_ledger(folder: Path) -> list[LedgerEntry]:
-    """What all processes so far have counted; nothing where none has."""
+    """Return the counts of all finished processes."""
     return _read_entries(folder / LEDGER_FILE)
 
 
 def append_to_ledger(folder: Path, entries: Iterable[LedgerEntry]) -> None:
-    """Add what a process has counted."""
+    """Add the counts of a process."""
     _write_entries(folder / LEDGER_FILE, sum_entries([*read_ledger(folder), *entries]))
 
 
 @contextmanager
 def persist_ledger(folder: Path, ledger: Ledger) -> Iterator[None]:
-    """Keep what is counted in the block, however it ends."""
-    _recover_open_ledger(folder)
+    """Store the counts of the block, however it ends; storage errors are only logged."""
+    open_path = folder / OPEN_LEDGER_FILE
+    try:
+        left = _read_entries(open_path)  # by a process that was killed
+        if left:
+            append_to_ledger(folder, left)
+        open_path.unlink(missing_ok=True)
+    except (FileError, OSError) as error:
+        log.warning("%s", error)
     ended = threading.Event()
-    thread = threading.Thread(target=_write_periodically, args=(folder / OPEN_LEDGER_FILE, ledger, ended), daemon=True)
+    thread = threading.Thread(target=_write_periodically, args=(open_path, ledger, ended), daemon=True)
     thread.start()
     try:
         yield
@@ -121,20 +112,9 @@ def persist_ledger(folder: Path, ledger: Ledger) -> Iterator[None]:
         thread.join()
         try:
             append_to_ledger(folder, ledger.entries())
-            (folder / OPEN_LEDGER_FILE).unlink(missing_ok=True)
-        except (FileError, OSError) as silence:
-            log.warning("%s", silence)
-
-
-def _recover_open_ledger(folder: Path) -> None:
-    """What a killed process left behind."""
-    try:
-        left = _read_entries(folder / OPEN_LEDGER_FILE)
-        if left:
-            append_to_ledger(folder, left)
-        (folder / OPEN_LEDGER_FILE).unlink(missing_ok=True)
-    except (FileError, OSError) as silence:
-        log.warning("%s", silence)
+            open_path.unlink(missing_ok=True)
+        except (FileError, OSError) as error:
+            log.warning("%s", error)
 
 
 def _write_periodically(path: Path, ledger: Ledger, ended: threading.Event) -> None:
@@ -146,8 +126,8 @@ def _write_periodically(path: Path, ledger: Ledger, ended: threading.Event) -> N
         written = entries
         try:
             _write_entries(path, entries)
-        except FileError as silence:
-            log.warning("%s", silence)
+        except FileError as error:
+            log.warning("%s", error)
             return
 
 
@@ -155,9 +135,10 @@ def _read_entries(path: Path) -> list[LedgerEntry]:
     if not path.is_file():
         return []
     try:
-        return [LedgerEntry(**words) for words in json.loads(path.read_text(encoding="utf-8"))]
+        return [LedgerEntry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError) as error:
-        raise FileError(f"{path} is no ledger; move it away and keep it, a new one is begun") from error
+        message = f"{path} is not a valid ledger; move it elsewhere, and a new one will be created"
+        raise FileError(message, code="invalid-ledger") from error
 
 
 def _write_entries(path: Path, entries: Iterable[LedgerEntry]) -> None:

@@ -123,7 +123,7 @@ def test_a_log_that_was_changed_is_shown_up_to_there():
     Path(LOG).write_bytes(Path(LOG).read_bytes().replace(b"job approved", b"job Approved"))
     shown = run(log, LOG)
     assert isinstance(shown.exception, FileError)
-    assert "line 2 is not as it was written" in str(shown.exception)
+    assert (shown.exception.code, shown.exception.line) == ("changed-line", 2)
     assert "approval declined" in shown.output
 
 

@@ -48,15 +48,14 @@ def test_nobody_approved_says_the_command_to_run(tmp_path):
     spaced.mkdir()
     with pytest.raises(ApprovalError) as caught:
         require_approval(job_with(spaced), party_with(spaced))
-    assert "the owner of secondary 'rentals' has not approved job 'flats' (bd3b09e8823e): nobody did yet" in str(
-        caught.value
-    )
+    assert caught.value.code == "not-approved"
     assert str(caught.value).endswith(f"fedsim approve '{spaced}/job.toml' '{spaced}/rentals.toml'")
 
 
 def test_a_changed_job_needs_a_new_approval_and_the_change_is_named(folder):
-    with pytest.raises(ApprovalError, match=r"job\.training\.epochs is 41 here, 40 there"):
+    with pytest.raises(ApprovalError, match=r"job\.training\.epochs") as caught:
         require_approval(job_with(folder, "epochs = 40", "epochs = 41"), party_with(folder))
+    assert caught.value.code == "job-changed"
 
 
 @pytest.mark.parametrize(
@@ -68,20 +67,23 @@ def test_a_changed_job_needs_a_new_approval_and_the_change_is_named(folder):
     ],
 )
 def test_changed_columns_need_a_new_approval(folder, old, new):
-    with pytest.raises(ApprovalError, match="its own columns have changed since"):
+    with pytest.raises(ApprovalError) as caught:
         require_approval(job_with(folder), party_with(folder, old, new))
+    assert caught.value.code == "columns-changed"
 
 
 def test_a_column_added_to_the_table_needs_a_new_approval_where_the_file_names_none(folder):
     assert require_approval(job_with(folder), party_with(folder), [*reversed(HEADER)])
-    with pytest.raises(ApprovalError, match="its own columns have changed since"):
+    with pytest.raises(ApprovalError) as caught:
         require_approval(job_with(folder), party_with(folder), [*HEADER, "tenant"])
+    assert caught.value.code == "columns-changed"
 
 
 def test_an_approval_is_of_one_party_only(folder):
     renamed = party_with(folder, 'name = "rentals"', 'name = "schools"').model_copy(update={"identifiers": {}})
-    with pytest.raises(ApprovalError, match="of another job or party"):
+    with pytest.raises(ApprovalError) as caught:
         require_approval(job_with(folder), renamed)
+    assert caught.value.code == "approval-of-another"
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[" * 9999, b"\xff", b'{"format": "fedsim approval 1", "job": 1}'])
@@ -97,7 +99,7 @@ def test_the_policy_may_approve_by_hash(tmp_path):
     job = job_with(tmp_path)
     for prefix in (job.hash, job.short_hash):
         rentals = party_with(tmp_path, "[policy]", f'[policy]\napprove = ["{prefix}"]')
-        assert require_approval(job, rentals) == "by the policy of the party file"
+        assert require_approval(job, rentals).startswith("by the policy")
         with pytest.raises(ApprovalError):
             require_approval(job_with(tmp_path, "seed = 7", "seed = 8"), rentals)
 

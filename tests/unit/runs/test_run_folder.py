@@ -1,4 +1,4 @@
-"""The run folder: private, and one process's alone."""
+"""The run folder: private, and used by one process at a time."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def test_the_folder_is_named_after_the_exact_job_and_private(rentals):
         assert (folder.stat().st_mode | rentals.folder.stat().st_mode) & 0o077 == 0
 
 
-def test_a_second_process_is_refused_at_once_and_told_who_is_first(rentals):
+def test_a_second_process_is_refused_and_the_first_one_is_named(rentals):
     with lock_run_folder(JOB, rentals):
         with pytest.raises(AlreadyRunningError) as caught, lock_run_folder(JOB, rentals):
             pass
-        told = f"secondary 'rentals' already runs job 'flats' on this machine (process {os.getpid()})"
-        assert told in str(caught.value)
+        assert caught.value.code == "already-running"
+        assert f"process {os.getpid()}" in str(caught.value)
     with lock_run_folder(JOB, rentals):
         pass
 
@@ -59,7 +59,8 @@ def test_a_killed_process_leaves_no_lock(rentals):
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_told(rentals):
+def test_a_folder_that_cannot_be_created_is_an_error(rentals):
     rentals.folder.write_text("in the way")
-    with pytest.raises(FileError, match="cannot make the folder"), lock_run_folder(JOB, rentals):
+    with pytest.raises(FileError) as caught, lock_run_folder(JOB, rentals):
         pass
+    assert caught.value.code == "no-folder"

@@ -264,10 +264,13 @@ def test_a_group_of_numbers_holds_what_its_name_says() -> None:
 
 
 def test_a_folder_without_a_run_and_a_damaged_record_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileError, match="holds no finished run"):
+    with pytest.raises(FileError) as caught:
         read_run_record(tmp_path)
+    assert caught.value.code == "no-run-record"
     (tmp_path / RECORD_FILE).write_text('{"format": 1}')
-    with pytest.raises(FileError, match="cannot be read at job"):
+    with pytest.raises(FileError) as caught:
         read_run_record(tmp_path)
-    with pytest.raises(FileError, match="cannot be read"):
+    assert (caught.value.code, caught.value.setting) == ("invalid-run-record", "job")
+    with pytest.raises(FileError) as caught:
         read_test_predictions(tmp_path)
+    assert caught.value.code == "unreadable-file"

@@ -95,7 +95,7 @@ def test_a_ledger_that_is_none_is_named_and_nothing_is_written_over_it(world, ca
     path.write_text("{}[")
     at_city(world, seen=1)
     assert path.read_text() == "{}["
-    assert "is no ledger" in caplog.text
+    assert "ledger.json" in caplog.text
 
 
 def test_what_a_killed_process_counted_is_taken_up_by_the_next(world, monkeypatch):
