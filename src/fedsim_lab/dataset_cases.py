@@ -172,7 +172,7 @@ class DatasetCases:
             features=_prepare_table(secondary.table.frame.select(secondary.table.features), secondary.name, used),
             list_of=list_of.astype(np.int32),
             partner=found.partner.astype(np.int32),
-            similarity=similarities(found.distance, scale, sigma=sigma, rng=rng).astype(np.float32),
+            similarity=similarities(found.distance, scale, sigma=sigma, noise=rng).astype(np.float32),
             equal=exact_match_rows(ours[first], theirs).astype(np.int32),
             name=secondary.name,
         )

@@ -198,7 +198,7 @@ def _with_reference_noise(
     if promised.most is None or scale.deviation <= 0:
         return promised
     sigma = linkage.terms.sigma or sigma_for_bound(promised.most, scale.deviation)
-    similarity = (-distance - scale.mean) / scale.deviation + rng.normal(0.0, sigma, distance.shape)
+    similarity = similarities(distance, scale, sigma=sigma, noise=rng)
     reached = _best_of_two_attackers(PrimaryView(seen.partner, similarity, scale, sigma), attack).score.high
     return replace(promised, reached=reached)
 

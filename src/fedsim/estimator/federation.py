@@ -32,17 +32,15 @@ from fedsim.validation import validate_k
 # Equal identifiers get equal noise, in training as at prediction: asking again about a record averages nothing out.
 
 
-def record_noise(identifiers: pl.DataFrame, k: int, sigma: float, seed: int) -> Floats:
-    """One row per record and one column per partner, drawn once for all records with equal identifiers.
+def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
+    """Return standard normal noise, one row per record and one column per partner; equal identifiers get equal noise.
 
-    >>> drawn = record_noise(pl.DataFrame({"lat": [1, 2, 1]}), k=2, sigma=0.5, seed=0)
+    >>> drawn = record_noise(pl.DataFrame({"lat": [1, 2, 1]}), k=2, seed=0)
     >>> bool((drawn[0] == drawn[2]).all()), bool((drawn[0] == drawn[1]).any())
     (True, False)
     """
-    if sigma == 0:
-        return np.zeros((len(identifiers), k))
     written = [json.dumps(row, default=str) for row in _normalise_numbers(identifiers).rows()]
-    drawn = {text: _noise_generator(seed, text).normal(0.0, sigma, size=k) for text in set(written)}
+    drawn = {text: _noise_generator(seed, text).standard_normal(k) for text in set(written)}
     return np.stack([drawn[text] for text in written])
 
 
@@ -89,8 +87,8 @@ class LinkRule:
     def scaled(self, found: Links, primary: pl.DataFrame, chance: RandomSource) -> Links:
         """Links with their similarities; the noise of a record follows from its identifiers, not from its row."""
         seed = chance.step_seed(f"noise for {self.pair.party}")
-        noise = record_noise(self.pair.primary_identifiers(primary), self.k, self.sigma, seed)
-        similarity = similarities(found.distance, self.scale) + noise
+        noise = record_noise(self.pair.primary_identifiers(primary), self.k, seed) if self.sigma else None
+        similarity = similarities(found.distance, self.scale, sigma=self.sigma, noise=noise)
         return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
 
 

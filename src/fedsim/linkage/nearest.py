@@ -11,53 +11,18 @@ from numpy.typing import NDArray
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, get_metric
-from fedsim.linkage.search.runner import (
-    Records,
-    SearchProgress,
-    count_records,
-    distinct_records,
-    run_search,
-    take_records,
-)
+from fedsim.linkage.search import runner
+from fedsim.linkage.search.runner import Records, SearchProgress, count_records
 from fedsim.types import Floats, Integers
 from fedsim.validation import validate_integer, validate_k
 
 AUTO = "auto"
-SECONDARY_TABLE = "the secondary table"
-MIN_PAIRS_FOR_GPU = 10**10  # pairs; below, starting the device costs more than the search
-
-
-@dataclass(frozen=True)
-class SearchPlan:
-    """Which search was chosen, and why."""
-
-    backend: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.backend}: {self.reason}"
-
-
-def plan_search(
-    queries: Any, candidates: Any, *, metric: str | Metric, k: int, backend: str = AUTO, device: str = AUTO
-) -> SearchPlan:
-    """What :func:`topk` would choose for these tables, and why.
-
-    >>> import numpy as np
-    >>> print(plan_search(np.eye(3), np.eye(3), metric="euclidean", k=1))
-    tree: k-d tree, best up to 16 dimensions (here 3)
-    """
-    chosen = get_metric(metric)
-    sides = prepare_tables(chosen, queries, candidates)
-    found = _choose_backend(
-        chosen, *sides, validate_k(k, count_records(sides[1]), SECONDARY_TABLE), BackendOptions(backend, device)
-    )
-    return SearchPlan(found.name, found.reason)
+MIN_PAIRS_FOR_GPU = 10**10  # with fewer pairs, starting the device costs more than the search
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How to search; nothing here changes the result."""
+    """How to search; the result does not depend on it."""
 
     backend: str = AUTO
     device: str = AUTO
@@ -76,83 +41,91 @@ def topk(  # noqa: PLR0913
     threads: int | None = None,
     progress: SearchProgress | None = None,
 ) -> tuple[Integers, NDArray[Any]]:
-    """Partner rows and distances, both (queries, k), nearest first, ties by lower candidate row.
+    """Find the K nearest candidates of every query, exactly; ties go to the lower candidate row.
 
-    Distances are int64 where the metric counts (Hamming, Levenshtein) and float64 elsewhere.
+    Parameters
+    ----------
+    queries, candidates, metric, k, backend, device, threads, progress
+        As in :func:`fedsim.linkage.link`.
 
-    >>> import numpy as np
+    Returns
+    -------
+    partner, distance
+        Arrays of shape (queries, k), nearest first. Distances are int64 for metrics that count (Hamming, Levenshtein)
+        and float64 otherwise.
+
+    Examples
+    --------
     >>> partner, distance = topk(["cat"], ["dog", "cart", "cat"], metric="levenshtein", k=2)
     >>> partner.tolist(), distance.tolist()
     ([[2, 1]], [[0, 1]])
     """
     chosen = get_metric(metric)
     sides = prepare_tables(chosen, queries, candidates)
-    k = validate_k(k, count_records(sides[1]), SECONDARY_TABLE)
-    partner, distance, _ = search_prepared(
-        chosen, *sides, k=k, options=BackendOptions(backend, device, threads, progress)
-    )
+    k = validate_k(k, count_records(sides[1]), "the secondary table")
+    options = BackendOptions(backend, device, threads, progress)
+    partner, distance, _ = search_prepared(chosen, *sides, k=k, options=options)
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
 
 def search_prepared(
     metric: Metric, queries: Records, candidates: Records, *, k: int, options: BackendOptions
-) -> tuple[Integers, Floats, SearchPlan]:
-    """Partners, distances and the plan, for records that the metric has prepared; equal queries are searched once."""
-    first, kind = distinct_records(queries)
-    different = take_records(queries, first) if len(first) < len(kind) else queries
-    chosen = _choose_backend(metric, different, candidates, k, options)
+) -> tuple[Integers, Floats, str]:
+    """Return partners, distances and the plan for records that the metric has prepared; search equal queries once."""
+    first, kind = runner.distinct_records(queries)
+    repeated = len(first) < len(kind)
+    distinct = runner.take_records(queries, first) if repeated else queries
+    backend = _choose_backend(metric, distinct, candidates, k, options)
     threads = None if options.threads is None else validate_integer(options.threads, "threads", least=1)
-    found = run_search(chosen.start(), count_records(different), k, threads, options.progress)
-    if not np.isfinite(found[1]).all():
-        raise InputError("distances overflow; use smaller numbers or weights")
-    if different is queries:
-        return *found, SearchPlan(chosen.name, chosen.reason)
-    return found[0][kind], found[1][kind], SearchPlan(chosen.name, f"{chosen.reason}; {len(first):,} distinct queries")
+    partner, distance = runner.run_search(backend.start(), count_records(distinct), k, threads, options.progress)
+    if not np.isfinite(distance).all():
+        raise InputError("distances overflow; use smaller numbers or weights", code="distance-overflow")
+    plan = f"{backend.name}: {backend.reason}"
+    if not repeated:
+        return partner, distance, plan
+    return partner[kind], distance[kind], f"{plan}; {len(first):,} distinct queries"
 
 
 def prepare_tables(
     metric: Metric, primary_ids: Any, secondary_ids: Any, names: tuple[str, str] = ("primary", "secondary")
 ) -> tuple[Records, Records]:
-    """Both tables in the search's form, once it is clear that they may be compared."""
+    """Return both tables in the form that the search needs, after checking that they can be compared."""
     check_compatible(primary_ids, secondary_ids, names)
     queries, candidates = metric.prepare(primary_ids, names[0]), metric.prepare(secondary_ids, names[1])
-    for left, right in zip(_record_columns(queries), _record_columns(candidates), strict=True):
+    columns = ((queries, candidates),) if not isinstance(queries, tuple) else zip(queries, candidates, strict=True)
+    for left, right in columns:
         if isinstance(left, np.ndarray) and left.shape[1:] != right.shape[1:]:
             raise InputError(
-                f"the {names[0]} table's identifiers are {left.shape[1]} wide, those of the {names[1]} table "
-                f"{right.shape[1]}; both sides need the same columns, or filters of the same size"
+                f"the {names[0]} table has identifiers of width {left.shape[1]}, the {names[1]} table of width "
+                f"{right.shape[1]}; both need the same columns, or filters of the same size",
+                code="width-mismatch",
             )
     return queries, candidates
 
 
-def _record_columns(records: Records) -> tuple[Any, ...]:
-    return records if isinstance(records, tuple) else (records,)
-
-
 def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions) -> Backend:
-    """The backend asked for, or the metric's first that pays; a GPU where there is one and the work is worth it."""
+    """Return the backend of the options, or the metric's first one that pays off."""
     offered = {backend.name: backend for backend in metric.backends(queries, candidates, k)}
     if options.device not in (AUTO, "cpu", "cuda"):
-        raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda")
-    if options.backend != AUTO and options.backend not in offered:
-        raise SettingError(
-            f"backend '{options.backend}' cannot search by {metric.name}; choose {', '.join(['auto', *offered])}"
-        )
+        raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda", code="unknown-device")
     if options.backend != AUTO:
+        if options.backend not in offered:
+            raise SettingError(
+                f"backend '{options.backend}' cannot search by {metric.name}; choose {', '.join(['auto', *offered])}",
+                code="unknown-backend",
+            )
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
-        raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto")
-    if options.device == "cuda" or (
-        options.device == AUTO and _gpu_pays(offered, count_records(queries) * count_records(candidates))
-    ):
+        raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto", code="no-gpu-search")
+    n_pairs = count_records(queries) * count_records(candidates)
+    if options.device == "cuda" or (options.device == AUTO and _gpu_pays(offered.get(GPU), n_pairs)):
         return offered[GPU]
     return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
 
 
-def _gpu_pays(offered: dict[str, Backend], pairs: int) -> bool:
-    """True for very large work on a machine with a GPU; importing torch takes seconds, so it comes last."""
-    if GPU not in offered or pairs < MIN_PAIRS_FOR_GPU or not offered[GPU].pays():
+def _gpu_pays(backend: Backend | None, n_pairs: int) -> bool:
+    if backend is None or n_pairs < MIN_PAIRS_FOR_GPU or not backend.pays():
         return False
-    from fedsim.linkage.search import gpu  # noqa: PLC0415
+    from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
 
     return gpu.available()

@@ -1,4 +1,4 @@
-"""Soft linkage: the K nearest partners, their similarities, diagnostics and the expected improvement (paper, section 4.1, Definition 1)."""
+"""Soft linkage: the K nearest partners of every record, their similarities and diagnostics (paper, section 4.1)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ import numpy as np
 
 from fedsim.errors import SettingError
 from fedsim.linkage.metrics import Metric, SaturatingMetric, get_metric
-from fedsim.linkage.nearest import AUTO, SECONDARY_TABLE, BackendOptions, prepare_tables, search_prepared
-from fedsim.linkage.search.runner import (
-    BlockSearch,
-    Records,
-    SearchProgress,
-    count_records,
-    row_tiles,
-    run_search,
-    take_records,
-)
+from fedsim.linkage.nearest import AUTO, BackendOptions, prepare_tables, search_prepared
+from fedsim.linkage.search.runner import SearchProgress, count_records, row_tiles, take_records
 from fedsim.privacy.bounds import check_sigma
 from fedsim.types import Floats, Integers, Links, Scale
 from fedsim.validation import validate_integer, validate_k
 
-# Soft linkage: the K nearest partners and how similar they are (paper, section 4.1, equations 1 and 2)
-
-
 RECORDS_PER_TILE = 4096
+QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
+TIE_WARNING_SHARE = 0.25
+HUB_FACTOR = 20  # times the average use
+SATURATION_WARNING_SHARE = 0.05
 
 
 def fit_scale(distance: Floats) -> Scale:
-    """Mean and standard deviation of the negative distances; a deviation of zero counts as one.
+    """Return mean and standard deviation of the negative distances; a deviation of zero counts as one.
 
     >>> fit_scale(np.array([[1.0, 3.0]]))
     Scale(mean=-2.0, deviation=1.0)
@@ -41,14 +34,46 @@ def fit_scale(distance: Floats) -> Scale:
 
 
 def similarities(
-    distance: Floats, scale: Scale, *, sigma: float = 0.0, rng: np.random.Generator | None = None
+    distance: Floats, scale: Scale, *, sigma: float = 0.0, noise: np.random.Generator | Floats | None = None
 ) -> Floats:
-    """Scaled negative distances (equation 1) with Gaussian noise of scale ``sigma`` (equation 2)."""
-    check_noise(sigma, rng)
+    """Scale negative distances (equation 1) and add Gaussian noise (equation 2).
+
+    This is the only place that adds noise to similarities.
+
+    Parameters
+    ----------
+    distance
+        Distances of any shape.
+    scale
+        The scale of the training links, see :func:`fit_scale`.
+    sigma
+        Standard deviation of the noise.
+    noise
+        A generator to draw the noise from, or standard normal values of the shape of ``distance``: values bound to a
+        record or a pair stay the same when they are asked for again, so the noise cannot be averaged away.
+
+    Examples
+    --------
+    >>> similarities(np.array([1.0, 3.0]), Scale(-2.0, 1.0)).tolist()
+    [1.0, -1.0]
+    """
+    _check_noise(sigma, noise)
     if not (np.isfinite(scale.mean) and np.isfinite(scale.deviation) and scale.deviation > 0):
-        raise SettingError("the scale has no finite mean and positive deviation; take the one of the training links")
+        raise SettingError(
+            "the scale needs a finite mean and a positive deviation; use the scale of the training links",
+            code="bad-scale",
+        )
     similarity = (-distance - scale.mean) / scale.deviation
-    return similarity if rng is None or sigma == 0 else similarity + rng.normal(0.0, sigma, size=distance.shape)
+    if sigma == 0:
+        return similarity
+    standard = noise.standard_normal(distance.shape) if isinstance(noise, np.random.Generator) else noise
+    return np.asarray(similarity + sigma * standard)
+
+
+def _check_noise(sigma: float, noise: np.random.Generator | Floats | None) -> None:
+    check_sigma(sigma)
+    if sigma > 0 and noise is None:
+        raise SettingError(f"sigma={sigma} adds noise, which needs a random generator; give a seed", code="no-seed")
 
 
 def link(  # noqa: PLR0913
@@ -69,74 +94,84 @@ def link(  # noqa: PLR0913
 ) -> Links:
     """Link every primary record to its K most similar secondary records.
 
-    Identifiers may be NumPy arrays, lists, pandas, polars or Arrow tables, or encoded tables. Equal settings give equal
-    links on every backend.
+    Equal settings give equal links on every backend.
 
-    >>> found = link(["ibm corp", "apple"], ["apple inc", "i.b.m. corp", "intel"], metric="levenshtein", k=2)
-    >>> found.partner.tolist()
+    Parameters
+    ----------
+    primary_ids, secondary_ids
+        Identifiers: NumPy arrays, lists, pandas, polars or Arrow tables, or encoded tables.
+    metric
+        The name of a metric (see :mod:`fedsim.registry`) or a metric object, such as :class:`WeightedSum`.
+    k
+        Partners per primary record.
+    sigma
+        Standard deviation of the noise on similarities; it needs a ``seed``.
+    seed
+        Random seed or generator of the noise.
+    scale
+        The scale of earlier links, for new records; fitted to the distances by default.
+    backend, device, threads
+        How to search: ``"auto"`` chooses the fastest. The result does not depend on them.
+    progress
+        Called with the number of records done and the total.
+    primary_name, secondary_name
+        Names of the tables in error messages.
+
+    Returns
+    -------
+    Links
+        Partners, distances and similarities, nearest first.
+
+    Examples
+    --------
+    >>> links = link(["ibm corp", "apple"], ["apple inc", "i.b.m. corp", "intel"], metric="levenshtein", k=2)
+    >>> links.partner.tolist()
     [[1, 2], [0, 2]]
     """
     chosen = get_metric(metric)
-    rng = to_generator(seed)
-    check_noise(sigma, rng)
+    if seed is None or isinstance(seed, np.random.Generator):
+        rng = seed
+    else:
+        rng = np.random.default_rng(validate_integer(seed, "seed", least=0))
+    _check_noise(sigma, rng)
     queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = count_records(candidates)
     k = validate_k(k, n_candidates, f"the {secondary_name} table")
     options = BackendOptions(backend, device, threads, progress)
-    one_more = min(k + 1, n_candidates)  # tells whether the boundary is a tie
-    partner, distance, plan = search_prepared(chosen, queries, candidates, k=one_more, options=options)
-    next_distance = distance[:, k].copy() if one_more > k else np.full(len(distance), np.inf)
+    wanted = min(k + 1, n_candidates)  # one more shows whether the boundary is a tie
+    partner, distance, plan = search_prepared(chosen, queries, candidates, k=wanted, options=options)
+    next_distance = distance[:, k].copy() if wanted > k else np.full(len(distance), np.inf)
     partner, distance = np.ascontiguousarray(partner[:, :k]), np.ascontiguousarray(distance[:, :k])
-    fitted = scale or fit_scale(distance)
+    scale = scale or fit_scale(distance)
+    saturated = None
+    if isinstance(chosen, SaturatingMetric):
+        disjoint = sum(
+            int(chosen.disjoint(take_records(queries, tile), take_records(candidates, partner[tile, -1])).sum())
+            for tile in row_tiles(len(partner), RECORDS_PER_TILE)
+        )
+        saturated = disjoint / len(partner)
     return Links(
         partner=partner,
         distance=distance,
-        similarity=similarities(distance, fitted, sigma=sigma, rng=rng),
-        scale=fitted,
+        similarity=similarities(distance, scale, sigma=sigma, noise=rng),
+        scale=scale,
         sigma=sigma,
         metric=chosen.name,
         n_candidates=n_candidates,
         next_distance=next_distance,
-        saturated=_saturated_share(chosen, queries, candidates, partner[:, -1]),
-        plan=str(plan),
+        saturated=saturated,
+        plan=plan,
     )
-
-
-def to_generator(seed: int | np.random.Generator | None) -> np.random.Generator | None:
-    """A source of chance from a seed; none without one."""
-    if seed is None or isinstance(seed, np.random.Generator):
-        return seed
-    return np.random.default_rng(validate_integer(seed, "seed", least=0))
-
-
-def check_noise(sigma: float, rng: np.random.Generator | None) -> None:
-    """Noise needs a scale of at least zero and a source of chance."""
-    check_sigma(sigma)
-    if sigma > 0 and rng is None:
-        raise SettingError(f"sigma={sigma} asks for noise, but no random generator was given; give a seed")
-
-
-def _saturated_share(metric: Metric, queries: Records, candidates: Records, kth: Integers) -> float | None:
-    """Share of records whose last partner has nothing in common with them, counted tile by tile."""
-    if not isinstance(metric, SaturatingMetric):
-        return None
-    tiles = row_tiles(len(kth), RECORDS_PER_TILE)
-    flat = sum(
-        int(metric.disjoint(take_records(queries, tile), take_records(candidates, kth[tile])).sum()) for tile in tiles
-    )
-    return flat / len(kth)
-
-
-# Delta: an estimate, before any training, of what FedSim could gain over simpler linkages (paper, Definition 1)
-#
-# A baseline calls some candidates matches. It overrates every match by what it lacks in similarity and loses every
-# other candidate's similarity: ``sum over matches (1 - s) + sum over non-matches s``, averaged over the records.
-# Similarities are scaled to [0, 1] here, 1 for the smallest distance seen and 0 for the largest.
 
 
 @dataclass(frozen=True)
 class Improvement:
-    """Delta over three baselines; larger means more to gain."""
+    """Delta: an estimate, before any training, of what FedSim can gain over simpler linkages (paper, Definition 1).
+
+    A baseline calls some candidates matches. It overrates every match by what it lacks in similarity and loses the
+    similarity of every other candidate: ``sum over matches (1 - s) + sum over non-matches s``, averaged over the
+    records, with similarities scaled to [0, 1]. Larger means more to gain.
+    """
 
     top1sim: float
     exact: float
@@ -144,107 +179,26 @@ class Improvement:
 
 
 def improvement_from_links(links: Links) -> Improvement:
-    """Delta with the K linked partners as all there is; costs nothing beyond the links."""
-    totals = _DistanceTotals(
-        sums=links.distance.sum(axis=1),
-        equal=(links.distance == 0).sum(axis=1),
-        smallest=float(links.distance.min()),
-        largest=float(links.distance.max()),
-        n_candidates=links.k,
-    )
-    return _improvement(links.distance, totals)
-
-
-def improvement(
-    primary_ids: Any,
-    secondary_ids: Any,
-    *,
-    metric: str | Metric,
-    k: int,
-    threads: int | None = None,
-    progress: SearchProgress | None = None,
-) -> Improvement:
-    """Delta over all pairs, as defined; the pairs are streamed and never held together."""
-    chosen = get_metric(metric)
-    queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids)
-    k = validate_k(k, count_records(candidates), SECONDARY_TABLE)
-    _, nearest, _ = search_prepared(chosen, queries, candidates, k=k, options=BackendOptions(AUTO, AUTO, threads))
-    return _improvement(nearest, _distance_totals(chosen, queries, candidates, threads, progress))
-
-
-@dataclass(frozen=True, eq=False)
-class _DistanceTotals:
-    """What Delta needs of all distances of every record."""
-
-    sums: Floats
-    equal: Floats
-    smallest: float
-    largest: float
-    n_candidates: int
-
-
-N_FIGURES = 4  # of every record: sum, smallest, largest, and how many distances are zero
-
-
-class _SumSearch:
-    """A search that adds up instead of ranking: in place of distances it gives the figures of every record."""
-
-    def __init__(self, blocks: BlockSearch) -> None:
-        self.blocks = blocks
-
-    def tiles(self) -> list[Integers]:
-        return self.blocks.tiles()
-
-    def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
-        figures = np.stack([_block_figures(chunk.block(tile)) for chunk in self.blocks.chunks])  # (chunks, T, FIGURES)
-        sums, zeros = figures[:, :, 0].sum(axis=0), figures[:, :, 3].sum(axis=0)
-        found = np.column_stack([sums, figures[:, :, 1].min(axis=0), figures[:, :, 2].max(axis=0), zeros])
-        return np.zeros((len(tile), k), np.int64), found
-
-
-def _block_figures(block: Floats) -> Floats:
-    return np.column_stack([block.sum(axis=1), block.min(axis=1), block.max(axis=1), (block == 0).sum(axis=1)])
-
-
-def _distance_totals(
-    metric: Metric, queries: Records, candidates: Records, threads: int | None, progress: SearchProgress | None
-) -> _DistanceTotals:
-    summing = _SumSearch(BlockSearch(queries, candidates, metric.blocks))
-    _, figures = run_search(summing, count_records(queries), N_FIGURES, threads, progress)
-    return _DistanceTotals(
-        sums=figures[:, 0],
-        equal=figures[:, 3],
-        smallest=float(figures[:, 1].min()),
-        largest=float(figures[:, 2].max()),
-        n_candidates=count_records(candidates),
-    )
-
-
-def _improvement(nearest: Floats, totals: _DistanceTotals) -> Improvement:
-    spread = totals.largest - totals.smallest
-    if spread == 0:
-        spread = 1.0
-    everyone = totals.n_candidates - (totals.sums - totals.n_candidates * totals.smallest) / spread
-    near = 1 - (nearest - totals.smallest) / spread  # (n, K)
+    """Return Delta with the K linked partners as the only candidates."""
+    distance = links.distance
+    spread = float(distance.max() - distance.min()) or 1.0
+    near = 1 - (distance - distance.min()) / spread  # (n, K)
+    total = near.sum(axis=1)
     return Improvement(
-        top1sim=float(np.mean(1 - 2 * near[:, 0] + everyone)),
-        exact=float(np.mean(everyone - totals.equal)),  # equal identifiers have similarity 1
-        avgsim=float(np.mean(near.shape[1] - 2 * near.sum(axis=1) + everyone)),
+        top1sim=float(np.mean(1 - 2 * near[:, 0] + total)),
+        exact=float(np.mean(total - (distance == 0).sum(axis=1))),  # equal identifiers have similarity 1
+        avgsim=float(np.mean(links.k - total)),
     )
-
-
-# What to look at before training: are the links any good?
-
-
-QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
-TIE_WARNING_SHARE = 0.25
-HUB_FACTOR = 20  # times the average use
-SATURATION_WARNING_SHARE = 0.05
 
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Similarity and distance by rank (one row per rank, a column per quantile), ties, reuse and warnings in words."""
+    """Figures that show whether links are good enough to train on.
+
+    ``similarity_by_rank`` and ``distance_by_rank`` have one row per rank and one column per quantile; ``hubness``
+    counts how often each candidate is a partner; ``improvement`` is Delta over simpler linkages; ``warnings`` are
+    sentences.
+    """
 
     similarity_by_rank: Floats
     distance_by_rank: Floats
@@ -257,7 +211,18 @@ class Diagnostics:
 
 
 def diagnose(links: Links) -> Diagnostics:
-    """Figures and warnings of a linkage; ``hubness`` counts how often each candidate is a partner."""
+    """Compute figures and warnings about links before training.
+
+    Parameters
+    ----------
+    links
+        The result of :func:`link`.
+
+    Examples
+    --------
+    >>> diagnose(link([[0.0], [9.0]], [[1.0], [8.0]], metric="euclidean", k=1)).hubness.tolist()
+    [1, 1]
+    """
     kth = links.distance[:, -1]
     hubness = np.bincount(links.partner.ravel(), minlength=links.n_candidates)
     tie_share = float((kth == links.next_distance).mean())
@@ -274,23 +239,25 @@ def diagnose(links: Links) -> Diagnostics:
 
 
 def _warnings(links: Links, hubness: Integers, tie_share: float) -> list[str]:
-    found = []
+    warnings = []
     if tie_share > TIE_WARNING_SHARE:
-        found.append(
-            f"for {100 * tie_share:.0f} % of the records a candidate just as near as the last partner was left out; "
-            "the lower row number decided - a larger k or a finer metric would not need that rule"
+        warnings.append(
+            f"ties: for {100 * tie_share:.0f} % of the records a candidate as near as the last partner was left out, "
+            "and the lower row number decided; a larger k or a finer metric avoids this"
         )
     if links.distance.min() == links.distance.max():
-        found.append("all distances are equal, so the similarities say nothing; check the identifier columns")
+        warnings.append(
+            "all distances are equal, so the similarities carry no information; check the identifier columns"
+        )
     if links.saturated is not None and links.saturated > SATURATION_WARNING_SHARE:
-        found.append(
-            f"for {100 * links.saturated:.0f} % of the records the last partner's filter has nothing in common with "
-            "theirs: the distance has gone flat - a wider threshold, or several, would tell far candidates apart again"
+        warnings.append(
+            f"saturation: for {100 * links.saturated:.0f} % of the records the filter of the last partner has no bit in "
+            "common with theirs, so the distance no longer grows; use a larger threshold, or several"
         )
     average = hubness.mean()
     if links.k < links.n_candidates and hubness.max() > max(HUB_FACTOR * average, HUB_FACTOR):
-        found.append(
-            f"one candidate is a partner of {hubness.max():,} records, {hubness.max() / average:.0f} times the "
-            "average; such hubs blur what the partner can add"
+        warnings.append(
+            f"hubs: one candidate is a partner of {hubness.max():,} records, {hubness.max() / average:.0f} times the "
+            "average, which reduces what the partner can add"
         )
-    return found
+    return warnings

@@ -1,1 +1,3 @@
-"""Pure mathematics of what a recipient of noisy similarities can learn."""
+"""What a recipient of noisy values can learn, and the mechanisms that limit it."""
+
+__all__ = ["bounds", "differential_privacy", "geodesy", "keyed_prng", "mechanisms", "pair_noise"]

@@ -87,7 +87,7 @@ def blur_with_secret(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: b
     chance = np.column_stack(
         [_uniform_draws(secret, f"{draw} of blur {blur.epsilon_per_km!r}", places) for draw in BLUR_DRAWS]
     )
-    elsewhere = PlanarLaplace(blur.epsilon).moved(places, chance)
+    elsewhere = PlanarLaplace(blur.epsilon).displace(places, chance)
     inside = [_clip_to_range(elsewhere[:, axis], terms, name) for axis, name in enumerate(columns)]
     return identifiers.with_columns(pl.Series(name, values) for name, values in zip(columns, inside, strict=True))
 
@@ -137,7 +137,7 @@ def add_feature_noise(features: Features, terms: FeatureTerms, secret: bytes, *,
     words = random_words(key, _cell_blocks(len(features), n_numbers + 2 * n_codes))
     numbers = mechanism.add_noise(features.numbers, normal_from_words(words[:, :n_numbers]))
     coins: Floats = np.asarray((words[:, n_numbers:] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-    codes = mechanism.replaced(features.codes, features.cardinalities, coins.reshape(len(features), n_codes, 2))
+    codes = mechanism.randomise_categories(features.codes, features.cardinalities, coins.reshape(len(features), n_codes, 2))
     return replace(features, numbers=numbers.astype(np.float32), codes=codes, spread=features.many_valued)
 
 

@@ -35,7 +35,7 @@ def every_pair(n_bits, sigma, seed=0):
     codes = Codebook.of(HAMMING, filters(80, n_bits, seed), filters(600, n_bits, seed + 1))
     distance = codes.distances(np.arange(80))[:, codes.truth]
     scale = fit_scale(distance)
-    similarity = similarities(distance, scale, sigma=sigma, rng=np.random.default_rng(seed + 2))
+    similarity = similarities(distance, scale, sigma=sigma, noise=np.random.default_rng(seed + 2))
     partner = np.broadcast_to(np.arange(600), distance.shape)
     return PrimaryView(partner, similarity, scale, sigma), codes, distance
 
@@ -61,7 +61,7 @@ def test_the_expected_share_is_the_mean_over_many_draws(sigma):
     scale = fit_scale(distance)
     rng, prior = np.random.default_rng(4), GaussianPrior()
     right = [
-        prior.most_likely_distance(similarities(distance, scale, sigma=sigma, rng=rng), scale, sigma) == distance
+        prior.most_likely_distance(similarities(distance, scale, sigma=sigma, noise=rng), scale, sigma) == distance
         for _ in range(2_000)
     ]
     doubt = 4.0 * np.std(np.mean(right, axis=1)) / np.sqrt(len(right))
@@ -99,7 +99,7 @@ def test_knowing_the_distances_helps():
     rng = np.random.default_rng(0)
     distance = rng.choice([100.0, 900.0], (400, 50)) + rng.integers(0, 5, (400, 50))
     scale = fit_scale(distance)
-    view = PrimaryView(np.zeros((400, 50), np.int64), similarities(distance, scale, sigma=0.5, rng=rng), scale, 0.5)
+    view = PrimaryView(np.zeros((400, 50), np.int64), similarities(distance, scale, sigma=0.5, noise=rng), scale, 0.5)
     informed = distance_attack(view, distance, prior=EmpiricalPrior(distance, bins=1_000))
     assert informed.exceeds(20 * distance_attack(view, distance).score.value)
     assert informed.exceeds(success_bound(0.5, scale.deviation))

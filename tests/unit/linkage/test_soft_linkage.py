@@ -39,7 +39,7 @@ def test_later_records_reuse_the_scale_of_the_training_links() -> None:
 
 def test_noise_has_the_scale_asked_for_and_repeats_with_its_seed() -> None:
     distance = np.zeros((400, 50))
-    draw = [similarities(distance, Scale(0.0, 1.0), sigma=0.4, rng=np.random.default_rng(3)) for _ in range(2)]
+    draw = [similarities(distance, Scale(0.0, 1.0), sigma=0.4, noise=np.random.default_rng(3)) for _ in range(2)]
     assert abs(draw[0].std() - 0.4) < 0.01
     np.testing.assert_array_equal(draw[0], draw[1])
 
