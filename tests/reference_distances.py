@@ -54,6 +54,12 @@ def rank_hamming(left: Any, right: Any) -> int:
     return total
 
 
+def hamming_of_ranks(left: Any, right: Any) -> Any:
+    """Hamming distances of the filters behind pairs of ranks; leading axes broadcast."""
+    shared = np.minimum(left[..., 1], right[..., 1]) - np.maximum(left[..., 0], right[..., 0])
+    return (left[..., 1] - left[..., 0]) + (right[..., 1] - right[..., 0]) - 2 * np.maximum(shared, 0)
+
+
 def nearest(queries: Any, candidates: Any, distance: Callable[[Any, Any], float], k: int) -> tuple[Any, Any]:
     """The K nearest by sorting every pair by (distance, candidate row)."""
     ranked = [

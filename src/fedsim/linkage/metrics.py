@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.errors import InputError, SettingError, nearest_word
+from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
 from fedsim.linkage.search import points
 from fedsim.linkage.search.filters import (
@@ -34,6 +34,7 @@ from fedsim.linkage.search.runner import (
     row_tiles,
 )
 from fedsim.linkage.search.text import TextKernel
+from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
 from fedsim.types import Floats, Integers
 
@@ -261,7 +262,7 @@ class Euclidean:
         dimensions = candidates.shape[1]
 
         def tree() -> Search:
-            return points.TreeSearch(queries, candidates, exact=points.euclidean, place=_identity, blur=0.0)
+            return points.TreeSearch(queries, candidates, exact=points.euclidean, place=_identity, rounding=0.0)
 
         def gpu() -> Search:
             from fedsim.linkage.search.gpu import euclidean_search  # noqa: PLC0415 - torch takes seconds to import
@@ -314,8 +315,9 @@ class GreatCircle:
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
         def tree() -> Search:
-            place, rounding = points.on_sphere, 4e-15
-            return points.TreeSearch(queries, candidates, exact=points.great_circle, place=place, blur=rounding)
+            return points.TreeSearch(
+                queries, candidates, exact=points.great_circle, place=on_unit_sphere, rounding=4e-15
+            )
 
         return [Backend("tree", "k-d tree on the unit sphere", tree), blocks_backend(self, queries, candidates)]
 
@@ -384,21 +386,20 @@ LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True
 HAMMING, DICE, RANK_HAMMING = Hamming(), Dice(), RankHamming()
 
 
-def get_metric(word: str | Metric) -> Metric:
-    """The metric for a word; a metric is returned as it is.
+def get_metric(metric: str | Metric) -> Metric:
+    """Return the metric of a name; a metric object is returned as it is.
 
     >>> get_metric("levenshtein-normalised")
     Levenshtein(normalised=True)
     """
-    if isinstance(word, str) and word in METRICS:
-        metric: Metric = METRICS[word]
-        return metric
-    if not isinstance(word, str) and hasattr(word, "prepare") and not isinstance(word, type):
-        return word
-    near = nearest_word(word, METRICS)
-    hint = f"did you mean '{near}'? " if near else ""
-    seen = f"metric '{word}' is unknown" if isinstance(word, str) else f"a {type(word).__name__} is no metric"
-    raise SettingError(f"{seen}; {hint}the metrics are {', '.join(METRICS)}")
+    if isinstance(metric, str):
+        named: Metric = METRICS[metric]
+        return named
+    if isinstance(metric, type) or not hasattr(metric, "prepare"):
+        raise SettingError(
+            f"a {type(metric).__name__} is not a metric; choose from {', '.join(METRICS)}", code="not-a-metric"
+        )
+    return metric
 
 
 # A distance over several columns of different kinds

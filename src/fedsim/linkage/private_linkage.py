@@ -201,7 +201,7 @@ class _NearestPairs:
     distance: NDArray[Any]  # (n, K)
 
 
-def _nearest_pairs(  # noqa: PLR0913, PLR0917
+def _nearest_pairs(
     queries: EncodedTable,
     shuffled: EncodedTable,
     allowed: NDArray[np.int32],

@@ -64,7 +64,7 @@ def similarities(
             code="bad-scale",
         )
     similarity = (-distance - scale.mean) / scale.deviation
-    if sigma == 0:
+    if sigma == 0 or noise is None:
         return similarity
     standard = noise.standard_normal(distance.shape) if isinstance(noise, np.random.Generator) else noise
     return np.asarray(similarity + sigma * standard)

@@ -1,7 +1,7 @@
-"""Latitude and longitude as points of a local plane in metres (azimuthal equidistant).
+"""Latitude and longitude as points of a local plane in metres (azimuthal equidistant projection).
 
-The plane touches the Earth at ``origin`` and keeps every distance and direction from there (azimuthal equidistant).
-Other distances are off by less than one part in 100,000 within 50 km, by one in 1,000 at 500 km.
+The plane touches the Earth at ``origin`` and preserves distances and directions from there. Other distances are off by
+less than one part in 100,000 within 50 km, by one in 1,000 at 500 km.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ EARTH_RADIUS = 6_371_008.8  # metres, IUGG mean radius
 
 
 def mean_place(places: Floats) -> Floats:
-    """An origin for these places (latitude, longitude in degrees): the mean on the sphere.
+    """Return the mean of places (latitude, longitude in degrees) on the sphere, as an origin for the plane.
 
     >>> mean_place(np.array([[10.0, 179.0], [10.0, -179.0]])).round(2).tolist()
     [10.0, 180.0]
     """
-    mean = _on_sphere(np.radians(validate_places(places))).mean(axis=0)
+    mean = on_unit_sphere(np.radians(validate_places(places))).mean(axis=0)
     return np.degrees([np.arctan2(mean[2], np.hypot(mean[0], mean[1])), np.arctan2(mean[1], mean[0])])
 
 
 def to_metres(places: Floats, origin: Floats) -> Floats:
-    """Metres east and north of the origin; one origin for all places, or one for each.
+    """Return metres east and north of the origin: one origin for all places, or one for each.
 
     >>> to_metres(np.array([[1.0, 103.0], [1.001, 103.0]]), np.array([1.0, 103.0])).round(1).tolist()
     [[0.0, 0.0], [0.0, 111.2]]
@@ -43,7 +43,7 @@ def to_metres(places: Floats, origin: Floats) -> Floats:
 
 
 def to_degrees(metres: Floats, origin: Floats) -> Floats:
-    """Latitude and longitude in degrees of points given in metres east and north of the origin (or of each its own).
+    """Return latitude and longitude in degrees of points in metres east and north of the origin, or of one for each.
 
     >>> to_degrees(np.array([[0.0, 111_195.08]]), np.array([1.0, 103.0])).round(4).tolist()
     [[2.0, 103.0]]
@@ -61,7 +61,7 @@ def to_degrees(metres: Floats, origin: Floats) -> Floats:
 
 
 def great_circle_metres(left: Floats, right: Floats) -> Floats:
-    """Great-circle distance of places row by row.
+    """Return the great-circle distance of places row by row.
 
     >>> great_circle_metres(np.array([[1.0, 103.0]]), np.array([[1.0, 103.001]])).round(2).tolist()
     [111.18]
@@ -70,16 +70,21 @@ def great_circle_metres(left: Floats, right: Floats) -> Floats:
 
 
 def validate_places(places: Floats) -> Floats:
-    """Latitude and longitude in degrees, two columns; an error that names no value otherwise."""
+    """Return places as two columns of degrees; errors never show a value."""
     degrees = np.asarray(places, dtype=np.float64)
     if degrees.ndim < 1 or degrees.shape[-1] != 2:
-        raise InputError(f"places have shape {degrees.shape}; give two columns, latitude and longitude in degrees")
+        raise InputError(
+            f"places have shape {degrees.shape}; give two columns, latitude and longitude in degrees", code="bad-places"
+        )
     if not (np.isfinite(degrees).all() and (np.abs(degrees) <= [90.0, 360.0]).all()):
-        raise InputError("a place is missing or off the Earth; give latitude (up to 90) and longitude in degrees")
+        raise InputError(
+            "a place is missing or out of range; give latitude (-90 to 90) and longitude in degrees", code="bad-places"
+        )
     return degrees
 
 
-def _on_sphere(radians: Floats) -> Floats:
+def on_unit_sphere(radians: Floats) -> Floats:
+    """Return points on the unit sphere, where the chord grows with the great-circle distance."""
     latitude, longitude = radians[:, 0], radians[:, 1]
     flat = np.cos(latitude)
     return np.column_stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)])

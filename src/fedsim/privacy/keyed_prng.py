@@ -1,4 +1,9 @@
-"""Keyed pseudorandom numbers that are reproducible on every machine and release."""
+"""Keyed pseudorandom numbers that are the same on every machine and for every release of NumPy.
+
+Only the holder of the key can predict them. They come from BLAKE2b, AES-128 and SHAKE-256 (FIPS 202), because the
+streams of NumPy's generators may change with a release and do not withstand an adversary who knows a part of them. Both
+parties must draw the same pivots, positions and permutations from one key for years.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +18,6 @@ from numpy.typing import NDArray
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
 
-# Chance that only the holder of a secret can foresee, and that comes out the same whenever he draws again
-#
-# Made of BLAKE2b and AES-128 and not of a NumPy generator: what a NumPy generator makes of its stream may change from
-# one release to the next, and it was never meant to withstand an adversary who knows a part of that stream.
-
-
 Words = NDArray[np.uint64]
 WORD_DTYPE = np.dtype("<u8")  # the same bytes on every machine
 BLOCK_KEY_BYTES = 16  # AES-128
@@ -27,23 +26,23 @@ MAX_SECRET_BYTES = blake2b.MAX_KEY_SIZE
 
 
 def derive_subkey(secret: bytes, purpose: str, size: int) -> bytes:
-    """A key of ``size`` bytes for one purpose; keys of different purposes say nothing about each other.
+    """Return a key of ``size`` bytes for one purpose; keys of different purposes reveal nothing about each other.
 
     >>> derive_subkey(bytes(32), "noise", 16) == derive_subkey(bytes(32), "order", 16)
     False
     """
     if not isinstance(secret, bytes) or not SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
-        raise SettingError(f"a secret has {SECRET_BYTES} to {MAX_SECRET_BYTES} random bytes; this one has another size")
+        raise SettingError(f"a secret must have {SECRET_BYTES} to {MAX_SECRET_BYTES} random bytes", code="bad-secret")
     return blake2b(purpose.encode(), key=secret, digest_size=size, person=b"fedsim subkey 1").digest()
 
 
 def random_words(key: bytes, blocks: Words) -> Words:
-    """For every block of two words (last axis) one word that nobody foresees without the key; equal for equal blocks.
+    """Return one unpredictable word for every block of two words (last axis); equal blocks give equal words.
 
     >>> random_words(bytes(16), np.array([[1, 2], [2, 1], [1, 2]], np.uint64)) % 1000
     array([ 77, 687,  77], dtype=uint64)
     """
-    # Every block is enciphered once, on its own: this is the cipher as a function, not a way to hide a text.
+    # ECB is safe here: the cipher serves as a keyed function of single blocks, not to encrypt a text.
     cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
     plain = np.ascontiguousarray(blocks, dtype=WORD_DTYPE)
     words = np.frombuffer(cipher.encryptor().update(plain.tobytes()), dtype=WORD_DTYPE)
@@ -51,7 +50,7 @@ def random_words(key: bytes, blocks: Words) -> Words:
 
 
 def secret_permutation(secret: bytes, purpose: str, n: int) -> Integers:
-    """The numbers below ``n`` in a random order that is always the same for a secret and a purpose.
+    """Return a permutation of ``range(n)`` that is always the same for a secret and a purpose.
 
     >>> sorted(secret_permutation(bytes(32), "rows", 5).tolist())
     [0, 1, 2, 3, 4]
@@ -62,29 +61,23 @@ def secret_permutation(secret: bytes, purpose: str, n: int) -> Integers:
     return np.argsort(drawn, kind="stable")
 
 
-# Keyed chance that is the same on every machine and for every version of numpy
-#
-# Both parties must draw the same pivots, positions and permutations from one subkey for years; numpy's generators
-# promise no such thing, SHAKE-256 (FIPS 202) does. A fixed-length key in front of the message keys it soundly, because
-# the sponge has no length extension.
-
-
 def shake_words(subkey: bytes, messages: Iterable[bytes], count: int) -> NDArray[np.uint64]:
-    """``count`` uniform 64-bit words for every message, one row each."""
+    """Return ``count`` uniform 64-bit words for every message, one row each."""
+    # A fixed-length key in front of the message is a sound way to key SHAKE: the sponge has no length extension.
     drawn = b"".join(hashlib.shake_256(subkey + message).digest(8 * count) for message in messages)
     return np.frombuffer(drawn, dtype="<u8").astype(np.uint64).reshape(-1, count)
 
 
 def shake_uniforms(subkey: bytes, count: int) -> Floats:
-    """``count`` numbers uniform on [0, 1), each with 53 random bits."""
+    """Return ``count`` uniform numbers in [0, 1) with 53 random bits each."""
     mantissas: Floats = (shake_words(subkey, [b""], count)[0] >> np.uint64(11)).astype(np.float64)
     return mantissas * 2.0**-53
 
 
 def shake_permutation(subkey: bytes, count: int) -> Integers:
-    """A permutation of ``range(count)``, every one equally likely.
+    """Return a random permutation of ``range(count)``.
 
-    It sorts random words; two equal ones, which would favour the earlier, turn up once in ``2**65 / count**2`` keys.
+    It sorts random words; two equal ones, which would favour the earlier, occur once in ``2**65 / count**2`` keys.
 
     >>> shake_permutation(bytes(32), 5)
     array([1, 3, 0, 4, 2])

@@ -1,10 +1,9 @@
 """Gaussian noise that is a fixed function of a pair of encoded records and a secret.
 
-Noise drawn anew for every answer is averaged away by whoever may ask again. Here a pair's noise is a function of the
-two filters, a secret and a purpose: after a restart, in another batch or for a second record with equal identifiers it
-is the same. Every filter gets an eight-byte name by a keyed hash, and AES of the two names is the pair's randomness.
-
-Among ten million filters some two share a name, and so their noise, with probability 3e-6.
+Noise that is drawn anew for every answer can be averaged away by asking again. Here the noise of a pair is a function
+of the two filters, a secret and a purpose: it is the same after a restart, in another batch, and for a second record
+with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of the two names is the randomness of
+the pair. Among ten million filters any two share a name, and so their noise, with probability 3e-6.
 
 Letters: n left records, m right records, K partners.
 """
@@ -24,10 +23,10 @@ HASH_BYTES = 8
 
 
 def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Integers, *, purpose: str) -> Floats:
-    """Standard normal noise (n, K) of every left row and its partners, rows of ``right_bits``.
+    """Return standard normal noise (n, K) for every left row and its partners, which are rows of ``right_bits``.
 
-    Never give the same noise out twice under different scales: two answers ``a + 2z`` and ``a + 3z`` reveal ``a``. So
-    whatever the noise is multiplied with, and added to, belongs into the purpose.
+    Never disclose the same noise in two scales: the answers ``a + 2z`` and ``a + 3z`` reveal ``a``. So everything that
+    the noise is multiplied with and added to belongs to the purpose.
 
     >>> left, right = np.array([[7], [9]], np.uint8), np.array([[1], [7], [8]], np.uint8)
     >>> drawn = pair_noise(bytes(32), left, right, np.array([[0, 2], [2, 0]]), purpose="example")
@@ -42,17 +41,19 @@ def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Intege
     step = max(1, PAIRS_AT_ONCE // max(1, partner.shape[1]))
     for first in range(0, len(partner), step):
         tile = slice(first, first + step)
-        noise[tile] = normal_from_words(random_words(drawing, _pair_blocks(left[tile], right[partner[tile]])))
+        blocks = np.empty((*partner[tile].shape, 2), WORD_DTYPE)
+        blocks[..., 0], blocks[..., 1] = left[tile, None], right[partner[tile]]
+        noise[tile] = normal_from_words(random_words(drawing, blocks))
     return noise
 
 
 def normal_from_words(words: Words) -> Floats:
-    """Standard normal values of random words: 52 bits choose the place in a tail, one more the side.
+    """Return standard normal values from random words: 52 bits choose the place in a tail, one more the side.
 
-    Each tail is cut into 2**52 slices of equal probability and the middle of one is taken, so that both tails are alike
-    and nothing is infinite: values end at 8.2924 = -ndtri(2**-54). A noisy similarity rounded to float32 may come from
-    many slices, whatever the noise was added to, so its last bits tell nothing; but for about one in 10**8: noise
-    beyond 6, where slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
+    Each tail is cut into 2**52 slices of equal probability, and the value is the middle of a slice. So both tails are
+    alike and all values are finite, up to 8.2924 = -ndtri(2**-54). A noisy similarity rounded to float32 can come from
+    many slices, so its last bits reveal nothing. The exception is about one value in 10**8: noise beyond 6, where
+    slices are 2e-8 apart, and sums so close to zero that float32 is finer than the slices.
 
     >>> normal_from_words(np.array([0, 2**64 - 1], np.uint64)).round(4).tolist()
     [8.2924, -0.0]
@@ -63,7 +64,7 @@ def normal_from_words(words: Words) -> Floats:
 
 
 def _hash_rows(bits: Bits, key: bytes) -> Words:
-    """A keyed hash of every row; hashing equal rows again is cheaper than finding them."""
+    """Return a keyed hash of every row; hashing equal rows again is cheaper than finding them."""
     keyed = blake2b(key=key, digest_size=HASH_BYTES)
     names = bytearray()
     for row in np.ascontiguousarray(bits):
@@ -71,11 +72,3 @@ def _hash_rows(bits: Bits, key: bytes) -> Words:
         hashed.update(row)
         names += hashed.digest()
     return np.frombuffer(names, dtype=WORD_DTYPE)
-
-
-def _pair_blocks(left: Words, right: Words) -> Words:
-    """The names of each pair side by side: (n,) and (n, K) make (n, K, 2)."""
-    blocks = np.empty((*right.shape, 2), WORD_DTYPE)
-    blocks[..., 0] = left[:, None]
-    blocks[..., 1] = right
-    return blocks

@@ -137,7 +137,9 @@ def add_feature_noise(features: Features, terms: FeatureTerms, secret: bytes, *,
     words = random_words(key, _cell_blocks(len(features), n_numbers + 2 * n_codes))
     numbers = mechanism.add_noise(features.numbers, normal_from_words(words[:, :n_numbers]))
     coins: Floats = np.asarray((words[:, n_numbers:] >> np.uint64(11)) * 2.0**-53, dtype=np.float64)
-    codes = mechanism.randomise_categories(features.codes, features.cardinalities, coins.reshape(len(features), n_codes, 2))
+    codes = mechanism.randomise_categories(
+        features.codes, features.cardinalities, coins.reshape(len(features), n_codes, 2)
+    )
     return replace(features, numbers=numbers.astype(np.float32), codes=codes, spread=features.many_valued)
 
 

@@ -86,9 +86,9 @@ def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
 def test_a_build_that_does_not_move_places_as_the_job_says_is_caught(folder, monkeypatch, seed):
     blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=5.0)
     assert Verdict.BROKEN not in verdicts(linked(folder, seed, blur=blur), seed).values()
-    honest = PlanarLaplace.moved
+    honest = PlanarLaplace.displace
     monkeypatch.setattr(
-        PlanarLaplace, "moved", lambda self, places, chance: (places + honest(self, places, chance)) / 2
+        PlanarLaplace, "displace", lambda self, places, chance: (places + honest(self, places, chance)) / 2
     )
     found = verdicts(linked(folder, seed, blur=blur), seed)
     assert found["noise left out of places"] is Verdict.BROKEN

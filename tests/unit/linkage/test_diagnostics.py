@@ -1,4 +1,4 @@
-"""The figures a user looks at before training, and the warnings in words."""
+"""The figures and warnings that a user sees before training."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 import fedsim
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
+from fedsim.linkage.soft_linkage import Improvement, improvement_from_links
 
 
 def test_quantiles_by_rank_are_ordered() -> None:
@@ -29,7 +30,7 @@ def test_ties_at_the_boundary_are_counted_and_named() -> None:
     tied = fedsim.diagnose(fedsim.link(np.zeros((5, 1)), candidates, metric="euclidean", k=1))
     clear = fedsim.diagnose(fedsim.link(np.ones((5, 1)), candidates, metric="euclidean", k=1))
     assert (tied.boundary_tie_share, clear.boundary_tie_share) == (1.0, 0.0)
-    assert any("just as near" in warning for warning in tied.warnings)
+    assert any("ties" in warning for warning in tied.warnings)
 
 
 def test_a_hub_is_named() -> None:
@@ -45,4 +46,32 @@ def test_filters_that_went_flat_are_named() -> None:
     secondary = schema.encode({"x": np.array([0.0, 50.0, 100.0])}, key)
     links = fedsim.link(primary, secondary, metric="hamming", k=3)
     assert links.saturated == 1.0
-    assert any("gone flat" in warning for warning in fedsim.diagnose(links).warnings)
+    assert any("saturation" in warning for warning in fedsim.diagnose(links).warnings)
+
+
+def by_definition(distance: np.ndarray, matches: np.ndarray) -> float:
+    similarity = 1 - (distance - distance.min()) / (distance.max() - distance.min())
+    return float(np.where(matches, 1 - similarity, similarity).sum(axis=1).mean())
+
+
+def oracle(distance: np.ndarray, k: int) -> Improvement:
+    rank = np.argsort(np.argsort(distance, axis=1, kind="stable"), axis=1)
+    return Improvement(
+        top1sim=by_definition(distance, rank == 0),
+        exact=by_definition(distance, distance == 0),
+        avgsim=by_definition(distance, rank < k),
+    )
+
+
+def test_delta_follows_definition_1_with_the_k_partners_as_candidates() -> None:
+    rng = np.random.default_rng(1)
+    links = fedsim.link(rng.integers(0, 9, (20, 2)), rng.integers(0, 9, (9, 2)), metric="euclidean", k=9)
+    expected = oracle(links.distance, 9)
+    found = improvement_from_links(links)
+    ours, theirs = ([each.top1sim, each.exact, each.avgsim] for each in (found, expected))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-10)
+
+
+def test_equal_distances_give_a_finite_delta() -> None:
+    links = fedsim.link(np.zeros((3, 1)), np.ones((4, 1)), metric="euclidean", k=2)
+    assert np.isfinite(improvement_from_links(links).top1sim)

@@ -42,6 +42,12 @@ def test_noise_has_the_scale_asked_for_and_repeats_with_its_seed() -> None:
     draw = [similarities(distance, Scale(0.0, 1.0), sigma=0.4, noise=np.random.default_rng(3)) for _ in range(2)]
     assert abs(draw[0].std() - 0.4) < 0.01
     np.testing.assert_array_equal(draw[0], draw[1])
+    np.testing.assert_array_equal(draw[0], np.random.default_rng(3).normal(0.0, 0.4, distance.shape))
+
+
+def test_noise_may_be_given_as_standard_normal_values() -> None:
+    noise = np.array([[1.0, -2.0]])
+    assert similarities(np.zeros((1, 2)), Scale(0.0, 1.0), sigma=0.5, noise=noise).tolist() == [[0.5, -1.0]]
 
 
 def test_noise_leaves_partners_and_distances_alone() -> None:
@@ -52,14 +58,16 @@ def test_noise_leaves_partners_and_distances_alone() -> None:
 
 
 def test_noise_without_a_seed_is_refused() -> None:
-    with pytest.raises(SettingError, match="give a seed"):
+    with pytest.raises(SettingError) as caught:
         fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=0.1)
+    assert caught.value.code == "no-seed"
 
 
 @pytest.mark.parametrize("sigma", [-1.0, float("nan"), float("inf")])
 def test_an_impossible_noise_scale_is_refused(sigma: float) -> None:
-    with pytest.raises(SettingError, match="at least 0"):
+    with pytest.raises(SettingError) as caught:
         fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=sigma, seed=1)
+    assert caught.value.code == "bad-sigma"
 
 
 @pytest.mark.parametrize("value", [5.0, 0.1])
@@ -69,8 +77,9 @@ def test_equal_distances_have_a_scale_all_the_same(value: float) -> None:
 
 @pytest.mark.parametrize("scale", [Scale(0.0, 0.0), Scale(float("nan"), 1.0)])
 def test_a_scale_that_cannot_scale_is_refused(scale: Scale) -> None:
-    with pytest.raises(SettingError, match="scale"):
+    with pytest.raises(SettingError) as caught:
         fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, scale=scale)
+    assert caught.value.code == "bad-scale"
 
 
 def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
@@ -111,7 +120,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(pl.DataFrame, "write_parquet", write_half)
-    with pytest.raises(FileError, match="No space left"):
+    with pytest.raises(FileError):
         save_links(some_links(), target)
     assert target.read_bytes() == before
     assert [path.name for path in tmp_path.iterdir()] == ["links.parquet"]

@@ -30,22 +30,24 @@ def test_noise_and_bound_undo_each_other(sigma, spread):
     assert sigma_for_bound(success_bound(sigma, spread), spread) == pytest.approx(sigma, rel=1e-6)
 
 
+def test_more_links_lower_the_greedy_bound():
+    assert success_bound(0.4, 100.0, queries=3) == pytest.approx(success_bound(0.4, 100.0) ** 3)
+    with pytest.raises(SettingError):
+        success_bound(1.0, 1.0, queries=0)
+
+
 def test_certainty_needs_no_noise_and_no_noise_promises_nothing():
     assert sigma_for_bound(1.0, HOUSE) == 0.0
     assert success_bound(0.0, HOUSE) == 1.0
 
 
-def test_an_unreachable_tau_names_the_floor():
-    with pytest.raises(SettingError, match=f"floor {lowest_bound(HOUSE):.4e}"):
+def test_an_unreachable_tau_is_refused_with_the_lowest_bound():
+    with pytest.raises(SettingError) as caught:
         sigma_for_bound(1e-5, HOUSE)
+    assert (caught.value.code, caught.value.limit) == ("tau-too-small", lowest_bound(HOUSE))
 
 
 @pytest.mark.parametrize(("tau", "spread"), [(0.0, 1.0), (1.1, 1.0), (0.5, 0.0), (0.5, -1.0), (float("nan"), 1.0)])
 def test_values_without_meaning_are_refused(tau, spread):
     with pytest.raises(SettingError):
         sigma_for_bound(tau, spread)
-
-
-def test_a_tau_out_of_reach_is_not_answered_with_longer_filters():
-    with pytest.raises(SettingError, match=r"larger tau, give sigma instead, or blur places"):
-        sigma_for_bound(1e-12, HOUSE)

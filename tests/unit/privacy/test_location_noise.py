@@ -31,8 +31,8 @@ def test_the_plane_keeps_distances_from_its_origin(latitude, longitude, offset):
 
 
 @given(st.floats(1e-5, 1.0), st.floats(0.0, 0.999999))
-def test_reach_is_the_inverse_of_the_radius_distribution(epsilon, share):
-    radius = PlanarLaplace(epsilon).reach(share)
+def test_radius_is_the_inverse_of_the_radius_distribution(epsilon, share):
+    radius = PlanarLaplace(epsilon).radius(share)
     assert 1 - (1 + epsilon * radius) * np.exp(-epsilon * radius) == pytest.approx(share, abs=1e-9)
 
 
@@ -59,13 +59,6 @@ def test_the_guarantee_holds_between_two_places():
     assert odds.max() > 0.6 * epsilon * 100
 
 
-def test_a_grid_hides_the_last_digits_and_moves_by_less_than_a_cell():
-    places, plain = np.tile(HERE, (300, 1)), PlanarLaplace(0.01)
-    rounded = PlanarLaplace(0.01, cell=50.0).apply(places, np.random.default_rng(0))
-    assert great_circle_metres(rounded, plain.apply(places, np.random.default_rng(0))).max() < 36.0
-    assert len(np.unique(rounded[:, 0])) < 60
-
-
 def test_every_record_has_its_own_step_and_a_seed_repeats_it():
     places, mechanism = np.tile(HERE, (50, 1)), PlanarLaplace(0.01)
     moved = mechanism.apply(places, np.random.default_rng(1))
@@ -73,13 +66,14 @@ def test_every_record_has_its_own_step_and_a_seed_repeats_it():
     np.testing.assert_array_equal(moved, mechanism.apply(places, np.random.default_rng(1)))
 
 
-@pytest.mark.parametrize("settings", [{"epsilon": 0.0}, {"epsilon": float("nan")}, {"epsilon": 1.0, "cell": -1.0}])
+@pytest.mark.parametrize("settings", [{"epsilon": 0.0}, {"epsilon": float("nan")}])
 def test_impossible_settings_are_refused(settings):
-    with pytest.raises(SettingError, match="above 0"):
+    with pytest.raises(SettingError):
         PlanarLaplace(**settings)
 
 
 def test_places_off_the_earth_are_refused_without_showing_them():
-    with pytest.raises(InputError, match="latitude") as caught:
+    with pytest.raises(InputError) as caught:
         PlanarLaplace(0.01).apply(np.array([[123.456, 0.0]]), np.random.default_rng(0))
+    assert caught.value.code == "bad-places"
     assert "123" not in str(caught.value)

@@ -9,7 +9,6 @@ from fedsim.linkage.encoding.filters import (
     StringFilter,
     normalise_text,
     paper_bits,
-    rank_hamming,
 )
 from fedsim.linkage.encoding.key import Key
 from fedsim.linkage.encoding.record_filters import (
@@ -46,5 +45,4 @@ __all__ = [
     "XorFold",
     "normalise_text",
     "paper_bits",
-    "rank_hamming",
 ]

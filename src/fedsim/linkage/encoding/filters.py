@@ -162,18 +162,6 @@ def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) 
     return math.ceil(wanted / tolerated)
 
 
-def rank_hamming(left: Integers, right: Integers) -> Integers:
-    """Hamming distance of the filters behind two rank pairs; leading axes broadcast, fields add up.
-
-    >>> rank_hamming(np.array([3, 9]), np.array([[3, 9], [5, 12], [20, 24]]))
-    array([ 0,  5, 10])
-    """
-    shared = np.minimum(left[..., 1], right[..., 1]) - np.maximum(left[..., 0], right[..., 0])
-    ones = (left[..., 1] - left[..., 0]) + (right[..., 1] - right[..., 0])
-    distance: Integers = ones - 2 * np.maximum(shared, 0)
-    return distance
-
-
 # FEDERAL filters of text: keyed random hashing of q-grams (paper, appendix "Additional Background")
 #
 # Every position of a q-gram is drawn anew from a keyed stream. Double hashing, ``(h1 + i * h2) mod bits``, is cheaper,

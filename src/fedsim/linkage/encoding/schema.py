@@ -223,6 +223,7 @@ HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, 
 class Schema:
     """How records become filters; every party encodes with the same schema and the same key.
 
+    >>> from fedsim.linkage.encoding import NumericFilter, StringFilter
     >>> schema = Schema([SchemaField("name", StringFilter()), SchemaField("age", NumericFilter(0, 120, 5))])
     >>> schema.encode({"name": ["Ada", "Alan"], "age": [36, 41]}, Key(bytes(32)))
     EncodedTable(2 records x 2048 bits, fingerprint dc9139f068dc)

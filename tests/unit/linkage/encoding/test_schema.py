@@ -25,8 +25,8 @@ from fedsim.linkage.encoding import (
     StringFilter,
     Union,
     XorFold,
-    rank_hamming,
 )
+from reference_distances import hamming_of_ranks
 
 KEY = Key(bytes(range(32)))
 PEOPLE = {"name": ["Ada Lovelace", "Alan Turing"], "born": ["1815-12-10", "1912-06-23"], "height": [1.6, 1.78]}
@@ -147,7 +147,7 @@ def test_ranks_give_the_distances_of_the_filters():
     ranks = schema.ranks(PEOPLE, KEY)
     bits = np.unpackbits(schema.encode(PEOPLE, KEY).bits, axis=1)
     assert (ranks.shape, ranks.dtype) == ((2, 4), np.int64)
-    assert rank_hamming(*ranks.reshape(2, 2, 2)).sum() == (bits[0] != bits[1]).sum()
+    assert hamming_of_ranks(*ranks.reshape(2, 2, 2)).sum() == (bits[0] != bits[1]).sum()
 
 
 def test_ranks_link_as_they_are():
