@@ -86,7 +86,7 @@ def test_the_features_of_every_secondary_reach_the_prediction(name):
 
 
 def weights_of(model):
-    parts = [model.primary.part, *(holder.part for group in model.groups for holder in group)]
+    parts = [model.primary.model, *(holder.model for group in model.groups for holder in group)]
     return [parameter for part in parts for parameter in part.network.parameters()]
 
 

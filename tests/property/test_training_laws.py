@@ -37,7 +37,7 @@ def listed(partner):
 @given(partners, st.integers(1, 7))
 def test_every_pair_finds_its_own_row_among_the_distinct_ones(partner, size):
     batches = [np.arange(len(partner))[first : first + size] for first in range(0, len(partner), size)]
-    for rows, question in zip(batches, listed(partner).questions(batches), strict=True):
+    for rows, question in zip(batches, listed(partner).requests(batches), strict=True):
         asked = [*question.rows.tolist(), -1]
         assert asked[:-1] == sorted({row for row in partner[rows].ravel().tolist() if row >= 0})
         assert [[asked[place] for place in places] for places in question.position.tolist()] == partner[rows].tolist()
@@ -46,7 +46,7 @@ def test_every_pair_finds_its_own_row_among_the_distinct_ones(partner, size):
 def test_questions_go_on_beyond_the_first_group():
     partner = np.arange(PREFETCHED_BATCHES + 3)[:, None] % N_ROWS
     batches = [np.array([row]) for row in range(len(partner))]
-    asked = [question.rows.item() for question in listed(partner).questions(batches)]
+    asked = [question.rows.item() for question in listed(partner).requests(batches)]
     assert asked == partner[:, 0].tolist()
 
 

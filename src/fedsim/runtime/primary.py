@@ -143,7 +143,7 @@ def train_solo(post: PartyContext, keep: RunStore, prepared: PreparedPrimary) ->
     """Train the primary's own features alone, for the hours in which a partner is away."""
     config, hooks = training_config(post.job, "solo"), [OwnerStopHook(post.connection.stop_signal)]
     result = train(prepared.data, [], prepared.split, config, hooks=hooks)
-    keep.save_weights(SOLO_MODEL, result.model.primary.part.network.state_dict(), _model_facts(prepared, result))
+    keep.save_weights(SOLO_MODEL, result.model.primary.model.network.state_dict(), _model_facts(prepared, result))
 
 
 def _read_labels(table: PartyData, job: Job, party: str) -> tuple[NDArray[Any], list[Any], TaskType]:
@@ -214,7 +214,7 @@ def _train(
 
 
 def _save_model(keep: RunStore, prepared: PreparedPrimary, result: TrainingResult) -> None:
-    keep.save_weights(TRAINED_MODEL, result.model.primary.part.network.state_dict(), _model_facts(prepared, result))
+    keep.save_weights(TRAINED_MODEL, result.model.primary.model.network.state_dict(), _model_facts(prepared, result))
 
 
 def _model_facts(prepared: PreparedPrimary, result: TrainingResult) -> dict[str, Any]:

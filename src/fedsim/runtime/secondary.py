@@ -234,7 +234,7 @@ class _SecondaryHandlers:
     def _finish(self, party: LocalSecondary) -> None:
         encoded = load_encoded(self.keep.encoded_path(self.post.own.name))
         facts = {"preparation": self.prepared[0].to_json(), "identifiers": offer_digest(encoded)}
-        self.keep.save_weights(TRAINED_MODEL, party.part.network.state_dict(), facts)
+        self.keep.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.post.connection.note("saved", {"what": "our part of the model"})
         if self.stay:
             self.post.connection.serves_predictions = True

@@ -1,4 +1,8 @@
-"""Above the cut: prediction tasks, neighbour lists, and the sort, weight and merge gates of Algorithm 1."""
+"""Above the cut: prediction tasks, neighbour lists, and the sort, weight and merge gates of Algorithm 1.
+
+Letters: n records, B records of a batch, K partners of a list, U distinct partner rows of a batch, C width of the cut
+layer, A hidden units, R outputs per pair, M opinions per record, T outputs of the task (1, or one per class).
+"""
 
 from __future__ import annotations
 
@@ -14,8 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, split_linear, uninitialised_linear
+from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, uninitialised_linear
 from fedsim.types import Floats, Integers
+
+# Prediction tasks: how scores become predictions, and the loss.
+#
+# A network gives unbounded scores. Several opinions on one record (one per partner) are averaged as predictions, not as
+# scores, and the average is given back as a score, so every loss is computed from scores and stays finite.
+
 
 PROBABILITY_MARGIN = 1e-6  # a mean of probabilities is kept this far from 0 and 1
 
@@ -27,32 +37,59 @@ class PredictionTask(Protocol):
     def outputs(self) -> int: ...
 
     def squash(self, outputs: Tensor) -> Tensor:
-        """Preliminary outputs of a pair, brought into the range of predictions where the paper does so."""
+        """Bring preliminary outputs of a pair into the range of predictions where the paper does so."""
 
     def score(self, squashed: Tensor) -> Tensor:
-        """The score whose squashed value this is."""
+        """Return the score whose squashed value this is."""
 
     def average(self, scores: Tensor) -> Tensor:
-        """(B, M, T) -> (B, 1, T): the score of the mean prediction."""
+        """Return the score of the mean prediction, (B, M, T) -> (B, 1, T)."""
 
     def predict(self, scores: Tensor) -> Tensor:
-        """(B, M, T) -> (B, T): predictions, averaged over the opinions."""
+        """Return predictions averaged over the opinions, (B, M, T) -> (B, T)."""
 
     def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Mean loss over all records and opinions."""
+        """Return the mean loss over all records and opinions."""
 
 
-@dataclass(frozen=True)
-class Regression:
-    """A number without bounds."""
-
-    outputs: int = 1
+class _UnboundedScores:
+    """The score is the prediction, or its logarithm: the paper squashes nothing here."""
 
     def squash(self, outputs: Tensor) -> Tensor:
         return outputs
 
     def score(self, squashed: Tensor) -> Tensor:
         return squashed
+
+
+class _SigmoidScores:
+    """The score is the log odds of a prediction between 0 and 1."""
+
+    def squash(self, outputs: Tensor) -> Tensor:
+        return outputs.sigmoid()
+
+    def score(self, squashed: Tensor) -> Tensor:
+        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
+
+    def average(self, scores: Tensor) -> Tensor:
+        """Return the log odds of the mean of the sigmoids, computed in logarithms throughout."""
+        positive = F.logsigmoid(scores).logsumexp(dim=1, keepdim=True)
+        negative = F.logsigmoid(-scores).logsumexp(dim=1, keepdim=True)
+        return positive - negative  # (B, 1, T)
+
+    def predict(self, scores: Tensor) -> Tensor:
+        return scores.sigmoid().mean(dim=1)
+
+
+def _per_opinion(labels: Tensor, scores: Tensor) -> Tensor:
+    return labels.view(-1, 1, 1).expand_as(scores)  # (B, M, T)
+
+
+@dataclass(frozen=True)
+class Regression(_UnboundedScores):
+    """A number without bounds."""
+
+    outputs: int = 1
 
     def average(self, scores: Tensor) -> Tensor:
         return scores.mean(dim=1, keepdim=True)
@@ -65,60 +102,30 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class BoundedRegression:
+class BoundedRegression(_SigmoidScores):
     """A number between 0 and 1 behind a sigmoid (the paper's min-max label)."""
 
     outputs: int = 1
-
-    def squash(self, outputs: Tensor) -> Tensor:
-        return outputs.sigmoid()
-
-    def score(self, squashed: Tensor) -> Tensor:
-        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
-
-    def average(self, scores: Tensor) -> Tensor:
-        return _mean_log_odds(scores)
-
-    def predict(self, scores: Tensor) -> Tensor:
-        return scores.sigmoid().mean(dim=1)
 
     def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         return F.mse_loss(scores.sigmoid(), _per_opinion(labels, scores))
 
 
 @dataclass(frozen=True)
-class BinaryClassification:
+class BinaryClassification(_SigmoidScores):
     """The probability of the second of two classes."""
 
     outputs: int = 1
-
-    def squash(self, outputs: Tensor) -> Tensor:
-        return outputs.sigmoid()
-
-    def score(self, squashed: Tensor) -> Tensor:
-        return torch.logit(squashed, eps=PROBABILITY_MARGIN)
-
-    def average(self, scores: Tensor) -> Tensor:
-        return _mean_log_odds(scores)
-
-    def predict(self, scores: Tensor) -> Tensor:
-        return scores.sigmoid().mean(dim=1)
 
     def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
         return F.binary_cross_entropy_with_logits(scores, _per_opinion(labels, scores))
 
 
 @dataclass(frozen=True)
-class MulticlassClassification:
-    """The probabilities of three or more classes; the paper squashes nothing here."""
+class MulticlassClassification(_UnboundedScores):
+    """The probabilities of three or more classes."""
 
     outputs: int
-
-    def squash(self, outputs: Tensor) -> Tensor:
-        return outputs
-
-    def score(self, squashed: Tensor) -> Tensor:
-        return squashed
 
     def average(self, scores: Tensor) -> Tensor:
         return scores.log_softmax(dim=2).logsumexp(dim=1, keepdim=True) - math.log(scores.shape[1])
@@ -131,34 +138,34 @@ class MulticlassClassification:
         return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
 
 
-def _per_opinion(labels: Tensor, scores: Tensor) -> Tensor:
-    return labels.view(-1, 1, 1).expand_as(scores)
-
-
-def _mean_log_odds(scores: Tensor) -> Tensor:
-    """Log odds of the mean of the sigmoids, without ever leaving logarithms."""
-    yes = F.logsigmoid(scores).logsumexp(dim=1, keepdim=True)
-    no = F.logsigmoid(-scores).logsumexp(dim=1, keepdim=True)
-    return yes - no
-
-
-# The sort gate (paper, section 4.2): the order of every record's partners, set once before training
+# Neighbour lists and the sort gate (paper, section 4.2).
 #
-# Similarities never change while training, so sorting the lists is sorting the rows of the outputs, at no cost.
-#
-# Letters: n records, K partners.
+# Similarities never change during training, so sorting the lists once is the same as sorting the outputs in every step.
 
 
 @dataclass(frozen=True, eq=False)
 class Neighbours:
-    """Every record's partners and how similar they are."""
+    """Every record's partners in one secondary, and their similarities.
+
+    Parameters
+    ----------
+    partner
+        Rows of the secondary, (n, K); -1 where a record has no partner.
+    similarity
+        Similarity of each pair, (n, K).
+
+    Examples
+    --------
+    >>> Neighbours(np.array([[4, 2]]), np.array([[0.9, 0.1]])).k
+    2
+    """
 
     partner: Integers  # (n, K)
     similarity: Floats  # (n, K)
 
     @classmethod
     def without_records(cls, k: int) -> Neighbours:
-        """The shape of a list with nobody in it."""
+        """Return a list of K columns and no rows, to build a network whose weights are loaded."""
         return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k)))
 
     def __len__(self) -> int:
@@ -166,10 +173,11 @@ class Neighbours:
 
     @property
     def k(self) -> int:
+        """K, the number of partners per record."""
         return int(self.partner.shape[1])
 
-    def reordered(self, order: Integers) -> Neighbours:
-        """Each record's partners in the order of its row; a narrower order keeps fewer."""
+    def reorder(self, order: Integers) -> Neighbours:
+        """Return each record's partners in the order of its row, (n, K) or narrower to drop some."""
         return Neighbours(
             np.take_along_axis(self.partner, order, axis=1), np.take_along_axis(self.similarity, order, axis=1)
         )
@@ -186,33 +194,31 @@ class BySimilarity:
     """The sort gate: least similar first."""
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return neighbours.reordered(neighbours.similarity.argsort(axis=1, kind="stable"))
+        return neighbours.reorder(neighbours.similarity.argsort(axis=1, kind="stable"))
 
 
 @dataclass(frozen=True)
 class Shuffled:
-    """No sort gate (ablation): lists come nearest first from linkage, so leaving them alone would be sorting them."""
+    """No sort gate (ablation): linkage returns the nearest first, so an unchanged list would still be sorted."""
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return neighbours.reordered(rng.random(neighbours.similarity.shape).argsort(axis=1))
+        return neighbours.reorder(rng.random(neighbours.similarity.shape).argsort(axis=1))
 
 
 def keep_most_similar(neighbours: Neighbours) -> Neighbours:
-    """The one partner with the greatest similarity, the first of equals."""
-    return neighbours.reordered(neighbours.similarity.argmax(axis=1)[:, None])
+    """Keep the partner with the greatest similarity, the first of equals."""
+    return neighbours.reorder(neighbours.similarity.argmax(axis=1)[:, None])
 
 
-# What reaches the primary from below the cut, for one batch
-#
-# Letters: B records, K partners of each, U distinct partner rows of the batch, C width of a cut layer.
+# What the primary's network receives for one batch
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """One list of partners: the activations of its distinct rows, and where each pair finds its own.
+    """One list of partners: the activations of its distinct rows, and the row of each pair among them.
 
-    Secondaries whose rows correspond one to one share a list, hence the tuple. ``position`` equals U where a record
-    has no partner (Exact alone allows that).
+    Secondaries whose rows correspond one to one share a list, hence the tuple. ``position`` is U where a record has no
+    partner (only Exact allows that).
     """
 
     activations: tuple[Tensor, ...]  # each (U, C)
@@ -222,7 +228,7 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The primary's own records and one branch per list of partners."""
+    """The primary's records and one branch per list of partners."""
 
     features: FeatureTensors
     branches: Sequence[Branch]
@@ -230,34 +236,27 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class BranchShape:
-    """What a network must know of a list to be built: K, the cut widths of those who share it, its similarities."""
+    """What a network needs to know of a list to be built: K, the cut widths of its holders, sample similarities."""
 
     partners: int
     widths: tuple[int, ...]
-    similarity: NDArray[Any]  # of the training records
+    similarity: NDArray[Any]  # of training records
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:
-    """``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
-    rows = table.index_select(0, position.flatten())
+    """Return ``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
+    rows = table.index_select(0, position.flatten())  # (B * K, A)
     return rows.view(*position.shape, table.shape[1])
 
 
-def append_zero_row(activations: Tensor) -> Tensor:
-    """One row of zeros more, for records without a partner."""
-    return torch.cat([activations, activations.new_zeros(1, activations.shape[1])])
-
-
-# The weight gate (paper, section 4.2, Algorithm 1, line 8): how much a partner counts, from its similarity
-#
-# Letters: B records, K partners.
+# The weight gate (paper, section 4.2, Algorithm 1, line 8): how much a partner counts, given its similarity
 
 
 MIN_WEIGHT = 1e-7  # weights stay above zero, so that they can be normalised
 
 
 class WeightGate(Protocol):
-    """A way to weigh partners; its module maps (B, K) similarities to (B, K) weights."""
+    """A way to weight partners; its module maps (B, K) similarities to (B, K) weights."""
 
     def build(self) -> nn.Module: ...
 
@@ -274,29 +273,27 @@ class LearntWeight:
 
 @dataclass(frozen=True)
 class SimilarityAsWeight:
-    """The paper's "without weight gate": the similarity itself is the weight, below zero or not."""
+    """The paper's "without weight gate": the similarity, which may be negative, is the weight."""
 
     def build(self) -> nn.Module:
         return nn.Identity()
 
 
 class SimilarityModel(nn.Module):
-    """1 -> hidden -> 1 behind a sigmoid."""
+    """1 -> hidden -> 1, then a sigmoid."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
         self.perceptron = Perceptron([1, hidden, 1])
 
     def forward(self, similarity: Tensor) -> Tensor:
-        raised: Tensor = self.perceptron(similarity.unsqueeze(-1)).squeeze(-1)  # (B, K)
-        return raised.sigmoid() + MIN_WEIGHT
+        score: Tensor = self.perceptron(similarity.unsqueeze(-1)).squeeze(-1)  # (B, K)
+        return score.sigmoid() + MIN_WEIGHT
 
 
-# The merge gate (paper, section 4.2, Algorithm 1, line 11): the weighted outputs of all partners become one score
+# The merge gate (paper, section 4.2, Algorithm 1, line 11): one score from the weighted outputs of all partners.
 #
-# Several lists of partners meet here: every list has its own outputs and weights, and the merge sees them all.
-#
-# Letters: B records, K partners of a list, R outputs per pair, C cut width, T outputs of the task.
+# Every list has its own outputs and weights; the merge gate sees those of all lists.
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,7 +306,7 @@ class WeightedOutputs:
 
 @dataclass(frozen=True)
 class MergeShape:
-    """What a merge gate must know to be built."""
+    """What a merge gate needs to know to be built."""
 
     partners: tuple[int, ...]
     outputs: int
@@ -334,19 +331,6 @@ class PerceptronMerge:
         return PerceptronMergeNetwork(shape, self)
 
 
-@dataclass(frozen=True)
-class MeanMerge:
-    """The weighted mean over all partners of all lists; outputs per pair are then those of the task."""
-
-    def build(self, shape: MergeShape) -> nn.Module:
-        if shape.outputs != shape.task.outputs:
-            raise SettingError(
-                f"outputs={shape.outputs} per pair cannot be averaged into {shape.task.outputs}; set "
-                f"outputs={shape.task.outputs} or choose another merge gate"
-            )
-        return MeanMergeNetwork(shape.task)
-
-
 class PerceptronMergeNetwork(nn.Module):
     """All weighted outputs side by side, then a perceptron."""
 
@@ -356,8 +340,22 @@ class PerceptronMergeNetwork(nn.Module):
         self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
-        parts = split_linear(self.perceptron.first, [weighted.outputs.flatten(1) for weighted in lists])
-        return self.perceptron.rest(sum(parts[1:], start=parts[0]), generator).unsqueeze(1)  # (B, 1, T)
+        flat = [weighted.outputs.flatten(1) for weighted in lists]  # each (B, K * R)
+        return self.perceptron.on_parts(flat, generator).unsqueeze(1)  # (B, 1, T)
+
+
+@dataclass(frozen=True)
+class MeanMerge:
+    """The weighted mean over all partners of all lists; a pair then has as many outputs as the task."""
+
+    def build(self, shape: MergeShape) -> nn.Module:
+        if shape.outputs != shape.task.outputs:
+            raise SettingError(
+                f"outputs={shape.outputs} per pair cannot be averaged into {shape.task.outputs}; set "
+                f"outputs={shape.task.outputs} or choose another merge gate",
+                code="mean-merge-outputs",
+            )
+        return MeanMergeNetwork(shape.task)
 
 
 class MeanMergeNetwork(nn.Module):
@@ -374,9 +372,9 @@ class MeanMergeNetwork(nn.Module):
         return self.task.score(mean)
 
 
-# The paper's merge gate: a convolution along the sorted partners, then a perceptron (section 4.2, "Merge Gate")
+# The paper's merge gate: a convolution along the sorted partners, then a perceptron (section 4.2, "Merge Gate").
 #
-# Letters: B records, K partners, R outputs per pair, H channels, k kernel length, L = K + k - 1.
+# Letters: H channels, k kernel length, L = K + k - 1.
 
 
 @dataclass(frozen=True)
@@ -398,12 +396,15 @@ class Convolution(nn.Module):
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
         if channels < 1 or kernel < 1:
-            raise SettingError(f"a convolution of {channels} channels and {kernel} rows; both are at least 1")
+            raise SettingError(
+                f"channels={channels}, kernel={kernel}; a convolution needs at least 1 of each",
+                code="empty-convolution",
+            )
         self.shape = channels, kernel
         self.kernel: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, 1, channels, (kernel, 1))
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """The rows shifted k times under a small matrix: the sums of a 2-D convolution, five times faster on a CPU."""
+        """Multiply k shifted copies of the rows by a small matrix: a 2-D convolution, five times faster on a CPU."""
         rows, step = outputs.flatten(1), outputs.shape[2]  # (B, K * R)
         last = self.shape[1] - 1
         shifted = [F.pad(rows, ((last - tap) * step, tap * step)) for tap in range(last + 1)]
@@ -413,34 +414,39 @@ class Convolution(nn.Module):
         return F.relu(convolved, inplace=True).flatten(1)
 
     def width(self, partners: int, outputs: int) -> int:
-        """How many numbers per record come out."""
+        """Return H * L * R."""
         channels, kernel = self.shape
         return channels * (partners + kernel - 1) * outputs
 
 
+def _convolutions(shape: MergeShape, sizes: ConvolutionMerge | AttentionMerge) -> tuple[nn.ModuleList, int]:
+    """Return one convolution per list and the width of all their outputs together."""
+    kernels = [Convolution(sizes.channels, sizes.kernel) for _ in shape.partners]
+    width = sum(kernel.width(k, shape.outputs) for kernel, k in zip(kernels, shape.partners, strict=True))
+    return nn.ModuleList(kernels), width
+
+
 class ConvolutionMergeNetwork(nn.Module):
-    """One convolution per list; what they find stands side by side before the hidden layer."""
+    """One convolution per list; their outputs stand side by side before the hidden layer."""
 
     def __init__(self, shape: MergeShape, sizes: ConvolutionMerge) -> None:
         super().__init__()
-        kernels = [Convolution(sizes.channels, sizes.kernel) for _ in shape.partners]
-        inputs = sum(kernel.width(k, shape.outputs) for kernel, k in zip(kernels, shape.partners, strict=True))
-        self.kernels = nn.ModuleList(kernels)
+        self.kernels, inputs = _convolutions(shape, sizes)
         self.dropout = Dropout(sizes.dropout)
         self.perceptron = Perceptron([inputs, sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
-        found = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
-        parts = split_linear(self.perceptron.first, [self.dropout(part, generator) for part in found])
-        return self.perceptron.rest(sum(parts[1:], start=parts[0]), generator).unsqueeze(1)  # (B, 1, T)
+        convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
+        parts = [self.dropout(part, generator) for part in convolved]  # each (B, H * L * R)
+        return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)
 
 
-# A merge gate for the product: attention over the partners, asked by the primary's record, beside the convolution
+# The merge gate of the preset ``modern``: attention over the partners beside the convolution.
 #
 # Every head scores the partners of a list against the primary's cut layer and takes their weighted mean; the
-# convolution keeps what order and distance say. Both, and the primary's own cut layer, feed one perceptron.
+# convolution keeps what order and distance say. Both, and the primary's cut layer, feed one perceptron.
 #
-# Letters: B records, K partners, R outputs per pair, C cut width, N heads, D width of a head, T outputs of the task.
+# Letters: N heads, D width of a head.
 
 
 @dataclass(frozen=True)
@@ -459,17 +465,15 @@ class AttentionMerge:
 
 
 class Attention(nn.Module):
-    """One question per record to all partners of a list: (B, K, R), (B, C) -> (B, N * D)."""
+    """One query per record over all partners of a list: (B, K, R), (B, C) -> (B, N * D)."""
 
     def __init__(self, outputs: int, cut: int, sizes: AttentionMerge) -> None:
         super().__init__()
         width = sizes.heads * sizes.head_width
         self.heads = sizes.heads
-        self.query, self.key, self.value = (
-            uninitialised_linear(cut, width),
-            uninitialised_linear(outputs, width),
-            uninitialised_linear(outputs, width),
-        )
+        self.query = uninitialised_linear(cut, width)
+        self.key = uninitialised_linear(outputs, width)
+        self.value = uninitialised_linear(outputs, width)
 
     def forward(self, outputs: Tensor, primary: Tensor) -> Tensor:
         query = self._by_head(self.query(primary).unsqueeze(1))  # (B, N, 1, D)
@@ -486,19 +490,16 @@ class AttentionMergeNetwork(nn.Module):
 
     def __init__(self, shape: MergeShape, sizes: AttentionMerge) -> None:
         super().__init__()
-        kernels = [Convolution(sizes.channels, sizes.kernel) for _ in shape.partners]
-        convolved = sum(kernel.width(k, shape.outputs) for kernel, k in zip(kernels, shape.partners, strict=True))
-        attended = len(kernels) * sizes.heads * sizes.head_width
-        self.kernels = nn.ModuleList(kernels)
-        self.questions = nn.ModuleList([Attention(shape.outputs, shape.cut, sizes) for _ in kernels])
+        self.kernels, convolved = _convolutions(shape, sizes)
+        attended = len(shape.partners) * sizes.heads * sizes.head_width
+        # The name ``questions`` is part of the keys of saved models.
+        self.questions = nn.ModuleList([Attention(shape.outputs, shape.cut, sizes) for _ in shape.partners])
         self.dropout = Dropout(sizes.dropout)
-        self.perceptron = Perceptron(
-            [shape.cut + convolved + attended, *sizes.hidden, shape.task.outputs], sizes.dropout
-        )
+        inputs = shape.cut + convolved + attended
+        self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
         convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
-        attended = [ask(weighted.outputs, primary) for ask, weighted in zip(self.questions, lists, strict=True)]
-        found = [primary, *(self.dropout(part, generator) for part in convolved), *attended]
-        parts = split_linear(self.perceptron.first, found)
-        return self.perceptron.rest(sum(parts[1:], start=parts[0]), generator).unsqueeze(1)  # (B, 1, T)
+        attended = [attend(weighted.outputs, primary) for attend, weighted in zip(self.questions, lists, strict=True)]
+        parts = [primary, *(self.dropout(part, generator) for part in convolved), *attended]
+        return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)

@@ -25,9 +25,7 @@ from fedsim.splitnn.layers import (
     Features,
     FeatureTensors,
     Local,
-    LocalNetwork,
     Piecewise,
-    RawFeatureNetwork,
 )
 from fedsim.splitnn.party_model import (
     CPU,
@@ -42,64 +40,65 @@ from fedsim.splitnn.party_model import (
 
 
 class Secondary(Protocol):
-    """A party below the cut, as the primary sees it."""
+    """A party below the cut, as the primary sees it.
+
+    Only three things cross during training: distinct row numbers out, activations in, gradients out. Weights, optimiser
+    and random numbers stay on their side; the step number lets each side draw and schedule by itself and return to a
+    checkpoint. An attempt at a job begins with ``begin``, then ``restore`` if there is a checkpoint. A step is ``ask``,
+    ``activations``, ``descend``; a prediction is ``ask``, ``infer``. Tensors are on the device of the rows.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def width(self) -> int:
-        """C; a party elsewhere may tell it, and its number of records, no sooner than in ``begin``."""
+        """C; a remote party may report it, and its number of records, only in ``begin``."""
 
     @property
     def n_records(self) -> int: ...
 
     def begin(self, total_steps: int) -> None:
-        """Start anew with drawn weights, whatever an earlier attempt left; ``restore`` or step 0 comes next."""
+        """Start with newly drawn weights, whatever an earlier attempt left; ``restore`` or step 0 comes next."""
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        """These rows are fetched next, for this training step or (none) by ``infer``: who is elsewhere begins now."""
+        """Announce the rows that are fetched next, for a training step or (None) by ``infer``, so that work starts."""
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
-        """Cut layer of these distinct rows, (U,) -> (U, C), for training step ``step``."""
+        """Return the cut layer of these distinct rows, (U,) -> (U, C), for training step ``step``."""
 
     def descend(self, gradients: Tensor, step: int) -> None:
-        """Gradients (U, C) of the activations given last; the secondary finishes the step by itself."""
+        """Finish the step with the gradients (U, C) of the last activations."""
 
     def infer(self, rows: Tensor) -> Tensor:
-        """Cut layer of these distinct rows with nothing dropped and nothing remembered."""
+        """Return the cut layer of these distinct rows without dropout."""
 
     def keep_best(self) -> None:
-        """Remember the weights as they are: this epoch is the best so far."""
+        """Remember the current weights: this epoch is the best so far."""
 
     def use_best(self) -> None:
-        """Go back to the weights remembered last."""
+        """Return to the weights of the best epoch."""
 
     def save(self, step: int) -> None:
-        """Write a checkpoint of the state after ``step`` steps; it is on the disk when this returns."""
+        """Write a checkpoint of the state after ``step`` steps; it is on disk when this returns."""
 
     def restore(self, step: int) -> None:
-        """Go back to the checkpoint of ``step``; raises DamagedCheckpoint where it cannot be read."""
+        """Return to the checkpoint of ``step``; raises DamagedCheckpoint if it cannot be read."""
 
     def forget_before(self, step: int) -> None:
-        """Checkpoints older than this are no longer needed by anyone."""
+        """Delete checkpoints older than this step."""
 
 
-# A secondary party in this process: its features, its local network, its optimiser
-#
-# Letters: U distinct rows, C width of the cut layer.
-
-
-INFERENCE_ROWS = 65536  # of inference
+INFERENCE_ROWS = 65536  # rows per forward pass outside training
 
 
 @dataclass(eq=False)
 class LocalSecondary:
-    """Implements :class:`fedsim.splitnn.secondary_model.Secondary`; without a shelf it keeps no checkpoints."""
+    """A :class:`Secondary` in this process; without a checkpoint store it saves none."""
 
     name: str
     width: int
-    part: PartyModel
+    model: PartyModel
     features: FeatureTensors
     checkpoint_store: CheckpointStore | None = None
     _pending: tuple[int, Tensor] | None = field(default=None, init=False)
@@ -110,77 +109,82 @@ class LocalSecondary:
 
     @property
     def pending_shape(self) -> tuple[int, ...] | None:
-        """Shape (U, C) of the activations that wait for their gradients, if any do."""
+        """Shape (U, C) of the activations that wait for their gradients, if any."""
         return None if self._pending is None else tuple(self._pending[1].shape)
 
     def begin(self, total_steps: int) -> None:
-        self.part.start(total_steps)
+        self.model.start(total_steps)
         self._pending = None
         if self.checkpoint_store:
-            self.checkpoint_store = replace(
-                self.checkpoint_store, job={**self.checkpoint_store.job, "steps": total_steps}
-            )
+            job = {**self.checkpoint_store.job, "steps": total_steps}
+            self.checkpoint_store = replace(self.checkpoint_store, job=job)
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        """Nothing to do: whoever asks waits in this very process."""
+        """Do nothing: the caller waits in this process."""
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
-        self.part.begin(step)
-        outputs: Tensor = self.part.network(self.features.take(rows), self.part.dropout)  # (U, C)
+        self.model.begin(step)
+        outputs: Tensor = self.model.network(self.features.take(rows), self.model.dropout)  # (U, C)
         self._pending = step, outputs
         return outputs.detach()
 
     def descend(self, gradients: Tensor, step: int) -> None:
-        asked, outputs = self._pending or (None, gradients)
-        if asked != step:
+        pending_step, outputs = self._pending or (None, gradients)
+        if pending_step != step:
             raise SettingError(
-                f"{self.name} was given gradients of step {step}, but its activations are of step {asked}; "
-                "ask for activations first"
+                f"{self.name} received gradients of step {step}, but its activations are of step {pending_step}; ask "
+                "for activations first",
+                code="step-mismatch",
             )
         self._pending = None
         if outputs.requires_grad:
             outputs.backward(gradients)
-        self.part.descend()
+        self.model.descend()
 
     @torch.no_grad()
     def infer(self, rows: Tensor) -> Tensor:
-        pieces = [self.part.network(self.features.take(piece)) for piece in rows.split(INFERENCE_ROWS)]
-        return torch.cat(pieces) if pieces else torch.empty(0, self.width)
+        chunks = [self.model.network(self.features.take(chunk)) for chunk in rows.split(INFERENCE_ROWS)]
+        return torch.cat(chunks) if chunks else torch.empty(0, self.width)
 
     def keep_best(self) -> None:
-        self.part.keep_best()
+        self.model.keep_best()
 
     def use_best(self) -> None:
-        self.part.use_best()
+        self.model.use_best()
 
     def save(self, step: int) -> None:
-        self._kept().save(step, self.part.tensors(), {})
+        self._store().save(step, self.model.tensors(), {})
 
     def restore(self, step: int) -> None:
-        self.part.load(self._kept().load(step)[0])
+        self.model.load(self._store().load(step)[0])
 
     def forget_before(self, step: int) -> None:
-        self._kept().forget_before(step)
+        self._store().forget_before(step)
 
-    def _kept(self) -> CheckpointStore:
+    def _store(self) -> CheckpointStore:
         if self.checkpoint_store is None:
-            raise SettingError(f"{self.name} keeps no checkpoints; give it a folder, or train without one")
+            raise SettingError(
+                f"{self.name} has no folder for checkpoints; give it one, or train without", code="no-checkpoint-folder"
+            )
         return self.checkpoint_store
 
 
-# A secondary from the words of a job: the local network, the optimiser and the chance of a party below the cut
-#
-# This is all that a secondary's own process needs; nothing here imports what is above the cut. There every secondary
-# runs a local network: ``Bare``, which sends the features themselves, is for simulations.
+# Settings of secondaries, and secondaries built from them
 
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings under one name for all parties.
+    """Settings of all parties under one name.
 
-    A secondary needs ``local`` and ``optimiser`` alone. ``config`` is a function from a method (or None, for the
-    preset's own) to the primary's configuration, or ``"module:function"``: it is imported at the primary only, because
-    it lies above the cut.
+    Parameters
+    ----------
+    local
+        Local network of every party.
+    optimiser
+        Optimiser of every party.
+    config
+        A function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the primary, or
+        ``"module:function"``, which only the primary imports because it is above the cut.
     """
 
     local: Local
@@ -188,7 +192,7 @@ class Preset:
     config: Any
 
     def build(self, method: Any = None) -> Any:
-        """Return the :class:`fedsim.training.Config` of this preset with a method, or with the preset's own."""
+        """Return the primary's configuration with a method, or with the preset's own."""
         if not isinstance(self.config, str):
             return self.config(method)
         module, _, function = self.config.partition(":")
@@ -205,12 +209,12 @@ PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "feds
 
 @dataclass(frozen=True)
 class SecondaryConfig:
-    """What a job says to all its secondaries alike: what they run, how they learn, the seed of their chance."""
+    """What all secondaries of a job run: network, optimiser, random seed, longest row of the cut layer."""
 
     local: Local | Bare
     optimiser: OptimiserConfig
     seed: int
-    clip: float | None = None  # the longest a row of the cut layer may be
+    clip: float | None = None
 
     def __post_init__(self) -> None:
         check_learning_rate(self.optimiser.rate)
@@ -232,62 +236,57 @@ def secondary_config(
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
     """Return what secondaries run for a registered method: the preset's local network unless the method changes it.
 
-    The registration says so, not the method's class, because a secondary cannot import that: it lies above the cut.
+    The registration says so, not the method's class, because a secondary cannot import that: it is above the cut.
     """
     change = None if method is None else METHODS.detail(method, "secondary_network")
     return local if change is None else change(local)
 
 
 def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:
-    """The same optimiser with another learning rate, where one is given."""
+    """Return the optimiser with another learning rate, or unchanged for None."""
     return optimiser if rate is None else replace(optimiser, rate=rate)  # type: ignore[type-var]
 
 
 def start_secondary(
     name: str,
     features: Features,
-    below: SecondaryConfig,
+    config: SecondaryConfig,
     *,
     total_steps: int,
     device: torch.device = CPU,
     folder: Path | None = None,
 ) -> LocalSecondary:
-    """A secondary at step 0; with a folder it keeps checkpoints there.
+    """Return a secondary at step 0; with a folder it saves checkpoints there.
 
-    It learns its encoding from all its rows, none of which is a test row.
+    It fits its encoding on all its rows, none of which is a test row.
     """
-    party = _build_secondary(name, features, below, device)
-    party.checkpoint_store = _checkpoint_store(name, features, below, folder) if folder else None
+    party = _build_secondary(name, features, config, device)
+    if folder:
+        job = {
+            "party": name,
+            "seed": config.seed,
+            "local": describe(config.local),
+            "optimiser": describe(config.optimiser),
+            "data": arrays_fingerprint([features.numbers, features.codes]),
+        }
+        clip = {} if config.clip is None else {"clip": config.clip}
+        party.checkpoint_store = CheckpointStore(folder, job | clip)  # ``begin`` adds the number of steps
     party.begin(total_steps)
     return party
 
 
 def restore_secondary(
-    name: str, features: Features, below: SecondaryConfig, weights: Mapping[str, Tensor], *, device: torch.device = CPU
+    name: str, features: Features, config: SecondaryConfig, weights: Mapping[str, Tensor], *, device: torch.device = CPU
 ) -> LocalSecondary:
-    """A secondary that has learnt these weights, ready to infer."""
-    party = _build_secondary(name, features, below, device)
-    party.part.fill(weights)
+    """Return a secondary with these learnt weights, ready to infer."""
+    party = _build_secondary(name, features, config, device)
+    party.model.fill(weights)
     return party
 
 
-def _build_secondary(name: str, features: Features, below: SecondaryConfig, device: torch.device) -> LocalSecondary:
+def _build_secondary(name: str, features: Features, config: SecondaryConfig, device: torch.device) -> LocalSecondary:
     features.check(name)
-    network: LocalNetwork | RawFeatureNetwork | ClippedNetwork = below.local.build(features)
-    if below.clip is not None:
-        network = ClippedNetwork(network, below.clip)
-    part = PartyModel(network, below.optimiser, RandomSource(below.seed, name), device)
-    return LocalSecondary(name, network.width, part, features.on(device))
-
-
-def _checkpoint_store(name: str, features: Features, below: SecondaryConfig, folder: Path) -> CheckpointStore:
-    job = {
-        "party": name,
-        "seed": below.seed,
-        "local": describe(below.local),
-        "optimiser": describe(below.optimiser),
-        "data": arrays_fingerprint([features.numbers, features.codes]),
-    }
-    if below.clip is not None:
-        job["clip"] = below.clip
-    return CheckpointStore(folder, job)  # the number of steps joins when an attempt begins
+    local = config.local.build(features)
+    network = local if config.clip is None else ClippedNetwork(local, config.clip)
+    model = PartyModel(network, config.optimiser, RandomSource(config.seed, name), device)
+    return LocalSecondary(name, network.width, model, features.on(device))

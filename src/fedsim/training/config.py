@@ -14,16 +14,36 @@ from fedsim.splitnn.secondary_model import MODERN, PAPER, SecondaryConfig, secon
 from fedsim.training.labels import LabelScaler, MinMaxLabel, StandardLabel
 from fedsim.validation import validate_integer
 
-# Everything that decides a training run, in one frozen value
-
 
 @dataclass(frozen=True)
 class Config:
-    """A job. ``patience`` is the number of epochs without a better one after which training ends; none: all epochs run.
+    """Everything that decides a training run, in one frozen value.
 
-    ``label`` scales numbers; classes need no scale. ``save_every`` counts epochs between checkpoints, ``save_steps``
-    steps between those inside an epoch; none: there are none inside. ``device`` is ``cpu``, ``cuda`` or ``auto`` and
-    changes nothing but speed and the last digits.
+    Parameters
+    ----------
+    method
+        How the partners of a record are used.
+    local
+        Local network of every party.
+    optimiser
+        Optimiser of every party.
+    label
+        Scaling of numeric labels; classes need none.
+    epochs, batch
+        Number of epochs, and training records per step.
+    patience
+        Stop after so many epochs without a better one; None runs all epochs.
+    seed
+        Random seed of weights, dropout and batches.
+    save_every, save_steps
+        Epochs between checkpoints, and steps between those inside an epoch (None: none inside).
+    device
+        ``"cpu"``, ``"cuda"`` or ``"auto"``; it changes nothing but speed and the last digits.
+
+    Examples
+    --------
+    >>> Config(epochs=3, batch=128).steps_per_epoch(300)
+    3
     """
 
     method: Method = field(default_factory=FedSim)
@@ -52,46 +72,41 @@ class Config:
         return SecondaryConfig(local, self.optimiser, self.seed)
 
     def steps_per_epoch(self, n_records: int) -> int:
-        """How many batches so many training records make; the last may be smaller.
-
-        >>> Config(batch=128).steps_per_epoch(300)
-        3
-        """
+        """Return the number of batches of so many training records; the last may be smaller."""
         return -(-n_records // self.batch)
 
 
-# Two presets: ``paper`` to reproduce, ``modern`` to use; ``splitnn.below`` has what they say below the cut
-
-
 def paper_preset(method: Method | None = None, *, epochs: int = 100, batch: int = 128, seed: int = 0) -> Config:
-    """The paper's network, LAMB and min-max label, with the sizes of ``hdb``."""
-    return Config(
-        method=method or FedSim(),
-        local=PAPER.local,
-        optimiser=PAPER.optimiser,
-        label=MinMaxLabel(),
-        epochs=epochs,
-        batch=batch,
-        seed=seed,
-    )
+    """Return the paper's network, LAMB and min-max label, with the sizes of its dataset ``hdb``.
+
+    Parameters
+    ----------
+    method
+        A method other than FedSim with the paper's sizes.
+    epochs, batch, seed
+        As in :class:`Config`.
+    """
+    method, label = method or FedSim(), MinMaxLabel()
+    return Config(method, PAPER.local, PAPER.optimiser, label, epochs=epochs, batch=batch, seed=seed)
 
 
 def modern_preset(method: Method | None = None, *, epochs: int = 60, batch: int = 512, seed: int = 0) -> Config:
-    """The product's default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output."""
-    return Config(
-        method=method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=AttentionMerge()),
-        local=MODERN.local,
-        optimiser=MODERN.optimiser,
-        label=StandardLabel(),
-        epochs=epochs,
-        batch=batch,
-        seed=seed,
-    )
+    """Return the default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output.
+
+    Parameters
+    ----------
+    method
+        A method other than this preset's FedSim.
+    epochs, batch, seed
+        As in :class:`Config`.
+    """
+    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=AttentionMerge())
+    return Config(method, MODERN.local, MODERN.optimiser, StandardLabel(), epochs=epochs, batch=batch, seed=seed)
 
 
 @dataclass(frozen=True)
 class ConfigOverrides:
-    """What the user sets otherwise than the preset; ``None`` leaves the preset's value."""
+    """What the user sets differently from the preset; ``None`` keeps the preset's value."""
 
     epochs: int | None = None
     batch_size: int | None = None
@@ -105,12 +120,8 @@ def build_config(preset: str, method: str | Method, overrides: ConfigOverrides, 
     >>> build_config("paper", "solo", ConfigOverrides(epochs=3), seed=0, device="cpu").epochs
     3
     """
-    if isinstance(method, str):
-        method_class = METHODS[method]
-        chosen = None if method == "fedsim" else method_class()  # a preset brings its own FedSim
-    else:
-        chosen = method
-    config: Config = PRESETS[preset].build(chosen)
+    chosen: Any = METHODS[method]() if isinstance(method, str) else method
+    config: Config = PRESETS[preset].build(None if method == "fedsim" else chosen)  # a preset brings its own FedSim
     changes: dict[str, Any] = {
         "epochs": overrides.epochs,
         "batch": overrides.batch_size,

@@ -1,4 +1,7 @@
-"""The arrays that training takes from each party, and the checks on them."""
+"""The arrays that training takes from each party, and the checks on them.
+
+Letters: n primary records, K partners of each.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,9 @@ from fedsim.splitnn.methods import PartnerRequirement
 from fedsim.splitnn.secondary_model import Secondary
 from fedsim.types import Split
 
-# What training takes: plain arrays, one value per party
-#
-# Letters: n primary records, K partners of each.
-
 
 class TaskType(Enum):
-    """What the labels are."""
+    """What the labels are: numbers (regression) or classes (classification)."""
 
     NUMBERS = "regression"
     CLASSES = "classification"
@@ -32,7 +31,19 @@ class TaskType(Enum):
 
 @dataclass(frozen=True, eq=False)
 class PrimaryData:
-    """The party with the labels: numbers, or whole numbers that stand for classes."""
+    """The table of the party with the labels.
+
+    Parameters
+    ----------
+    features
+        Columns ready for a network; a plain array holds numbers.
+    labels
+        One number per record, (n,), or one integer per record that stands for its class.
+    task_type
+        Whether the labels are numbers or classes.
+    name
+        Name of the party, as in messages and folders.
+    """
 
     features: Features | NDArray[Any]
     labels: NDArray[Any]  # (n,)
@@ -46,15 +57,23 @@ class PrimaryData:
 
 @dataclass(frozen=True, eq=False)
 class SecondaryData:
-    """A party without labels, and every primary record's partners in it.
+    """The table of a party without labels, and every primary record's partners in it.
 
-    A secondary whose rows correspond one to one with those of an earlier one names that in ``aligned_with`` and brings
-    no list of its own: both answer for the same partner rows, and their cut layers stand side by side (paper, appendix
-    "Extension to Multiple Parties").
+    Parameters
+    ----------
+    features
+        Columns ready for a network; a plain array holds numbers.
+    partner, similarity
+        Rows of this party and their similarities, (n, K) each.
+    name
+        Name of the party.
+    aligned_with
+        Name of an earlier secondary whose rows correspond one to one with these. Such a party has no list of its own:
+        both answer for the same partner rows (paper, appendix "Extension to Multiple Parties").
     """
 
     features: Features | NDArray[Any]
-    partner: NDArray[Any] | None = None  # (n, K), rows of this party
+    partner: NDArray[Any] | None = None  # (n, K)
     similarity: NDArray[Any] | None = None  # (n, K)
     name: str = "secondary"
     aligned_with: str = ""
@@ -72,102 +91,109 @@ class SecondaryData:
 
 @dataclass(frozen=True, eq=False)
 class NeighbourList:
-    """Every primary record's partners, and the parties that hold those rows, in this process or elsewhere."""
+    """A list of partners and the parties that hold those rows.
+
+    Parameters
+    ----------
+    neighbours
+        Every primary record's partners.
+    holders
+        Secondaries that hold the partner rows, in this process or elsewhere; several if they are aligned.
+    """
 
     neighbours: Neighbours
     holders: tuple[Secondary, ...]
 
 
 def as_features(features: Features | NDArray[Any]) -> Features:
-    """Plain arrays are columns of numbers."""
+    """Return features; a plain array holds columns of numbers."""
     return features if isinstance(features, Features) else Features(np.asarray(features))
 
 
-# What training refuses, in words that name the party and the way out, and show no value
+# Checks before training. Messages name the party and the way out, and show no value.
 
 
-MAX_LABEL = 1e150
+MAX_LABEL = 1e150  # the square of a larger one overflows
 
 
 def check_primary(primary: PrimaryData, split: Split) -> None:
-    """Features, labels and split of the primary."""
+    """Raise InputError if features, labels or split of the primary cannot be used."""
     features = as_features(primary.features)
     features.check(primary.name)
     if primary.labels.shape != (len(features),):
         raise InputError(
             f"{primary.name} has labels of shape {primary.labels.shape} for {len(features)} records; give one label "
-            "per record"
+            "per record",
+            code="label-shape",
         )
     _check_split(split, len(features))
     _check_labels(primary, split)
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Every party has a name of its own, fit for a folder."""
+    """Raise an error unless every party has a different name that can be a folder's."""
     if len(set(names)) < len(names):
-        raise InputError(f"the parties are called {', '.join(names)}; give every party a name of its own")
+        raise InputError(f"the parties are called {', '.join(names)}; give each another name", code="repeated-name")
     for name in names:
         if not re.fullmatch(r"\w[\w. -]*", name):
-            raise SettingError(f"party name '{name}'; use letters, digits, '_', '-', '.' and blanks")
+            raise SettingError(f"party name '{name}'; use letters, digits, '_', '-', '.' and blanks", code="party-name")
 
 
-def check_lists(lists: Sequence[NeighbourList], n_records: int, wanted: PartnerRequirement) -> None:
-    """Every list fits the primary's records and those of all its holders."""
-    for held in lists:
-        if not held.holders:
-            raise InputError("a list of partners has no holder; give at least one secondary that has those rows")
-        leader = held.holders[0]
-        check_neighbours(held.neighbours, leader.name, n_records, leader.n_records)
-        check_missing_partners(held.neighbours, leader.name, wanted)
-        for holder in held.holders:
+def check_lists(lists: Sequence[NeighbourList], n_records: int, required: PartnerRequirement) -> None:
+    """Raise an error if a list does not fit the primary's records or those of its holders."""
+    for listed in lists:
+        if not listed.holders:
+            raise InputError("a list of partners has no holder; give a secondary that has those rows", code="no-holder")
+        leader = listed.holders[0]
+        _check_neighbours(listed.neighbours, leader.name, n_records, leader.n_records)
+        if required is PartnerRequirement.EVERY and (listed.neighbours.partner < 0).any():
+            raise InputError(
+                f"the list of {leader.name} has records without a partner (row -1), which only the method Exact allows",
+                code="missing-partners",
+            )
+        for holder in listed.holders:
             if holder.n_records != leader.n_records:
                 raise InputError(
                     f"{holder.name} has {holder.n_records} records and {leader.name} has {leader.n_records}; aligned "
-                    "parties hold the same rows"
+                    "parties hold the same rows",
+                    code="aligned-sizes",
                 )
 
 
-def check_neighbours(neighbours: Neighbours, party: str, n_records: int, n_candidates: int) -> None:
-    """A list of partners fits the primary's records and the secondary's."""
+def _check_neighbours(neighbours: Neighbours, party: str, n_records: int, n_candidates: int) -> None:
     partner, similarity = neighbours.partner, neighbours.similarity
     if partner.ndim != 2 or partner.shape != similarity.shape or len(partner) != n_records or not partner.size:
         raise InputError(
             f"the list of {party} has partners of shape {partner.shape} and similarities of shape {similarity.shape} "
-            f"for {n_records} primary records; both need a row per record and a column per partner"
+            f"for {n_records} primary records; both need a row per record and a column per partner",
+            code="list-shape",
         )
     if neighbours.k > n_candidates:
         raise SettingError(
-            f"k={neighbours.k} partners per record, but {party} has {n_candidates} records; "
-            f"choose k between 1 and {n_candidates}"
+            f"k={neighbours.k}, but {party} has {n_candidates} records; choose k between 1 and {n_candidates}",
+            code="k-too-large",
+            limit=n_candidates,
         )
     if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_candidates:
-        raise InputError(f"the list of {party} names partners outside its {n_candidates} rows; rows count from zero")
-    if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
-        raise InputError(f"the similarities of {party} are not all finite; link again")
-
-
-def check_missing_partners(neighbours: Neighbours, party: str, wanted: PartnerRequirement) -> None:
-    """Only a method that can do without a partner is given records without one."""
-    if wanted is PartnerRequirement.EVERY and (neighbours.partner < 0).any():
         raise InputError(
-            f"the list of {party} leaves some records without a partner (row -1); only the method Exact can use it"
+            f"the list of {party} has partners outside its {n_candidates} rows; rows count from zero",
+            code="partner-out-of-range",
         )
+    if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
+        raise InputError(f"the similarities of {party} are not all finite; link again", code="similarity-not-finite")
 
 
 def _check_split(split: Split, n_records: int) -> None:
     parts = {"training": split.train, "validation": split.validation, "test": split.test}
     for name, rows in parts.items():
-        if (
-            rows.ndim != 1
-            or not np.issubdtype(rows.dtype, np.integer)
-            or (len(rows) and (rows.min() < 0 or rows.max() >= n_records))
-        ):
-            raise InputError(f"the {name} rows of the split are not row numbers below {n_records}")
+        integers = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
+        if not integers or (len(rows) and (rows.min() < 0 or rows.max() >= n_records)):
+            raise InputError(f"the {name} rows of the split are not row numbers below {n_records}", code="split-rows")
         if not len(rows) and name != "test":
-            raise InputError(f"the split has no {name} rows; give at least one")
-    together = np.concatenate(list(parts.values()))
-    if len(np.unique(together)) < len(together):
-        raise InputError("the parts of the split share rows; each record belongs to one part")
+            raise InputError(f"the split has no {name} rows; give at least one", code="split-empty")
+    rows = np.concatenate(list(parts.values()))
+    if len(np.unique(rows)) < len(rows):
+        raise InputError("the parts of the split share rows; each record belongs to one part", code="split-overlap")
 
 
 def _check_labels(primary: PrimaryData, split: Split) -> None:
@@ -175,10 +201,18 @@ def _check_labels(primary: PrimaryData, split: Split) -> None:
     if primary.task_type is TaskType.NUMBERS:
         real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
         if not (real and np.isfinite(labels).all()):
-            raise InputError(f"the labels of {primary.name} are not all finite numbers; drop those records")
+            raise InputError(
+                f"the labels of {primary.name} are not all finite numbers; drop those records", code="label-not-finite"
+            )
         if np.abs(labels.astype(np.float64)).max() > MAX_LABEL:
-            raise InputError(f"the labels of {primary.name} are too large to be squared; choose a larger unit")
+            raise InputError(
+                f"labels of {primary.name} are above {MAX_LABEL:g}; choose a larger unit", code="label-too-large"
+            )
     elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
-        raise InputError(f"the classes of {primary.name} are of type {labels.dtype}; give whole numbers")
+        raise InputError(
+            f"the classes of {primary.name} are of type {labels.dtype}; give integers", code="class-not-integer"
+        )
     elif len(np.unique(labels[split.train])) < 2:
-        raise InputError(f"the training labels of {primary.name} are all of one class; at least two are needed")
+        raise InputError(
+            f"the training labels of {primary.name} are all of one class; give at least two", code="one-class"
+        )

@@ -1,4 +1,7 @@
-"""Explanations of a trained FedSim model: weight curves, integrated gradients, attributions."""
+"""Explanations of a trained FedSim model: weight curves, integrated gradients of the merge gate, attributions.
+
+Letters: n records, B records of a batch, K partners of a list, R outputs per pair, G points of a curve.
+"""
 
 from __future__ import annotations
 
@@ -14,32 +17,28 @@ from torch import Tensor
 from fedsim.errors import SettingError
 from fedsim.splitnn.gates import Batch, Neighbours
 from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import FedSimNetwork
+from fedsim.splitnn.methods import FedSimNetwork, ListGates
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PrimaryRecords
 from fedsim.types import Floats, Integers
 
-# Look into the gates of FedSim (paper, appendix "Visualization"): what weight a similarity gets, which rows count
-#
-# Letters: B records, K partners of a list, R outputs per pair, T outputs of the task.
-
-
 INTEGRATION_STEPS = 50
+EXPLAINED_RECORDS = 256  # records per batch
 
 
 def integrated_gradients(
     function: Callable[[Sequence[Tensor]], Tensor], inputs: Sequence[Tensor], steps: int = INTEGRATION_STEPS
 ) -> list[Tensor]:
-    """How much each input contributes to the outputs, against an input of zeros (Sundararajan et al., 2017).
+    """Return how much each input contributes to the outputs, against an input of zeros (Sundararajan et al., 2017).
 
     ``function`` maps the inputs to one number per record. The path integral is a Gauss-Legendre sum, so that the
-    contributions of a record add up to its output less that of zeros.
+    contributions of a record add up to its output minus that of zeros.
     """
-    places, weights = np.polynomial.legendre.leggauss(steps)
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
     totals = [torch.zeros_like(entry) for entry in inputs]
-    for place, weight in zip((places + 1) / 2, weights / 2, strict=True):
-        scaled = [(entry.detach() * place).requires_grad_() for entry in inputs]
+    for node, weight in zip((nodes + 1) / 2, weights / 2, strict=True):
+        scaled = [(entry.detach() * node).requires_grad_() for entry in inputs]
         with torch.enable_grad():
             slopes = torch.autograd.grad(function(scaled).sum(), scaled)
         for total, slope in zip(totals, slopes, strict=True):
@@ -48,7 +47,10 @@ def integrated_gradients(
 
 
 def merge_contributions(network: FedSimNetwork, batch: Batch, steps: int = INTEGRATION_STEPS) -> list[Tensor]:
-    """What each weighted output contributes to the prediction, (B, K, R) per list; of classes, to the likeliest."""
+    """Return the contribution of each weighted output to the prediction, (B, K, R) per list.
+
+    For classes, the prediction is the probability of the likeliest one.
+    """
     with torch.no_grad():
         primary, lists = network.weighted(batch)
         likeliest = network.task.predict(network.merge(lists, primary, None)).argmax(dim=1, keepdim=True)  # (B, 1)
@@ -62,21 +64,14 @@ def merge_contributions(network: FedSimNetwork, batch: Batch, steps: int = INTEG
 
 @torch.no_grad()
 def learnt_weights(network: FedSimNetwork, similarity: Tensor) -> list[Tensor]:
-    """The weight of each similarity, for every list."""
-    return [gates.weigh(similarity.unsqueeze(0)).squeeze(0) for gates in network.gates()]
-
-
-# The gates of a trained FedSim as data for charts: the weight curve and the importance of every row and output
-#
-# Letters: K partners of a list, R outputs per pair, G points of the curve.
-
-
-EXPLAINED_RECORDS = 256
+    """Return the weight of each similarity, for every list."""
+    gates = [entry for entry in network.lists if isinstance(entry, ListGates)]
+    return [entry.weigh(similarity.unsqueeze(0)).squeeze(0) for entry in gates]
 
 
 @dataclass(frozen=True, eq=False)
 class WeightCurve:
-    """What the weight gate of a secondary's list makes of a similarity."""
+    """The weight that a secondary's weight gate gives to each similarity."""
 
     party: str
     similarity: Floats  # (G,)
@@ -93,30 +88,48 @@ class MergeImportance:
 
 @dataclass(frozen=True, eq=False)
 class Attribution:
-    """Records taken apart, their partners in the order of the sort gate; letters: n records."""
+    """Contributions to single records' predictions; partners are in the order of the sort gate."""
 
     party: str
     partner: Integers  # (n, K)
     similarity: Floats  # (n, K)
     weight: Floats  # (n, K)
-    values: Floats  # (n, K, R), the contribution of every weighted output to the record's prediction
+    values: Floats  # (n, K, R), the contribution of every weighted output
 
 
 def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: int = 61) -> list[WeightCurve]:
-    """The learnt curve of every list (paper, figure "insight", middle)."""
-    grid = np.linspace(low, high, points)
-    network = _fedsim_network(model)
-    found = learnt_weights(network, torch.tensor(grid, dtype=torch.float32, device=model.primary.part.device))
+    """Return the learnt weight curve of every list (paper, figure "insight", middle).
+
+    Parameters
+    ----------
+    model
+        A trained FedSim model.
+    low, high, points
+        The similarities of the curve: so many points from low to high.
+    """
+    similarity = np.linspace(low, high, points)
+    on_device = torch.tensor(similarity, dtype=torch.float32, device=model.primary.model.device)
+    weights = learnt_weights(_fedsim_network(model), on_device)
     return [
-        WeightCurve(holders[0].name, grid, weight.double().cpu().numpy())
-        for holders, weight in zip(model.groups, found, strict=True)
+        WeightCurve(holders[0].name, similarity, weight.double().cpu().numpy())
+        for holders, weight in zip(model.groups, weights, strict=True)
     ]
 
 
 def merge_importance(
     model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], steps: int = INTEGRATION_STEPS
 ) -> list[MergeImportance]:
-    """Integrated gradients of the merge gate, averaged over these records (paper, figure "insight", right)."""
+    """Return integrated gradients of the merge gate, averaged over records (paper, figure "insight", right).
+
+    Parameters
+    ----------
+    model
+        A trained FedSim model.
+    features, lists
+        Records to explain, as in :meth:`Model.predict`.
+    steps
+        Points of the path integral.
+    """
     records = model.records(as_features(features), lists)
     totals: list[Floats] = []
     for contributions in _contributions(model, records, steps):
@@ -131,27 +144,33 @@ def merge_importance(
 def merge_attributions(
     model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], steps: int = INTEGRATION_STEPS
 ) -> list[Attribution]:
-    """The same for each of these records by itself; all of them are held in memory."""
-    records = model.records(as_features(features), lists)
-    pieces = zip(*_contributions(model, records, steps), strict=True)
-    return [
-        Attribution(
-            holders[0].name,
-            listed.partner.astype(np.int64),
-            listed.similarity.double().cpu().numpy(),
-            learnt_weights(_fedsim_network(model), listed.similarity.flatten())[place]
-            .reshape(listed.similarity.shape)
-            .double()
-            .cpu()
-            .numpy(),
-            torch.cat(parts).double().cpu().numpy(),
+    """Return the contributions for each record separately; all are held in memory.
+
+    Parameters
+    ----------
+    model, features, lists, steps
+        As in :func:`merge_importance`.
+    """
+    records, network = model.records(as_features(features), lists), _fedsim_network(model)
+    by_list = zip(*_contributions(model, records, steps), strict=True)
+    attributions = []
+    for place, (holders, partners, parts) in enumerate(zip(model.groups, records.lists, by_list, strict=True)):
+        similarity = partners.similarity
+        weight = learnt_weights(network, similarity.flatten())[place].reshape(similarity.shape)
+        attributions.append(
+            Attribution(
+                holders[0].name,
+                partners.partner.astype(np.int64),
+                similarity.double().cpu().numpy(),
+                weight.double().cpu().numpy(),
+                torch.cat(parts).double().cpu().numpy(),
+            )
         )
-        for place, (holders, listed, parts) in enumerate(zip(model.groups, records.lists, pieces, strict=True))
-    ]
+    return attributions
 
 
 def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterator[list[Tensor]]:
-    """What each weighted output contributes, (B, K, R) per list, for some records at once."""
+    """Yield contributions, (B, K, R) per list, batch by batch."""
     network = _fedsim_network(model)
     for first in range(0, len(records.features), EXPLAINED_RECORDS):
         rows = np.arange(first, min(first + EXPLAINED_RECORDS, len(records.features)))
@@ -159,7 +178,9 @@ def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterato
 
 
 def _fedsim_network(model: Model) -> FedSimNetwork:
-    network = model.primary.part.network
+    network = model.primary.model.network
     if not isinstance(network, FedSimNetwork):
-        raise SettingError(f"{type(model.config.method).__name__} has no gates to look into; train FedSim")
+        raise SettingError(
+            f"{type(model.config.method).__name__} has no gates to explain; train FedSim", code="no-gates"
+        )
     return network

@@ -1,4 +1,8 @@
-"""Hooks of the training loop: progress bar, MLflow, TensorBoard."""
+"""Ready-made hooks of the training loop: a progress bar, MLflow and TensorBoard.
+
+Pass them as ``hooks=[...]`` to :func:`fedsim.training.train`. For your own, inherit from
+:class:`fedsim.training.Hook`. Each library is imported when its hook is created.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +15,9 @@ from fedsim.errors import SettingError
 from fedsim.training.labels import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 
-# A bar with loss, metric and time left; rich is imported when the run starts
-
 
 class ProgressBar(Hook):
-    """Shows a run on a terminal, and nothing where no terminal is."""
+    """Show epochs, loss, validation metric and remaining time on a terminal; print nothing elsewhere."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -26,14 +28,14 @@ class ProgressBar(Hook):
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
         console = Console(stderr=True)
-        columns = TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[seen]}")
+        columns = TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[scores]}")
         self._bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(
             "training",
             total=outline.epochs * outline.steps_per_epoch,
             completed=outline.epochs_done * outline.steps_per_epoch,
             epoch=outline.epochs_done + 1,
-            seen="",
+            scores="",
         )
         self._bar.start()
 
@@ -42,8 +44,8 @@ class ProgressBar(Hook):
 
     def epoch_ended(self, epoch: Epoch) -> None:
         metric, value = next(iter(epoch.validation.items()))
-        seen = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
-        self._bar.update(self._task, epoch=epoch.number + 1, seen=seen)
+        scores = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
+        self._bar.update(self._task, epoch=epoch.number + 1, scores=scores)
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         self._bar.stop()
@@ -52,42 +54,66 @@ class ProgressBar(Hook):
         self._bar.stop()
 
 
-# Metrics into the MLflow run that is active, or a new one
-
-
 class MLflowHook(Hook):
-    """Logs the outline as parameters and every epoch as metrics."""
+    """Log a training run to MLflow (package ``mlflow``).
+
+    The active MLflow run is used, or a new one is started. Number of epochs and device are logged as parameters. Every
+    epoch logs ``loss``, ``validation_loss`` and ``validation_<metric>`` with the epoch's number as the step; at the end
+    ``validation_<metric>`` and ``test_<metric>`` of the best epoch are logged.
+
+    Examples
+    --------
+    >>> import mlflow  # doctest: +SKIP
+    >>> with mlflow.start_run():  # doctest: +SKIP
+    ...     train(primary, secondaries, split, config, hooks=[MLflowHook()])
+    """
 
     def __init__(self) -> None:
         try:
             self._mlflow: Any = import_module("mlflow")
         except ImportError as error:
-            raise SettingError("the MLflow hook needs the package mlflow; install it") from error
+            raise SettingError("MLflowHook requires the package mlflow; install it", code="missing-package") from error
 
     def started(self, outline: TrainingOutline) -> None:
         self._mlflow.log_params({"epochs": outline.epochs, "device": outline.device})
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        seen = {"loss": epoch.loss, "validation_loss": epoch.validation_loss}
-        seen |= {f"validation_{name}": value for name, value in epoch.validation.items()}
-        self._mlflow.log_metrics(seen, step=epoch.number)
+        values = {"loss": epoch.loss, "validation_loss": epoch.validation_loss}
+        values |= {f"validation_{name}": value for name, value in epoch.validation.items()}
+        self._mlflow.log_metrics(values, step=epoch.number)
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
-        found = {f"{part}_{name}": value for part, seen in metrics.items() for name, value in seen.items()}
-        self._mlflow.log_metrics(found)
-
-
-# TensorBoard event files, written by tensorboardX or, failing that, by torch's own writer
+        self._mlflow.log_metrics(
+            {f"{part}_{name}": value for part, values in metrics.items() for name, value in values.items()}
+        )
 
 
 WRITER_MODULES = ("tensorboardX", "torch.utils.tensorboard")
 
 
 class TensorBoardHook(Hook):
-    """One scalar per epoch for loss and every metric."""
+    """Write TensorBoard event files (package ``tensorboardX``, or ``tensorboard`` through torch).
+
+    Every epoch adds the scalars ``loss/training``, ``loss/validation`` and ``validation/<metric>``; at the end
+    ``test/<metric>`` is added. Show them with ``tensorboard --logdir FOLDER``.
+
+    Parameters
+    ----------
+    folder
+        Where the event files are written.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self._writer = _writer_class()(str(folder))
+        for module in WRITER_MODULES:
+            try:
+                self._writer = import_module(module).SummaryWriter(str(folder))
+                break
+            except ImportError:
+                continue
+        else:
+            raise SettingError(
+                "TensorBoardHook requires a writer of event files; install tensorboardX", code="missing-package"
+            )
 
     def epoch_ended(self, epoch: Epoch) -> None:
         self._writer.add_scalar("loss/training", epoch.loss, epoch.number)
@@ -99,12 +125,3 @@ class TensorBoardHook(Hook):
         for name, value in metrics.get("test", {}).items():
             self._writer.add_scalar(f"test/{name}", value, 0)
         self._writer.close()
-
-
-def _writer_class() -> Any:
-    for module in WRITER_MODULES:
-        try:
-            return import_module(module).SummaryWriter
-        except ImportError:
-            continue
-    raise SettingError("the TensorBoard hook needs a writer; install tensorboardX")

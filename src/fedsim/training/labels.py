@@ -1,4 +1,7 @@
-"""Metrics of predictions, and the scaling of labels into the network and of predictions back."""
+"""Metrics of predictions, and the scaling of labels for the network and of its predictions back.
+
+Letters: n records, T outputs of the task.
+"""
 
 from __future__ import annotations
 
@@ -19,28 +22,35 @@ from fedsim.splitnn.gates import (
 )
 from fedsim.types import Floats
 
+# Metrics. scikit-learn has them too, but training runs on machines with torch and numpy alone.
+
+
 Metrics = dict[str, float]
-MIN_PROBABILITY = 1e-7
+MIN_PROBABILITY = 1e-7  # keeps the log loss finite
 
 
 def regression_metrics(predictions: Floats, labels: NDArray[Any]) -> Metrics:
-    """RMSE, R2 and mean absolute error in the unit of the labels."""
+    """Return RMSE, R2 and mean absolute error in the unit of the labels.
+
+    >>> regression_metrics(np.array([1.0, 3.0]), np.array([1.0, 2.0]))["mae"]
+    0.5
+    """
     errors = predictions - labels
-    squares, spread = float(np.square(errors).mean()), float(np.var(labels))
-    r2 = 1 - squares / spread if spread > 0 else 0.0
-    return {"rmse": squares**0.5, "r2": r2, "mae": float(np.abs(errors).mean())}
+    mse, variance = float(np.square(errors).mean()), float(np.var(labels))
+    r2 = 1 - mse / variance if variance > 0 else 0.0
+    return {"rmse": mse**0.5, "r2": r2, "mae": float(np.abs(errors).mean())}
 
 
 def classification_metrics(probabilities: Floats, classes: NDArray[Any]) -> Metrics:
-    """Accuracy and log loss, of two classes the area under the curve too; ``classes`` counts columns."""
+    """Return accuracy and log loss, and for two classes the area under the curve; ``classes`` counts columns."""
     of_truth = np.take_along_axis(probabilities, classes[:, None], axis=1)
     accuracy = float((probabilities.argmax(axis=1) == classes).mean())
-    found = {"accuracy": accuracy, "log_loss": float(-np.log(of_truth.clip(MIN_PROBABILITY)).mean())}
-    return found | {"auc": roc_auc(probabilities[:, 1], classes)} if probabilities.shape[1] == 2 else found
+    metrics = {"accuracy": accuracy, "log_loss": float(-np.log(of_truth.clip(MIN_PROBABILITY)).mean())}
+    return metrics | {"auc": roc_auc(probabilities[:, 1], classes)} if probabilities.shape[1] == 2 else metrics
 
 
 def roc_auc(probability: Floats, classes: NDArray[Any]) -> float:
-    """Chance that a record of class 1 is given the greater probability than one of class 0.
+    """Return the probability that a record of class 1 is ranked above one of class 0.
 
     >>> roc_auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([0, 0, 1, 1]))
     0.875
@@ -51,9 +61,9 @@ def roc_auc(probability: Floats, classes: NDArray[Any]) -> float:
 
 
 def pair_win_rate(ones: NDArray[Any], zeros: NDArray[Any]) -> float:
-    """Share of pairs whose one stands higher, from how many stand at each level; equal ones are half won.
+    """Return the share of (one, zero) pairs in which the one ranks higher, given the counts at each level.
 
-    Without a pair it is that of guessing, a half.
+    Ties count half. Without a pair the rate is that of guessing, a half.
     """
     pairs = ones.sum() * zeros.sum()
     won = (ones * (np.cumsum(zeros) - 0.5 * zeros)).sum()
@@ -61,29 +71,29 @@ def pair_win_rate(ones: NDArray[Any], zeros: NDArray[Any]) -> float:
 
 
 def selection_key(metrics: Metrics) -> tuple[float, ...]:
-    """Compares: the greater, the better. RMSE decides, or accuracy and, where equal, log loss."""
+    """Return a key that is greater for better metrics: by RMSE, or by accuracy and then log loss."""
     if "rmse" in metrics:
         return (-metrics["rmse"],)
     return metrics["accuracy"], -metrics["log_loss"]
 
 
-# Labels on their way into a network and predictions on their way back, learnt from training rows alone
+# Targets: labels on their way into a network and predictions on their way back, fitted on training rows only
 
 
 class Target(Protocol):
-    """What is learnt: the task of the network, the way to it and the way back."""
+    """What is learnt: the network's task, the scaling of labels and of predictions back."""
 
     @property
     def task(self) -> PredictionTask: ...
 
     def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
-        """Labels as the loss takes them."""
+        """Return labels as the loss takes them."""
 
     def decode_predictions(self, predictions: Floats) -> Floats:
-        """Network predictions (n, T) as numbers in the user's unit (n,), or as probabilities per class (n, classes)."""
+        """Turn network predictions (n, T) into numbers in the user's unit (n,) or probabilities (n, classes)."""
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        """How good predictions in the user's terms are; the first metric chooses the best epoch."""
+        """Return metrics of decoded predictions; the first one chooses the best epoch."""
 
 
 class LabelScaler(Protocol):
@@ -94,7 +104,7 @@ class LabelScaler(Protocol):
 
 @dataclass(frozen=True)
 class MinMaxLabel:
-    """The paper's: the training range becomes 0..1 behind a sigmoid, so predictions cannot leave that range."""
+    """The paper's scaling: the training range becomes 0..1 behind a sigmoid, so predictions cannot leave that range."""
 
     def fit(self, labels: Floats) -> Target:
         low, width = float(labels.min()), float(labels.max() - labels.min())
@@ -114,7 +124,7 @@ class StandardLabel:
 class NumericTarget:
     """label = shift + scale * what the network sees."""
 
-    shift: float = field(repr=False)  # perhaps the smallest label, which belongs into no log
+    shift: float = field(repr=False)  # perhaps the smallest label, which must not appear in a log
     scale: float = field(repr=False)
     task: PredictionTask
 
@@ -149,11 +159,8 @@ class ClassTarget:
         return classification_metrics(predictions, np.searchsorted(self.classes, labels))
 
 
-# How labels reach the network and predictions come back, as plain JSON values, and back
-
-
 def target_state(target: Target) -> dict[str, Any]:
-    """What :func:`target_from` needs.
+    """Return a target as JSON values, for :func:`target_from_state`.
 
     >>> target_state(ClassTarget((5, 6, 7)))
     {'classes': [5, 6, 7]}
@@ -162,15 +169,18 @@ def target_state(target: Target) -> dict[str, Any]:
         return {"shift": target.shift, "scale": target.scale, "bounded": isinstance(target.task, BoundedRegression)}
     if isinstance(target, ClassTarget):
         return {"classes": list(target.classes)}
-    raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved")
+    raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved", code="target-not-savable")
 
 
 def target_from_state(state: Mapping[str, Any]) -> Target:
-    """The target that :func:`target_state` described."""
+    """Return the target that :func:`target_state` described."""
     try:
         if "classes" in state:
-            classes = state["classes"]  # earlier models say how many there are
+            classes = state["classes"]  # models of early versions store how many there are
             return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
         return NumericTarget(state["shift"], state["scale"], BoundedRegression() if state["bounded"] else Regression())
     except (LookupError, TypeError) as error:
-        raise FileError(f"the labels' scale cannot be read ({type(error).__name__}); save the model again") from error
+        raise FileError(
+            f"the scale of the labels cannot be read ({type(error).__name__}); save the model again",
+            code="target-unreadable",
+        ) from error

@@ -15,25 +15,16 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.splitnn import secondary_model
 from fedsim.splitnn.checkpoint_store import CheckpointStore, DamagedCheckpoint, arrays_fingerprint, describe
-from fedsim.splitnn.gates import BranchShape, Neighbours, PredictionTask
+from fedsim.splitnn.gates import BranchShape, PredictionTask
 from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import NetworkSpec, PartnerRequirement
 from fedsim.splitnn.party_model import PartyModel, RandomSource, resolve_device
-from fedsim.splitnn.secondary_model import LocalSecondary, Secondary
+from fedsim.splitnn.secondary_model import LocalSecondary, Secondary, start_secondary
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
+from fedsim.training import data
 from fedsim.training.config import Config
-from fedsim.training.data import (
-    NeighbourList,
-    PrimaryData,
-    SecondaryData,
-    TaskType,
-    as_features,
-    check_lists,
-    check_names,
-    check_primary,
-)
+from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, as_features
 from fedsim.training.labels import ClassTarget, Metrics, Target, selection_key
 from fedsim.training.primary import (
     BatchRequest,
@@ -47,14 +38,28 @@ from fedsim.training.primary import (
 )
 from fedsim.types import Floats, Split
 
-# What happened in training, as plain records and as lines of JSON
+# History
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch: mean training loss, validation loss and metrics, how long it took, whether it is the best so far."""
+    """One epoch of training.
 
-    number: int  # counts from 1
+    Parameters
+    ----------
+    number
+        Counts from 1.
+    loss, validation_loss
+        Mean training loss of the epoch, and validation loss after it.
+    validation
+        Validation metrics.
+    seconds
+        Duration.
+    best
+        Whether it is better than all epochs before.
+    """
+
+    number: int
     loss: float
     validation_loss: float
     validation: Metrics
@@ -66,18 +71,18 @@ History = tuple[Epoch, ...]
 
 
 def best_epoch(history: History) -> Epoch | None:
-    """The last epoch that was better than all before it."""
+    """Return the last epoch that was better than all before it."""
     return next((epoch for epoch in reversed(history) if epoch.best), None)
 
 
 def is_better(metrics: Metrics, history: History) -> bool:
-    """Whether an epoch with these validation metrics would be the best so far."""
+    """Return whether an epoch with these validation metrics would be the best so far."""
     best = best_epoch(history)
     return best is None or selection_key(metrics) > selection_key(best.validation)
 
 
 def should_stop(history: History, epochs: int, patience: int | None) -> bool:
-    """All epochs done, or too many without a better one."""
+    """Return whether all epochs are done, or too many passed without a better one."""
     best = best_epoch(history)
     waited = len(history) - best.number if best else 0
     return len(history) >= epochs or (patience is not None and waited >= patience)
@@ -90,14 +95,14 @@ class TrainingLog:
     path: Path
 
     def begin(self, start: Mapping[str, Any], history: Sequence[Epoch]) -> None:
-        """Write the file anew up to where a resumed run stands: a line lost to a kill comes back, none comes twice."""
+        """Rewrite the file up to where a resumed run continues, so that a kill neither loses nor repeats a line."""
         lines = [_json_line("start", start), *(_json_line("epoch", asdict(epoch)) for epoch in history)]
         ensure_folder(self.path.parent)
         with atomic_write(self.path) as part:
             part.write_text("".join(lines))
 
     def add(self, event: str, facts: Mapping[str, Any]) -> None:
-        """Append one line and flush it to the disk."""
+        """Append one line and flush it to disk."""
         append_durably(self.path, _json_line(event, facts).encode())
 
 
@@ -105,9 +110,24 @@ def _json_line(event: str, facts: Mapping[str, Any]) -> str:
     return json.dumps({"event": event, **facts}) + "\n"
 
 
+# Hooks
+
+
 @dataclass(frozen=True)
 class TrainingOutline:
-    """What is about to run; ``job`` is the configuration as plain values."""
+    """What is about to run.
+
+    Parameters
+    ----------
+    epochs, steps_per_epoch
+        Length of the run.
+    epochs_done
+        Epochs that an earlier attempt has finished.
+    device
+        ``"cpu"`` or ``"cuda"``.
+    job
+        The configuration as JSON values.
+    """
 
     epochs: int
     steps_per_epoch: int
@@ -117,7 +137,14 @@ class TrainingOutline:
 
 
 class Hook(Protocol):
-    """Called by the training loop; inherit and override what you need."""
+    """Called by the training loop; inherit and override what you need. An exception ends the run.
+
+    Examples
+    --------
+    >>> class PrintLoss(Hook):
+    ...     def epoch_ended(self, epoch):
+    ...         print(epoch.number, epoch.loss)
+    """
 
     def started(self, outline: TrainingOutline) -> None:
         """Before the first step."""
@@ -136,13 +163,12 @@ class Hook(Protocol):
         return
 
     def failed(self) -> None:
-        """Instead of ``ended`` where the run was broken off."""
+        """Instead of ``ended`` if the run was interrupted."""
         return
 
 
-# Checkpoints of a whole job: every party writes its own folder, the primary last
-#
-# So what the primary has, all have. Two are kept: one that is damaged leaves the one before it.
+# Checkpoints of a run. Every party writes its own folder, the primary last, so whatever the primary has, all have. Two
+# checkpoints are kept: if one is damaged, the one before it is used.
 
 
 EPOCH_LOSS = "epoch/loss"
@@ -150,9 +176,9 @@ EPOCH_LOSS = "epoch/loss"
 
 @dataclass(frozen=True, eq=False)
 class TrainingProgress:
-    """How far a run has come: whole epochs, steps taken of the next one, and their loss summed over records.
+    """How far a run has come: full epochs, steps of the next one, and their loss summed over records.
 
-    The sum stays the tensor it is, so that a run that goes on from it adds up to the same bits.
+    The sum stays a tensor, so that a resumed run adds up to the same bits.
     """
 
     history: History = ()
@@ -162,41 +188,44 @@ class TrainingProgress:
 
 @dataclass(frozen=True, eq=False)
 class RunCheckpoints:
-    """The primary's shelf, and the secondaries that follow its lead."""
+    """The primary's checkpoints, and the secondaries that save theirs at the same steps."""
 
     checkpoint_store: CheckpointStore
-    part: PartyModel
+    model: PartyModel
     secondaries: Sequence[Secondary]
 
     def save(self, step: int, progress: TrainingProgress) -> None:
-        """Write the state after ``step`` steps everywhere, then let go of all but this one and the one before."""
+        """Save the state after ``step`` steps at every party, then delete all but this one and the one before."""
         for secondary in self.secondaries:
             secondary.save(step)
         before = self.checkpoint_store.steps()
         facts = {"history": [asdict(epoch) for epoch in progress.history], "steps": progress.steps}
-        self.checkpoint_store.save(step, {**self.part.tensors(), EPOCH_LOSS: progress.loss}, facts)
+        self.checkpoint_store.save(step, {**self.model.tensors(), EPOCH_LOSS: progress.loss}, facts)
         if before:
             self.checkpoint_store.forget_before(before[-1])
             for secondary in self.secondaries:
                 secondary.forget_before(before[-1])
 
     def restore(self) -> TrainingProgress:
-        """Bring every party back to the last state that all can read; to the start if nothing was ever kept."""
-        steps, faults = self.checkpoint_store.steps(), []
-        for step in reversed(steps):
+        """Return every party to the last state that all can read; to the start if nothing was saved."""
+        faults = []
+        for step in reversed(self.checkpoint_store.steps()):
             try:
-                return self._restore(step)
+                return self._restore_step(step)
             except DamagedCheckpoint as fault:
                 faults.append(str(fault))
         if faults:
-            raise FileError(f"no checkpoint can be read ({'; '.join(faults)}); start anew in another folder")
+            raise FileError(
+                f"no checkpoint can be read ({'; '.join(faults)}); start again in another folder",
+                code="no-readable-checkpoint",
+            )
         return TrainingProgress()
 
-    def _restore(self, step: int) -> TrainingProgress:
+    def _restore_step(self, step: int) -> TrainingProgress:
         tensors, facts = self.checkpoint_store.load(step)
         for secondary in self.secondaries:
             secondary.restore(step)
-        self.part.load(tensors)
+        self.model.load(tensors)
         try:
             history = tuple(Epoch(**epoch) for epoch in facts["history"])
             return TrainingProgress(history, facts.get("steps", 0), tensors.get(EPOCH_LOSS, torch.zeros(())))
@@ -204,7 +233,7 @@ class RunCheckpoints:
             raise DamagedCheckpoint(f"the primary's checkpoint of step {step} has no history") from None
 
 
-# The training loop: epochs of batches, validation, the best epoch kept, patience, checkpoints, hooks
+# The loop
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,7 +255,7 @@ class TrainingJob:
     descend: StepFunction = field(init=False)
 
     def __post_init__(self) -> None:
-        scaled = torch.from_numpy(self.target.encode_labels(self.labels)).to(self.primary.part.device)
+        scaled = torch.from_numpy(self.target.encode_labels(self.labels)).to(self.primary.model.device)
         object.__setattr__(self, "scaled", scaled)
         object.__setattr__(self, "descend", choose_step_function(self.primary, self.records, scaled, self.config.batch))
 
@@ -234,90 +263,84 @@ class TrainingJob:
     def steps_per_epoch(self) -> int:
         return self.config.steps_per_epoch(len(self.split.train))
 
-    def is_due(self, taken: int) -> bool:
-        """Whether a checkpoint follows these steps of an epoch; after the last one the epoch's own does."""
-        every = self.config.save_steps
-        return every is not None and taken % every == 0 and taken < self.steps_per_epoch
-
 
 def run_epochs(job: TrainingJob, progress: TrainingProgress) -> History:
-    """Train from there to the end, and leave every party with its best weights."""
-    while not should_stop(progress.history, job.config.epochs, job.config.patience):
-        progress = TrainingProgress((*progress.history, _run_epoch(job, progress)))
-        _save_epoch(job, progress)
+    """Train from this progress to the end, and leave every party with its best weights."""
+    config = job.config
+    ended = should_stop(progress.history, config.epochs, config.patience)
+    while not ended:
+        history = (*progress.history, _run_epoch(job, progress))
+        progress, ended = TrainingProgress(history), should_stop(history, config.epochs, config.patience)
+        if job.checkpoints and (ended or len(history) % config.save_every == 0):
+            job.checkpoints.save(len(history) * job.steps_per_epoch, progress)
+        if job.journal:
+            job.journal.add("epoch", asdict(history[-1]))
         for hook in job.hooks:
-            hook.epoch_ended(progress.history[-1])
-    job.primary.part.use_best()
+            hook.epoch_ended(history[-1])
+    job.primary.model.use_best()
     for secondary in job.secondaries:
         secondary.use_best()
     return progress.history
 
 
-def _save_epoch(job: TrainingJob, progress: TrainingProgress) -> None:
-    """A checkpoint where one is due after an epoch, and a line in the journal."""
-    ended = should_stop(progress.history, job.config.epochs, job.config.patience)
-    if job.checkpoints and (ended or len(progress.history) % job.config.save_every == 0):
-        job.checkpoints.save(len(progress.history) * job.steps_per_epoch, progress)
-    if job.journal:
-        job.journal.add("epoch", asdict(progress.history[-1]))
-
-
-def evaluate_rows(job: TrainingJob, rows: Rows) -> tuple[Floats, Metrics, float]:
-    """Predictions in the user's terms, their metrics and the loss, for some records."""
-    predictions, scores = job.primary.predict(job.records, rows)
-    numbers = torch.from_numpy(rows).to(job.scaled.device)
-    loss = job.target.task.loss(scores, job.scaled.index_select(0, numbers))
-    found = job.target.decode_predictions(predictions)
-    return found, job.target.measure(found, job.labels[rows]), float(loss)
-
-
 def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
-    began, history = job.clock(), progress.history
+    began, number = job.clock(), len(progress.history) + 1
     loss = float(_run_steps(job, progress)) / len(job.split.train)
     _, metrics, validation_loss = evaluate_rows(job, job.split.validation)
     if not math.isfinite(loss + validation_loss):
+        rate = job.config.optimiser.rate
         raise SettingError(
-            f"the loss is no longer finite in epoch {len(history) + 1}; choose a learning rate below "
-            f"{job.config.optimiser.rate}"
+            f"the loss is not finite in epoch {number}; choose a learning rate below {rate}",
+            code="diverged",
+            epoch=number,
+            learning_rate=rate,
         )
-    best = is_better(metrics, history)
+    best = is_better(metrics, progress.history)
     if best:
-        job.primary.part.keep_best()
+        job.primary.model.keep_best()
         for secondary in job.secondaries:
             secondary.keep_best()
-    return Epoch(len(history) + 1, loss, validation_loss, metrics, job.clock() - began, best)
+    return Epoch(number, loss, validation_loss, metrics, job.clock() - began, best)
 
 
 def _run_steps(job: TrainingJob, progress: TrainingProgress) -> Tensor:
-    """The steps that are left of an epoch; gives the loss of all its steps, summed over records."""
-    epoch, total = len(progress.history), progress.loss.to(job.scaled.device, copy=True)
-    for taken, asked in enumerate(iterate_batches(job, epoch, progress.steps), start=progress.steps):
-        step = epoch * job.steps_per_epoch + taken
-        total += job.descend(asked, step) * len(asked.rows)
-        if job.checkpoints and job.is_due(taken + 1):
-            job.checkpoints.save(step + 1, TrainingProgress(progress.history, taken + 1, total))
+    """Run the remaining steps of an epoch; return the loss of all its steps, summed over records."""
+    epoch, every = len(progress.history), job.config.save_steps
+    total = progress.loss.to(job.scaled.device, copy=True)
+    for taken, request in enumerate(iterate_batches(job, epoch, progress.steps), start=progress.steps + 1):
+        step = epoch * job.steps_per_epoch + taken - 1
+        total += job.descend(request, step) * len(request.rows)
+        # No checkpoint after the last step: that of the epoch follows its validation.
+        if job.checkpoints and every and taken % every == 0 and taken < job.steps_per_epoch:
+            job.checkpoints.save(step + 1, TrainingProgress(progress.history, taken, total))
         for hook in job.hooks:
             hook.stepped(step)
     return total
 
 
 def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
-    """The training records in this epoch's order, with what each batch from the first asks of every list."""
-    order = torch.randperm(len(job.split.train), generator=job.primary.part.random_source.generator("batches", epoch))
+    """Yield the training records in this epoch's order from batch ``first`` on, with their requests to every list."""
+    generator = job.primary.model.random_source.generator("batches", epoch)
+    order = torch.randperm(len(job.split.train), generator=generator)
     rows = np.asarray(job.split.train)[order.numpy()][first * job.config.batch :]
-    parts = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
-    numbers = torch.from_numpy(rows).to(job.scaled.device).split(job.config.batch)
-    questions = [partners.questions(parts) for partners in job.records.lists]
-    for place in numbers:
-        yield BatchRequest(place, [next(question) for question in questions])
+    batches = np.split(rows, range(job.config.batch, len(rows), job.config.batch))
+    requests = [partners.requests(batches) for partners in job.records.lists]
+    for records in torch.from_numpy(rows).to(job.scaled.device).split(job.config.batch):
+        yield BatchRequest(records, [next(request) for request in requests])
 
 
-# From arrays and holders to a job: the primary's network and features on the device, lists in the method's order
-#
-# Letters: n records, K partners.
+def evaluate_rows(job: TrainingJob, rows: Rows) -> tuple[Floats, Metrics, float]:
+    """Return decoded predictions, their metrics and the loss of some records."""
+    predictions, scores = job.primary.predict(job.records, rows)
+    labels = job.scaled.index_select(0, torch.from_numpy(rows).to(job.scaled.device))
+    decoded = job.target.decode_predictions(predictions)
+    return decoded, job.target.measure(decoded, job.labels[rows]), float(job.target.task.loss(scores, labels))
 
 
-QUANTILE_RECORDS = 20_000
+# From arrays and holders to a job
+
+
+QUANTILE_RECORDS = 20_000  # quantiles of similarities need no more records
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,7 +354,7 @@ class TrainingContext:
 
 
 def training_settings(config: Config, split: Split, folder: Path | str | None) -> TrainingContext:
-    """Device and number of steps of a job."""
+    """Return device, number of steps and folder of a job."""
     steps = config.epochs * config.steps_per_epoch(split.train.size)
     return TrainingContext(config, resolve_device(config.device), steps, None if folder is None else Path(folder))
 
@@ -339,13 +362,16 @@ def training_settings(config: Config, split: Split, folder: Path | str | None) -
 def select_lists(
     primary: PrimaryData, lists: Sequence[NeighbourList], split: Split, config: Config
 ) -> tuple[NeighbourList, ...]:
-    """The lists this method uses, after all that is known before an attempt begins has been checked."""
-    check_names([primary.name, *(holder.name for held in lists for holder in held.holders)])
-    check_primary(primary, split)
+    """Return the lists that the method uses, after checking all that can be checked before the parties start."""
+    data.check_names([primary.name, *(holder.name for entry in lists for holder in entry.holders)])
+    data.check_primary(primary, split)
     if config.method.partners is PartnerRequirement.NONE:
         return ()
     if not lists:
-        raise InputError(f"{type(config.method).__name__} learns from linked records; give at least one secondary")
+        raise InputError(
+            f"{type(config.method).__name__} learns from linked records; give at least one secondary",
+            code="no-secondary",
+        )
     return tuple(lists)
 
 
@@ -353,49 +379,49 @@ def prepare_job(
     primary: PrimaryData,
     lists: Sequence[NeighbourList],
     split: Split,
-    setting: TrainingContext,
+    context: TrainingContext,
     hooks: Sequence[Hook] = (),
 ) -> TrainingJob:
-    """A job at step 0 for holders that have begun; the primary's part is built anew."""
-    check_lists(lists, len(primary.labels), setting.config.method.partners)
-    config, features = setting.config, as_features(primary.features)
-    resident = arrange_lists(lists, config.method, RandomSource(config.seed, primary.name).rng("order"), setting.device)
-    target = fit_target(primary, split, config)
-    part = build_primary_model(
-        features.take(split.train), branch_shapes(resident, split.train), target.task, config, primary.name
-    )
-    part.start(setting.total_steps)
-    holders = [holder for held in lists for holder in held.holders]
-    shelf = _checkpoint_store(primary, resident, split, setting)
+    """Return a job at step 0 for holders that have begun; the primary's model is built anew."""
+    config, features = context.config, as_features(primary.features)
+    data.check_lists(lists, len(primary.labels), config.method.partners)
+    rng = RandomSource(config.seed, primary.name).rng("order")
+    arranged = arrange_lists(lists, config.method, rng, context.device)
+    if primary.task_type is data.TaskType.CLASSES:
+        target: Target = ClassTarget(tuple(np.unique(primary.labels.astype(np.int64)).tolist()))
+    else:
+        target = config.label.fit(primary.labels[split.train].astype(np.float64))
+    shapes = branch_shapes(arranged, split.train)
+    model = build_primary_model(features.take(split.train), shapes, target.task, config, primary.name)
+    model.start(context.total_steps)
+    holders = [holder for entry in lists for holder in entry.holders]
+    checkpoints = journal = None
+    if context.folder:
+        store = _checkpoint_store(primary, arranged, split, context.folder, config)
+        checkpoints = RunCheckpoints(store, model, holders)
+        journal = TrainingLog(context.folder / "log.jsonl")
     return TrainingJob(
         config=config,
         target=target,
         split=split,
         labels=primary.labels,
-        records=PrimaryRecords(features.on(setting.device), resident),
-        primary=Primary(part, target.task),
+        records=PrimaryRecords(features.on(context.device), arranged),
+        primary=Primary(model, target.task),
         secondaries=holders,
-        checkpoints=RunCheckpoints(shelf, part, holders) if shelf else None,
-        journal=TrainingLog(setting.folder / "log.jsonl") if setting.folder else None,
+        checkpoints=checkpoints,
+        journal=journal,
         hooks=hooks,
     )
 
 
-def fit_target(primary: PrimaryData, split: Split, config: Config) -> Target:
-    """Labels scaled by their training rows, or the classes there are."""
-    if primary.task_type is TaskType.CLASSES:
-        return ClassTarget(tuple(np.unique(primary.labels.astype(np.int64)).tolist()))
-    return config.label.fit(primary.labels[split.train].astype(np.float64))
-
-
 def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape, ...]:
-    """What the network above the cut must know of every list; quantiles need no more than some thousand records."""
-    some = torch.from_numpy(rows[:: 1 + len(rows) // QUANTILE_RECORDS])
+    """Return what the network above the cut needs to know of every list."""
+    sample = torch.from_numpy(rows[:: 1 + len(rows) // QUANTILE_RECORDS])
     return tuple(
         BranchShape(
             partners=partners.partner.shape[1],
             widths=tuple(holder.width for holder in partners.holders),
-            similarity=partners.similarity[some].cpu().numpy(),
+            similarity=partners.similarity[sample].cpu().numpy(),
         )
         for partners in lists
     )
@@ -404,68 +430,63 @@ def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape
 def build_primary_model(
     features: Features, branches: tuple[BranchShape, ...], task: PredictionTask, config: Config, name: str
 ) -> PartyModel:
-    """The primary's network above and below the cut, for these training rows; its weights are not drawn yet."""
+    """Return the primary's network above and below the cut for these training rows; its weights are not drawn yet."""
     network = config.method.build(NetworkSpec(features, config.local, branches, task))
     return PartyModel(network, config.optimiser, RandomSource(config.seed, name), resolve_device(config.device))
 
 
 def _checkpoint_store(
-    primary: PrimaryData, lists: Sequence[PartnerList], split: Split, setting: TrainingContext
-) -> CheckpointStore | None:
-    """The primary's folder of checkpoints; its job is the whole configuration and its own data."""
-    if setting.folder is None:
-        return None
+    primary: PrimaryData, lists: Sequence[PartnerList], split: Split, folder: Path, config: Config
+) -> CheckpointStore:
+    """Return the primary's checkpoints; a checkpoint must match the configuration and the primary's data."""
     features = as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
     arrays += [array for partners in lists for array in (partners.partner, partners.similarity.cpu().numpy())]
     job = {
         "party": primary.name,
-        "config": describe(replace(setting.config, device="any", save_every=1, save_steps=None)),
+        "config": describe(replace(config, device="any", save_every=1, save_steps=None)),  # these change no weight
         "lists": [[holder.name for holder in partners.holders] for partners in lists],
         "data": arrays_fingerprint(arrays),
     }
-    return CheckpointStore(setting.folder / primary.name, job)
+    return CheckpointStore(folder / primary.name, job)
 
 
-# Secondaries in this process, by the lists they answer for
+# Secondaries in this process
 
 
 def start_local_secondaries(
-    secondaries: Sequence[SecondaryData], setting: TrainingContext
+    secondaries: Sequence[SecondaryData], context: TrainingContext
 ) -> tuple[NeighbourList, ...]:
-    """One list per secondary that brings one, held by it and by those aligned with it."""
-    leaders = [data for data in secondaries if not data.aligned_with]
-    lists = {leader.name: _own_neighbours(leader) for leader in leaders}
-    _check_aligned(secondaries)
-    started = [(data.aligned_with or data.name, start_local_secondary(data, setting)) for data in secondaries]
-    return tuple(
-        NeighbourList(neighbours, tuple(party for leader, party in started if leader == name))
-        for name, neighbours in lists.items()
-    )
-
-
-def start_local_secondary(data: SecondaryData, setting: TrainingContext) -> LocalSecondary:
-    """A secondary at step 0 of this job."""
-    return secondary_model.start_secondary(
-        data.name,
-        as_features(data.features),
-        setting.config.secondary,
-        total_steps=setting.total_steps,
-        device=setting.device,
-        folder=setting.folder / data.name if setting.folder else None,
-    )
-
-
-def _own_neighbours(leader: SecondaryData) -> Neighbours:
-    if leader.neighbours is None:
-        raise InputError(f"{leader.name} has no list of partners; give partner and similarity, or aligned_with")
-    return leader.neighbours
-
-
-def _check_aligned(secondaries: Sequence[SecondaryData]) -> None:
-    for place, data in enumerate(secondaries):
-        leaders = [other.name for other in secondaries[:place] if not other.aligned_with]
-        if data.aligned_with and data.aligned_with not in leaders:
+    """Return one list per secondary that has one, held by it and by those aligned with it."""
+    leaders: list[str] = []
+    for party in secondaries:
+        if not party.aligned_with:
+            if party.neighbours is None:
+                raise InputError(
+                    f"{party.name} has no list of partners; give partner and similarity, or aligned_with",
+                    code="no-partner-list",
+                )
+            leaders.append(party.name)
+        elif party.aligned_with not in leaders:
             raise InputError(
-                f"{data.name} is aligned with '{data.aligned_with}', which is no earlier secondary with a list"
+                f"{party.name} is aligned with '{party.aligned_with}', which is not an earlier secondary with a list",
+                code="unknown-alignment",
             )
+    started = [(party.aligned_with or party.name, start_local_secondary(party, context)) for party in secondaries]
+    return tuple(
+        NeighbourList(party.neighbours, tuple(holder for leader, holder in started if leader == party.name))
+        for party in secondaries
+        if party.neighbours is not None and not party.aligned_with
+    )
+
+
+def start_local_secondary(party: SecondaryData, context: TrainingContext) -> LocalSecondary:
+    """Return a secondary at step 0 of this job."""
+    return start_secondary(
+        party.name,
+        as_features(party.features),
+        context.config.secondary,
+        total_steps=context.total_steps,
+        device=context.device,
+        folder=context.folder / party.name if context.folder else None,
+    )

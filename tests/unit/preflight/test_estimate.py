@@ -89,7 +89,7 @@ def test_networks_are_no_larger_than_estimated_and_not_much_smaller(preset, k):
     found = sum(weights.numel() for weights in above.parameters())
     told = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
     assert found <= told <= 1.5 * found
-    below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).part
+    below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).model
     kept = sum(tensor.nbytes for tensor in below.tensors().values())
     assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.cut) * sizes.hidden <= 3 * kept
 

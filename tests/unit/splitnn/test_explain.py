@@ -31,7 +31,7 @@ def records(model):
 
 
 def test_contributions_of_the_merge_gate_equal_captums(trained):
-    network = trained.primary.part.network
+    network = trained.primary.model.network
     batch = trained.primary.batch(records(trained), np.arange(12))
     ours = merge_contributions(network, batch)
     primary, lists = network.weighted(batch)
@@ -79,7 +79,7 @@ def test_the_weight_curve_is_what_the_gate_does(trained):
     curves = weight_curves(trained, points=7)
     assert [curve.party for curve in curves] == ["first", "second"]
     assert curves[0].similarity[[0, -1]].tolist() == [-3, 3]
-    gate = trained.primary.part.network.lists[0].weigh
+    gate = trained.primary.model.network.lists[0].weigh
     again = gate(torch.tensor(curves[0].similarity, dtype=torch.float32)[None])[0]
     np.testing.assert_allclose(curves[0].weight, again.detach().numpy(), rtol=1e-6)
 

@@ -31,22 +31,22 @@ class Both:
         setting = training_settings(config, SPLIT, None)
         self.held = select_lists(primary, start_local_secondaries(secondaries, setting), SPLIT, config)
         job = prepare_job(primary, self.held, SPLIT, setting)
-        self.lists, self.network, target = job.records.lists, job.primary.part.network.double(), job.target
+        self.lists, self.network, target = job.records.lists, job.primary.model.network.double(), job.target
         for partners, held in zip(self.lists, self.held, strict=True):
             in_order = config.method.arrange(held.neighbours, np.random.default_rng(0))
             partners.similarity = torch.from_numpy(in_order.similarity)
         self.started = job.secondaries
         for party in self.started:
-            party.part.network.double()
+            party.model.network.double()
             party.features = double(party.features)
         self.own = double(primary.features.on(setting.device))
         self.task, self.labels = target.task, torch.from_numpy(target.encode_labels(primary.labels))[ROWS]
         self.labels = self.labels if self.labels.dtype == torch.int64 else self.labels.double()
 
     def fast(self, generator):
-        questions = [next(partners.questions([ROWS])) for partners in self.lists]
+        questions = [next(partners.requests([ROWS])) for partners in self.lists]
         replies = [
-            [holder.part.network(holder.features.take(question.rows)) for holder in held.holders]
+            [holder.model.network(holder.features.take(question.rows)) for holder in held.holders]
             for question, held in zip(questions, self.held, strict=True)
         ]
         batch = build_batch(
@@ -62,7 +62,7 @@ class Both:
                 neighbours = keep_most_similar(neighbours)
             lists.append(
                 SlowList(
-                    [holder.part.network for holder in held.holders],
+                    [holder.model.network for holder in held.holders],
                     [holder.features for holder in held.holders],
                     torch.from_numpy(neighbours.partner[ROWS]),
                     torch.from_numpy(neighbours.similarity[ROWS]),
@@ -74,7 +74,7 @@ class Both:
     def outcome(self, scores):
         parameters = [*self.network.parameters()]
         for party in self.started:
-            parameters += party.part.network.parameters()
+            parameters += party.model.network.parameters()
         loss = self.task.loss(scores, self.labels)
         return [loss.detach(), *torch.autograd.grad(loss, parameters, allow_unused=True)]
 

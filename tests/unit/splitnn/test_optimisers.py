@@ -29,13 +29,13 @@ def with_gradients(parameters, step):
 
 def take(running, step):
     running.begin(step)
-    running.move()
+    running.step()
 
 
 @pytest.mark.parametrize("decay", [0.0, 1e-2])
 def test_lamb_takes_the_authors_path(decay):
     ours, theirs = drawn(), drawn()
-    running = Lamb(rate=3e-3, decay=decay).over(ours, total_steps=60)
+    running = Lamb(rate=3e-3, decay=decay).start(ours, total_steps=60)
     reference = torch_optimizer.Lamb(theirs, lr=3e-3, weight_decay=decay)
     for step in range(60):
         with_gradients(ours, step)
@@ -48,8 +48,8 @@ def test_lamb_takes_the_authors_path(decay):
 
 def test_lamb_in_parts_is_lamb_as_a_whole():
     whole, parts = drawn(), drawn()
-    together = Lamb().over(whole, total_steps=5)
-    apart = [Lamb().over([parameter], total_steps=5) for parameter in parts]
+    together = Lamb().start(whole, total_steps=5)
+    apart = [Lamb().start([parameter], total_steps=5) for parameter in parts]
     for step in range(5):
         with_gradients(whole, step)
         with_gradients(parts, step)
@@ -60,7 +60,7 @@ def test_lamb_in_parts_is_lamb_as_a_whole():
 
 def test_adamw_takes_torchs_path_and_spares_the_biases():
     ours, theirs = drawn(), drawn()
-    running = AdamW(rate=1e-2, decay=0.1, schedule=Constant()).over(ours, total_steps=20)
+    running = AdamW(rate=1e-2, decay=0.1, schedule=Constant()).start(ours, total_steps=20)
     groups = [
         {"params": [entry for entry in theirs if entry.dim() > 1], "weight_decay": 0.1},
         {"params": [entry for entry in theirs if entry.dim() == 1], "weight_decay": 0.0},
@@ -77,7 +77,7 @@ def test_adamw_takes_torchs_path_and_spares_the_biases():
 
 @pytest.mark.parametrize("optimiser", [Lamb(), AdamW()])
 def test_a_party_without_weights_takes_its_steps_in_peace(optimiser):
-    take(optimiser.over([], total_steps=3), 0)
+    take(optimiser.start([], total_steps=3), 0)
 
 
 def test_the_rate_warms_up_and_cools_down():

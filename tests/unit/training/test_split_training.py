@@ -59,22 +59,22 @@ def test_only_distinct_rows_activations_and_gradients_cross():
 @pytest.mark.parametrize("config", [small_config(optimiser=Lamb(rate=1e-2)), encoded_config()])
 def test_a_split_run_equals_a_run_in_one_piece(config):
     split, whole = (prepared(config, small_secondaries(3)) for _ in range(2))
-    networks = [whole.primary.part.network, *(party.part.network for party in whole.secondaries)]
-    together = config.optimiser.over([p for network in networks for p in network.parameters()], 6)
+    networks = [whole.primary.model.network, *(party.model.network for party in whole.secondaries)]
+    together = config.optimiser.start([p for network in networks for p in network.parameters()], 6)
     for step, asked in enumerate(iterate_batches(split, 0)):
         split.primary.descend(split.records, split.scaled, asked, step)
         replies = [
             [
-                begun(holder.part, step).network(holder.features.take(question.rows), holder.part.dropout)
+                begun(holder.model, step).network(holder.features.take(question.rows), holder.model.dropout)
                 for holder in partners.holders
             ]
-            for partners, question in zip(whole.records.lists, asked.questions, strict=True)
+            for partners, question in zip(whole.records.lists, asked.requests, strict=True)
         ]
-        own = begun(whole.primary.part, step)
+        own = begun(whole.primary.model, step)
         scores = own.network(build_batch(whole.records, asked, replies), own.dropout)
         whole.target.task.loss(scores, whole.scaled[asked.rows]).backward()
         together.begin(step)
-        together.move()
+        together.step()
         for network in networks:
             network.zero_grad()
     for left, right in zip(parameters(split), parameters(whole), strict=True):
@@ -87,21 +87,22 @@ def begun(part, step):
 
 
 def parameters(job):
-    parts = [job.primary.part, *(party.part for party in job.secondaries)]
+    parts = [job.primary.model, *(party.model for party in job.secondaries)]
     return [parameter for part in parts for parameter in part.network.parameters()]
 
 
 def test_gradients_of_another_step_are_refused():
     secondary = prepared(small_config(), small_secondaries()).secondaries[0]
     secondary.activations(torch.tensor([1, 2]), step=3)
-    with pytest.raises(SettingError, match="first was given gradients of step 4, but its activations are of step 3"):
+    with pytest.raises(SettingError) as caught:
         secondary.descend(torch.zeros(2, 4), step=4)
+    assert caught.value.code == "step-mismatch"
 
 
 def test_a_secondary_draws_the_same_whatever_the_primary_does():
     one, other = (prepared(encoded_config(seed=4), small_secondaries()) for _ in range(2))
-    other.primary.part.random_source.generator("dropout", 9)
-    initialise_weights(other.primary.part.network, torch.Generator().manual_seed(99))
+    other.primary.model.random_source.generator("dropout", 9)
+    initialise_weights(other.primary.model.network, torch.Generator().manual_seed(99))
     rows = torch.arange(5)
     left, right = (job.secondaries[0].activations(rows, 9) for job in (one, other))
     assert torch.equal(left, right)
@@ -113,7 +114,7 @@ def test_aligned_parties_stand_side_by_side_like_one_party_with_both_tables():
     job = prepared(small_config(), [first, third])
     (partners,) = job.records.lists
     assert [holder.name for holder in partners.holders] == ["first", "third"]
-    assert job.primary.part.network.lists[0].aggregate.first.in_features == 3 * 4
+    assert job.primary.model.network.lists[0].aggregate.first.in_features == 3 * 4
 
 
 def test_every_list_counts(tmp_path):

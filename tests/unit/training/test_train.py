@@ -118,43 +118,36 @@ def with_value(value, place=(3, 1)):
 
 
 FIRST = small_secondaries()[0]
-BAD = [
-    ({"primary": with_value(np.nan)}, InputError, "feature column 'floor' of primary is not finite"),
-    ({"primary": replace(small_primary(), labels=np.full(60, np.inf))}, InputError, "labels of primary are not all"),
-    ({"primary": replace(small_primary(), labels=np.zeros(59))}, InputError, "labels of shape .59,. for 60 records"),
-    ({"primary": replace(small_primary(2), labels=np.ones(60, int))}, InputError, "all of one class"),
-    ({"primary": replace(small_primary(2), labels=np.ones(60))}, InputError, "classes of primary are of type float64"),
-    ({"secondaries": []}, InputError, "FedSim learns from linked records"),
-    ({"secondaries": [FIRST, FIRST]}, InputError, "give every party a name of its own"),
-    ({"secondaries": [replace(FIRST, name="primary")]}, InputError, "called primary, primary; give every party"),
-    ({"secondaries": [replace(FIRST, partner=FIRST.partner[:9])]}, InputError, "list of first has partners of shape"),
-    ({"secondaries": [replace(FIRST, partner=FIRST.partner + 9)]}, InputError, "outside its 9 rows"),
-    ({"secondaries": [replace(FIRST, partner=None)]}, InputError, "first has no list of partners"),
-    ({"secondaries": [replace(FIRST, partner=FIRST.partner - 1)]}, InputError, "only the method Exact"),
-    ({"secondaries": [replace(FIRST, similarity=FIRST.similarity * np.nan)]}, InputError, "similarities of first"),
-    (
-        {"secondaries": [replace(FIRST, features=np.zeros((3, 2)))]},
-        SettingError,
-        "k=4 partners per record, but first has 3",
-    ),
-    ({"secondaries": [replace(FIRST, name="../first")]}, SettingError, "party name"),
-    (
-        {"secondaries": [FIRST, SecondaryData(np.zeros((8, 1)), name="x", aligned_with="first")]},
-        InputError,
-        "same rows",
-    ),
-    ({"secondaries": [FIRST, SecondaryData(np.zeros((9, 1)), name="x", aligned_with="y")]}, InputError, "no earlier"),
-    ({"split": replace(SPLIT, validation=SPLIT.test)}, InputError, "share rows"),
-    ({"split": replace(SPLIT, validation=SPLIT.test[:0])}, InputError, "no validation rows"),
-    ({"split": replace(SPLIT, train=SPLIT.train + 60)}, InputError, "not row numbers below 60"),
-]
+BAD = {
+    "feature-not-finite": {"primary": with_value(np.nan)},
+    "label-not-finite": {"primary": replace(small_primary(), labels=np.full(60, np.inf))},
+    "label-shape": {"primary": replace(small_primary(), labels=np.zeros(59))},
+    "one-class": {"primary": replace(small_primary(2), labels=np.ones(60, int))},
+    "class-not-integer": {"primary": replace(small_primary(2), labels=np.ones(60))},
+    "no-secondary": {"secondaries": []},
+    "repeated-name": {"secondaries": [FIRST, FIRST]},
+    "repeated-name ": {"secondaries": [replace(FIRST, name="primary")]},
+    "list-shape": {"secondaries": [replace(FIRST, partner=FIRST.partner[:9])]},
+    "partner-out-of-range": {"secondaries": [replace(FIRST, partner=FIRST.partner + 9)]},
+    "no-partner-list": {"secondaries": [replace(FIRST, partner=None)]},
+    "missing-partners": {"secondaries": [replace(FIRST, partner=FIRST.partner - 1)]},
+    "similarity-not-finite": {"secondaries": [replace(FIRST, similarity=FIRST.similarity * np.nan)]},
+    "k-too-large": {"secondaries": [replace(FIRST, features=np.zeros((3, 2)))]},
+    "party-name": {"secondaries": [replace(FIRST, name="../first")]},
+    "aligned-sizes": {"secondaries": [FIRST, SecondaryData(np.zeros((8, 1)), name="x", aligned_with="first")]},
+    "unknown-alignment": {"secondaries": [FIRST, SecondaryData(np.zeros((9, 1)), name="x", aligned_with="y")]},
+    "split-overlap": {"split": replace(SPLIT, validation=SPLIT.test)},
+    "split-empty": {"split": replace(SPLIT, validation=SPLIT.test[:0])},
+    "split-rows": {"split": replace(SPLIT, train=SPLIT.train + 60)},
+}
 
 
-@pytest.mark.parametrize(("change", "error", "words"), BAD)
-def test_bad_input_is_refused_in_words(change, error, words):
-    given = {"primary": small_primary(), "secondaries": [FIRST], "split": SPLIT, "config": small_config(), **change}
-    with pytest.raises(error, match=words) as caught:
+@pytest.mark.parametrize("code", BAD)
+def test_bad_input_is_refused_without_showing_it(code):
+    given = {"primary": small_primary(), "secondaries": [FIRST], "split": SPLIT, "config": small_config(), **BAD[code]}
+    with pytest.raises((InputError, SettingError)) as caught:
         train(**given)
+    assert caught.value.code == code.strip()
     assert "nan" not in str(caught.value)
 
 
@@ -166,26 +159,30 @@ def test_settings_out_of_range_are_refused(change):
 
 def test_a_run_that_diverges_says_so():
     config = small_config(METHODS["solo"], optimiser=AdamW(rate=1e30), label=StandardLabel())
-    with pytest.raises(SettingError, match="choose a learning rate below 1e"):
+    with pytest.raises(SettingError) as caught:
         train(small_primary(), [], SPLIT, config)
+    assert (caught.value.code, caught.value.details["learning_rate"]) == ("diverged", 1e30)
 
 
 def test_codes_need_their_cardinalities():
     features = Features(np.zeros((60, 1)), np.ones((60, 2), dtype=np.int64))
-    with pytest.raises(InputError, match="0 cardinalities"):
+    with pytest.raises(InputError) as caught:
         train(replace(small_primary(), features=features), [FIRST], SPLIT, small_config())
+    assert caught.value.code == "feature-shape"
 
 
 def test_other_columns_at_prediction_are_refused():
     model = train(small_primary(), small_secondaries(), SPLIT, small_config(epochs=1)).model
-    with pytest.raises(InputError, match="primary has 2 columns of numbers"):
+    with pytest.raises(InputError) as caught:
         model.predict(np.zeros((60, 2)), [FIRST.neighbours])
+    assert caught.value.code == "other-columns"
 
 
 def test_unknown_and_absent_devices_are_told_apart(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SettingError, match="choose auto, cpu, cuda"):
+    with pytest.raises(SettingError) as caught:
         resolve_device("tpu")
-    with pytest.raises(DeviceError, match="no GPU"):
+    assert caught.value.code == "unknown-device"
+    with pytest.raises(DeviceError):
         resolve_device("cuda")
     assert resolve_device("auto").type == "cpu"

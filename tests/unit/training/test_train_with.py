@@ -63,7 +63,7 @@ def test_secondaries_elsewhere_give_the_bits_of_secondaries_here(config):
     there = train_with(small_primary(), lists, SPLIT, config)
     for held in lists:
         for holder in held.holders:
-            assert same_weights(holder.party.part.network.state_dict(), here.parts[holder.name])
+            assert same_weights(holder.party.model.network.state_dict(), here.parts[holder.name])
     assert same_weights(there.parts["primary"], here.parts["primary"])
     assert (there.predictions["test"] == here.predictions["test"]).all()
     assert without_time(there.history) == without_time(here.history)
@@ -134,20 +134,22 @@ def test_a_method_without_partners_leaves_the_holders_alone():
 def test_lists_that_do_not_fit_are_refused():
     config = small_config()
     first, second = start_local_secondaries(small_secondaries(2), training_settings(config, SPLIT, None))
-    short = replace(first, neighbours=first.neighbours.reordered(first.neighbours.partner[:, :0]))
+    short = replace(first, neighbours=first.neighbours.reorder(first.neighbours.partner[:, :0]))
     faults = {
-        "no holder": [replace(first, holders=())],
-        "give every party a name of its own": [first, first],
-        "hold the same rows": [replace(first, holders=first.holders + second.holders)],
-        "both need a row per record": [short],
-        "give at least one secondary": [],
+        "no-holder": [replace(first, holders=())],
+        "repeated-name": [first, first],
+        "aligned-sizes": [replace(first, holders=first.holders + second.holders)],
+        "list-shape": [short],
+        "no-secondary": [],
     }
-    for words, lists in faults.items():
-        with pytest.raises(InputError, match=words):
+    for code, lists in faults.items():
+        with pytest.raises(InputError) as caught:
             train_with(small_primary(), lists, SPLIT, config)
+        assert caught.value.code == code
 
 
 def test_a_run_that_keeps_checkpoints_needs_holders_that_do(tmp_path):
     lists = start_local_secondaries(small_secondaries(), training_settings(small_config(), SPLIT, None))
-    with pytest.raises(SettingError, match="first keeps no checkpoints; give it a folder"):
+    with pytest.raises(SettingError) as caught:
         train_with(small_primary(), lists, SPLIT, small_config(), folder=tmp_path)
+    assert caught.value.code == "no-checkpoint-folder"

@@ -155,7 +155,7 @@ class SecondaryResponder:
         else:
             values, step, asked = party.activations(rows, message.step), message.step, b"step %d" % message.step
         if self.noise is not None:  # the same for the same weights, so that two answers share noise only if equal
-            occasion = weights_occasion(party.part.network.state_dict(), asked)
+            occasion = weights_occasion(party.model.network.state_dict(), asked)
             values = self.noise.noisy(values.cpu(), message.rows, occasion)
         return Activations(step, values=pack_tensor(values, self.form))
 
@@ -172,7 +172,7 @@ class SecondaryResponder:
         self._check_place(session, party, message)
         if isinstance(message, KeepBest):
             party.keep_best()
-        elif isinstance(message, UseBest) and party.part.best:
+        elif isinstance(message, UseBest) and party.model.best:
             party.use_best()
         elif isinstance(message, ForgetBefore):
             party.forget_before(message.step)
@@ -201,7 +201,7 @@ class SecondaryResponder:
         rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NO_BYTES)
         if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
             raise PeerError(f"{session.peer} asked for rows that there are not; rows count from zero")
-        return torch.from_numpy(order[rows]).to(party.part.device)
+        return torch.from_numpy(order[rows]).to(party.model.device)
 
     def _gradients(self, session: Session, message: Gradients) -> Tensor:
         values, expected = unpack_tensor(message.values, self.form), self._party.pending_shape if self._party else None

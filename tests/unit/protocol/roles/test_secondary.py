@@ -52,13 +52,13 @@ def local(folder, total_steps=STEPS):
 
 
 def below_the_cut(folder, form="float32"):
-    weights = local(None).part.network.state_dict()
+    weights = local(None).model.network.state_dict()
     return SecondaryResponder(
         width=4,
         order=RowMapping(np.arange(9, dtype=np.int32), NO_BYTES),
         start=lambda asked: local(folder, asked.total_steps),
         trained=lambda: restore_secondary("rentals", FEATURES, BELOW, weights),
-        finish=lambda party: party.part.keep_best(),
+        finish=lambda party: party.model.keep_best(),
         farewell=lambda: None,
         form=wire_format(form),
     )
@@ -79,7 +79,7 @@ class Heard:
         return reply
 
     def weights(self):
-        return [value.clone() for value in self.role._party.part.tensors().values()]
+        return [value.clone() for value in self.role._party.model.tensors().values()]
 
 
 @pytest.fixture
