@@ -27,6 +27,8 @@ PORTS = ("7411", "7412", "8000")
 SCHEMA = """{"version": 1, "fields": [{"column": "name", "encoding": {"kind": "string"}}]}"""
 LINK = re.compile(r"\]\((?!https?:|#)([^)\s#]+)")
 NAMED = re.compile(r"`fedsim ([a-z]+)")
+SOURCE = re.compile(r"`([\w/]+/\w+\.(?:py|js|proto))`")
+SOURCE_ROOTS = [ROOT, *(ROOT / "src" / folder for folder in (".", "fedsim", "fedsim/linkage"))]
 
 
 def named(page: Path) -> str:
@@ -83,3 +85,9 @@ def leads_somewhere(page: Path, link: str) -> bool:
 def test_files_shown_on_a_page_can_be_read(page: Path) -> None:
     for block in blocks(page):
         {"toml": tomllib.loads, "json": json.loads}.get(block.language, str)(block.text)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "adr"], ids=named)
+def test_source_files_named_on_a_page_exist(page: Path) -> None:
+    names = SOURCE.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in names if not any((root / name).is_file() for root in SOURCE_ROOTS)] == []

@@ -58,7 +58,7 @@ def test_every_command_setting_and_exit_code_is_in_the_reference(site: Path) -> 
 def test_the_api_shows_signatures_and_examples(site: Path) -> None:
     linkage = text_of(site / "reference/api/linkage.html")
     assert 'id="link"' in linkage
-    assert "metric_named" in linkage
+    assert "get_metric" in linkage
     assert ":class:" not in linkage
 
 
