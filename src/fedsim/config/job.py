@@ -20,6 +20,7 @@ from fedsim.config.toml_file import (
     parse_config,
     read_config_file,
     real_number,
+    setting,
     whole_number,
 )
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
@@ -84,13 +85,13 @@ AgreedSchema = Annotated[Schema, PlainValidator(_parse_schema), PlainSerializer(
 class Blur(ConfigSection):
     """Random displacement of coordinates before they are encoded (geo-indistinguishability)."""
 
-    latitude: str = Field(description="The agreed identifier with the latitude in degrees.", examples=["lat"])
-    longitude: str = Field(description="The agreed identifier with the longitude in degrees.", examples=["lon"])
-    epsilon_per_km: Annotated[float, real_number(0, 1e6)] = Field(
-        description="Privacy budget per kilometre: two places one kilometre apart stay indistinguishable up to a "
+    latitude: str = setting("The agreed identifier with the latitude in degrees.", example="lat")
+    longitude: str = setting("The agreed identifier with the longitude in degrees.", example="lon")
+    epsilon_per_km: Annotated[float, real_number(0, 1e6)] = setting(
+        "Privacy budget per kilometre: two places one kilometre apart stay indistinguishable up to a "
         "factor of e to this number, whatever is computed from the displaced coordinates. The average displacement is "
         "2000 / epsilon_per_km metres; smaller means more privacy.",
-        examples=[10],
+        example=10,
     )
 
     @property
@@ -102,48 +103,46 @@ class Blur(ConfigSection):
 class CutTerms(ConfigSection):
     """Clipping and noise for the rows that parties exchange during training."""
 
-    clip: Annotated[float, real_number(0, 1e6)] = Field(
-        description="Maximal length (Euclidean norm) of a row; longer rows are scaled down to it.", examples=[1.0]
+    clip: Annotated[float, real_number(0, 1e6)] = setting(
+        "Maximal length (Euclidean norm) of a row; longer rows are scaled down to it.", example=1.0
     )
-    noise: Annotated[float, real_number(0, 1e6)] = Field(
-        description="Standard deviation of the noise added to every number, as a multiple of `clip`.", examples=[0.5]
+    noise: Annotated[float, real_number(0, 1e6)] = setting(
+        "Standard deviation of the noise added to every number, as a multiple of `clip`.", example=0.5
     )
 
 
 class FeatureTerms(ConfigSection):
     """Noise that is added to features before they enter a network."""
 
-    noise: Annotated[float, real_number(0, 1e6)] = Field(
-        description="Standard deviation of the noise added to every number, as a multiple of the column's standard "
+    noise: Annotated[float, real_number(0, 1e6)] = setting(
+        "Standard deviation of the noise added to every number, as a multiple of the column's standard "
         "deviation. Categories are replaced at random, to the same effect.",
-        examples=[3.0],
+        example=3.0,
     )
 
 
 class Protection(ConfigSection):
     """Noise on features, activations and gradients, in addition to the noise on similarities."""
 
-    preset: Literal["protected"] | None = Field(
-        default=None,
-        exclude=True,  # the settings that it stands for are part of the job and so of its hash
-        description="`protected` applies the settings recommended by our measurements: noise on the features of "
+    preset: Literal["protected"] | None = setting(
+        "`protected` applies the settings recommended by our measurements: noise on the features of "
         "secondaries, on gradients and on similarities, and displaced coordinates where latitude and longitude are "
         "identifiers. Settings given explicitly take precedence.",
-        examples=["protected"],
+        None,
+        example="protected",
+        exclude=True,
     )
 
-    features: FeatureTerms | None = Field(
-        default=None,
-        description="Noise on the features of secondaries, drawn once per record. Protects the features from the "
+    features: FeatureTerms | None = setting(
+        "Noise on the features of secondaries, drawn once per record. Protects the features from the "
         "primary, and does not weaken with the number of training steps.",
+        None,
     )
-    activations: CutTerms | None = Field(
-        default=None,
-        description="Clipping and noise for the activations that secondaries send. Protects their features from the "
-        "primary.",
+    activations: CutTerms | None = setting(
+        "Clipping and noise for the activations that secondaries send. Protects their features from the primary.", None
     )
-    gradients: CutTerms | None = Field(
-        default=None, description="Clipping and noise for the gradients that the primary sends. Protects its labels."
+    gradients: CutTerms | None = setting(
+        "Clipping and noise for the gradients that the primary sends. Protects its labels.", None
     )
 
     @model_validator(mode="before")
@@ -157,124 +156,116 @@ class Protection(ConfigSection):
 class PartyAddress(ConfigSection):
     """A party that other parties connect to."""
 
-    name: PartyName = Field(
-        description="Name of the party; its party file and its certificate have the same name.", examples=["notary"]
+    name: PartyName = setting(
+        "Name of the party; its party file and its certificate have the same name.", example="notary"
     )
-    address: Address = Field(
-        description="Address at which the other parties reach it. If it listens at a different address, for example "
+    address: Address = setting(
+        "Address at which the other parties reach it. If it listens at a different address, for example "
         "behind a router, set network.listen in its party file.",
-        examples=["127.0.0.1:7411"],
+        example="127.0.0.1:7411",
     )
 
 
 class TaskSettings(ConfigSection):
     """What the model predicts, and how records are split."""
 
-    kind: Literal["regression", "classification"] = Field(
-        description="Whether the label is a number, such as a price, or one of several classes.",
-        examples=["regression"],
+    kind: Literal["regression", "classification"] = setting(
+        "Whether the label is a number, such as a price, or one of several classes.", example="regression"
     )
-    split: Literal["random", "group"] = Field(
-        default="random",
-        description="How the primary's records are split 7:1:2 into training, validation and test. `group` keeps "
+    split: Literal["random", "group"] = setting(
+        "How the primary's records are split 7:1:2 into training, validation and test. `group` keeps "
         "records with equal identifiers in the same part: a harder and more honest test if many records share a place.",
+        "random",
     )
 
 
 class TrainingSettings(ConfigSection):
     """How the networks are trained."""
 
-    preset: Annotated[str, OneOf(PRESETS)] = Field(
-        default="modern", description="Network architecture, optimiser and default sizes."
+    preset: Annotated[str, OneOf(PRESETS)] = setting("Network architecture, optimiser and default sizes.", "modern")
+    method: MethodName = setting("How the partners of a record are used.", "fedsim")
+    epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(
+        "Number of passes over the training records. Default: 60 for `modern`, 100 for `paper`.", None, example=60
     )
-    method: MethodName = Field(default="fedsim", description="How the partners of a record are used.")
-    epochs: Annotated[int | None, whole_number(1, 100_000)] = Field(
-        default=None,
-        description="Number of passes over the training records. Default: 60 for `modern`, 100 for `paper`.",
-        examples=[60],
+    batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(
+        "Records per training step. Default: 512 for `modern`, 128 for `paper`. Larger batches need fewer messages.",
+        None,
+        example=512,
     )
-    batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = Field(
-        default=None,
-        description="Records per training step. Default: 512 for `modern`, 128 for `paper`. Larger batches need fewer "
-        "messages.",
-        examples=[512],
+    learning_rate: Annotated[float | None, real_number(0, 100)] = setting(
+        "Learning rate of the optimiser. Default: that of the preset.", None, example=0.002
     )
-    learning_rate: Annotated[float | None, real_number(0, 100)] = Field(
-        default=None, description="Learning rate of the optimiser. Default: that of the preset.", examples=[0.002]
-    )
-    patience: Annotated[int | None, whole_number(1, 100_000)] = Field(
-        default=None,
-        description="Stop after this many epochs without improvement on the validation records. Default: all epochs "
+    patience: Annotated[int | None, whole_number(1, 100_000)] = setting(
+        "Stop after this many epochs without improvement on the validation records. Default: all epochs "
         "run. The weights of the best epoch are used in either case.",
-        examples=[10],
+        None,
+        example=10,
     )
-    threads: Annotated[int, whole_number(1, 1024)] = Field(
-        default=1,
-        description="CPU threads for each party's networks. The last digits of the weights depend on this number.",
+    threads: Annotated[int, whole_number(1, 1024)] = setting(
+        "CPU threads for each party's networks. The last digits of the weights depend on this number.", 1
     )
-    checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = Field(
-        default=200,
-        description="Training steps between two checkpoints, from which an interrupted run resumes.",
+    checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = setting(
+        "Training steps between two checkpoints, from which an interrupted run resumes.", 200
     )
-    wire: WireFormat = Field(
-        default="float32",
-        description="Number format of activations and gradients in messages. `float16` and `bfloat16` halve the "
+    wire: WireFormat = setting(
+        "Number format of activations and gradients in messages. `float16` and `bfloat16` halve the "
         "traffic and round the numbers.",
+        "float32",
     )
 
 
 class NetworkSettings(ConfigSection):
     """How long parties wait for each other."""
 
-    wait_seconds: Annotated[int, whole_number(1, 604_800)] = Field(
-        default=600, description="Seconds after which a party stops waiting for a missing party."
+    wait_seconds: Annotated[int, whole_number(1, 604_800)] = setting(
+        "Seconds after which a party stops waiting for a missing party.", 600
     )
 
 
 class SecondaryTerms(ConfigSection):
     """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise."""
 
-    k: Annotated[int, whole_number(1, 10_000)] = Field(
-        description="Number of partners per record of the primary; at most the number of records of the secondary. "
+    k: Annotated[int, whole_number(1, 10_000)] = setting(
+        "Number of partners per record of the primary; at most the number of records of the secondary. "
         "More partners add information and traffic.",
-        examples=[20],
+        example=20,
     )
-    metric: Annotated[str, OneOf(METRICS)] = Field(
-        default="hamming", description="Distance between two encoded identifiers (Bloom filters)."
+    metric: Annotated[str, OneOf(METRICS)] = setting(
+        "Distance between two encoded identifiers (Bloom filters).", "hamming"
     )
-    tau: Annotated[float | None, real_number(0, 1)] = Field(
-        default=None,
-        description="Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, "
+    tau: Annotated[float | None, real_number(0, 1)] = setting(
+        "Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, "
         "which guesses a partner's filter from one similarity, below this number; smaller means more noise. Requires "
         "the metric `hamming`. Without `tau` and `sigma` there is no noise.",
-        examples=[0.05],
+        None,
+        example=0.05,
     )
-    sigma: Annotated[float | None, real_number(0, 1e6)] = Field(
-        default=None,
-        description="Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. "
+    sigma: Annotated[float | None, real_number(0, 1e6)] = setting(
+        "Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. "
         "An alternative to `tau` that works with every metric.",
-        examples=[0.4],
+        None,
+        example=0.4,
     )
-    blur: Blur | None = Field(
-        default=None,
-        description="Displaces coordinates at random before both parties encode them. The guarantee does not weaken "
+    blur: Blur | None = setting(
+        "Displaces coordinates at random before both parties encode them. The guarantee does not weaken "
         "with the number of links.",
+        None,
     )
-    min_degree: Annotated[int, whole_number(1, 1_000_000)] = Field(
-        default=1, description="Candidates that are partners of fewer training records than this are not listed at all."
+    min_degree: Annotated[int, whole_number(1, 1_000_000)] = setting(
+        "Candidates that are partners of fewer training records than this are not listed at all.", 1
     )
-    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = Field(
-        default=0.0, description="Share of links that are replaced by links to random candidates."
+    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = setting(
+        "Share of links that are replaced by links to random candidates.", 0.0
     )
-    hide_rows: bool = Field(
-        default=False,
-        description="Hide from the primary which partners repeat: it requests partners by link instead of by row. "
+    hide_rows: bool = setting(
+        "Hide from the primary which partners repeat: it requests partners by link instead of by row. "
         "Requires noise on activations, and multiplies the traffic by up to K.",
+        False,
     )
-    encoding: AgreedSchema = Field(
+    encoding: AgreedSchema = setting(
+        "The identifier columns and how they are encoded. Both parties use the same schema and key.",
         alias="schema",
         title="a schema with version and fields",
-        description="The identifier columns and how they are encoded. Both parties use the same schema and key.",
     )
 
     @model_validator(mode="after")
@@ -349,26 +340,23 @@ class Job(ConfigFile):
     ('79d9811e6643', ['notary', 'city', 'rentals'])
     """
 
-    name: PartyName = Field(
-        description="Name of the job; used in log messages and for the folders of its runs.", examples=["flats"]
-    )
-    seed: Annotated[int, whole_number(0, 2**63 - 1)] = Field(
-        default=0,
-        description="Random seed for the split of the records and the initial weights: equal seeds give equal weights. "
+    name: PartyName = setting("Name of the job; used in log messages and for the folders of its runs.", example="flats")
+    seed: Annotated[int, whole_number(0, 2**63 - 1)] = setting(
+        "Random seed for the split of the records and the initial weights: equal seeds give equal weights. "
         "Privacy noise does not depend on it.",
+        0,
     )
-    coordinator: PartyAddress = Field(
-        description="The party that compares encoded identifiers and finds partners; it has no table and no key."
+    coordinator: PartyAddress = setting(
+        "The party that compares encoded identifiers and finds partners; it has no table and no key."
     )
-    primary: PartyAddress = Field(description="The party with the label; it runs the training and keeps the model.")
-    task: TaskSettings = Field(description="What the model predicts, and how records are split.")
-    training: TrainingSettings = Field(
-        default=TrainingSettings(), description="How the networks are trained; unset settings come from the preset."
+    primary: PartyAddress = setting("The party with the label; it runs the training and keeps the model.")
+    task: TaskSettings = setting("What the model predicts, and how records are split.")
+    training: TrainingSettings = setting(
+        "How the networks are trained; unset settings come from the preset.", TrainingSettings()
     )
-    network: NetworkSettings = Field(default=NetworkSettings(), description="How long parties wait for each other.")
-    protection: Protection = Field(
-        default=Protection(),
-        description="Noise on features, activations and gradients, or a preset for the whole job. Default: none.",
+    network: NetworkSettings = setting("How long parties wait for each other.", NetworkSettings())
+    protection: Protection = setting(
+        "Noise on features, activations and gradients, or a preset for the whole job. Default: none.", Protection()
     )
     secondaries: Annotated[
         dict[str, SecondaryTerms],

@@ -19,6 +19,7 @@ from fedsim.config.toml_file import (
     RuleError,
     read_config_file,
     real_number,
+    setting,
     shorten,
     whole_number,
 )
@@ -71,120 +72,111 @@ JobHashList = Annotated[
 class CutRequirement(ConfigSection):
     """Required protection of activations or gradients."""
 
-    max_clip: Annotated[float | None, real_number(0, 1e6)] = Field(
-        default=None, description="Largest accepted `clip`. Default: no limit.", examples=[1.0]
+    max_clip: Annotated[float | None, real_number(0, 1e6)] = setting(
+        "Largest accepted `clip`. Default: no limit.", None, example=1.0
     )
-    min_noise: Annotated[float, real_number(0, 1e6)] = Field(
-        description="Smallest accepted noise, as a multiple of the clip; jobs without noise are refused.",
-        examples=[0.5],
+    min_noise: Annotated[float, real_number(0, 1e6)] = setting(
+        "Smallest accepted noise, as a multiple of the clip; jobs without noise are refused.", example=0.5
     )
 
 
 class AuditRequirement(ConfigSection):
     """Required privacy audit of exactly this job on the party's own table."""
 
-    limit: Annotated[float, Field(ge=0, lt=1, title="a number from 0 to below 1")] = Field(
-        description="Largest accepted advantage over guessing of any attack on this party in the audit: 0 means none, "
+    limit: Annotated[float, Field(ge=0, lt=1, title="a number from 0 to below 1")] = setting(
+        "Largest accepted advantage over guessing of any attack on this party in the audit: 0 means none, "
         "1 means certainty. The audit report is stored in the party's folder, in audits/HASH.json.",
-        examples=[0.3],
+        example=0.3,
     )
 
 
 class Policy(ConfigSection):
     """Conditions that every job must meet; a condition that is not set accepts everything."""
 
-    max_tau: Annotated[float | None, real_number(0, 1)] = Field(
-        default=None, description="Largest accepted `tau`; jobs without `tau` are refused.", examples=[0.05]
+    max_tau: Annotated[float | None, real_number(0, 1)] = setting(
+        "Largest accepted `tau`; jobs without `tau` are refused.", None, example=0.05
     )
-    min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = Field(
-        default=None,
-        description="Smallest number of own records with which the party takes part: with few records, each is easier "
-        "to find.",
-        examples=[1000],
+    min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(
+        "Smallest number of own records with which the party takes part: with few records, each is easier to find.",
+        None,
+        example=1000,
     )
-    columns: ColumnNameList | None = Field(
-        default=None,
+    columns: ColumnNameList | None = setting(
+        "The columns of the table that jobs may use as identifier, feature or label. Default: all.",
+        None,
+        example=["lat", "lon", "rent"],
         title=COLUMN_NAMES_TITLE,
-        description="The columns of the table that jobs may use as identifier, feature or label. Default: all.",
-        examples=[["lat", "lon", "rent"]],
     )
-    min_k: Annotated[int | None, whole_number(1, 10_000)] = Field(
-        default=None,
-        description="Smallest accepted `k`: longer lists reveal less about each record.",
-        examples=[10],
+    min_k: Annotated[int | None, whole_number(1, 10_000)] = setting(
+        "Smallest accepted `k`: longer lists reveal less about each record.", None, example=10
     )
-    max_k: Annotated[int | None, whole_number(1, 10_000)] = Field(
-        default=None, description="Largest accepted `k`: longer lists reveal more records.", examples=[50]
+    max_k: Annotated[int | None, whole_number(1, 10_000)] = setting(
+        "Largest accepted `k`: longer lists reveal more records.", None, example=50
     )
-    hardening: Annotated[tuple[Annotated[str, OneOf(HARDENINGS)], ...], Strict(False)] = Field(
-        default=(), description="Hardening steps that the encoding must include.", examples=[["balance"]]
+    hardening: Annotated[tuple[Annotated[str, OneOf(HARDENINGS)], ...], Strict(False)] = setting(
+        "Hardening steps that the encoding must include.", (), example=["balance"]
     )
-    max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = Field(
-        default=None,
-        description="Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. "
+    max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = setting(
+        "Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. "
         "Jobs without blur are refused.",
-        examples=[10],
+        None,
+        example=10,
     )
-    min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = Field(
-        default=None, description="Smallest accepted `min_degree`.", examples=[5]
+    min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = setting(
+        "Smallest accepted `min_degree`.", None, example=5
     )
-    min_dummies: Annotated[float | None, Field(gt=0, le=0.9, title="a share above 0 and up to 0.9")] = Field(
-        default=None, description="Smallest accepted share of links to random candidates.", examples=[0.2]
+    min_dummies: Annotated[float | None, Field(gt=0, le=0.9, title="a share above 0 and up to 0.9")] = setting(
+        "Smallest accepted share of links to random candidates.", None, example=0.2
     )
-    hide_rows: bool = Field(default=False, description="Require `hide_rows`.")
-    min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = Field(
-        default=None,
-        description="Smallest accepted noise on the features of secondaries, in standard deviations of each column.",
-        examples=[2.0],
+    hide_rows: bool = setting("Require `hide_rows`.", False)
+    min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(
+        "Smallest accepted noise on the features of secondaries, in standard deviations of each column.",
+        None,
+        example=2.0,
     )
-    activations: CutRequirement | None = Field(
-        default=None, description="Required protection of the activations that secondaries send. Default: none."
+    activations: CutRequirement | None = setting(
+        "Required protection of the activations that secondaries send. Default: none.", None
     )
-    gradients: CutRequirement | None = Field(
-        default=None, description="Required protection of the gradients that the primary sends. Default: none."
+    gradients: CutRequirement | None = setting(
+        "Required protection of the gradients that the primary sends. Default: none.", None
     )
-    audit: AuditRequirement | None = Field(
-        default=None, description="Privacy audit required before this party takes part. Default: none."
+    audit: AuditRequirement | None = setting(
+        "Privacy audit required before this party takes part. Default: none.", None
     )
-    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = Field(
-        default=None, description="Accepted methods. Default: all.", examples=[["fedsim"]]
+    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = setting(
+        "Accepted methods. Default: all.", None, example=["fedsim"]
     )
-    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = Field(
-        default=None, description="Accepted number formats in messages. Default: all.", examples=[["float32"]]
+    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = setting(
+        "Accepted number formats in messages. Default: all.", None, example=["float32"]
     )
-    max_epochs: Annotated[int | None, whole_number(1, 100_000)] = Field(
-        default=None,
-        description="Largest accepted number of epochs; jobs that do not state it are refused.",
-        examples=[100],
+    max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(
+        "Largest accepted number of epochs; jobs that do not state it are refused.", None, example=100
     )
     # Noise does not protect against endless queries: near-copies of one record, each with its own noise, average it out.
-    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = Field(
-        default=100_000,
-        description="Coordinator only: number of records per list that it links after training, over all predictions. "
+    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = setting(
+        "Coordinator only: number of records per list that it links after training, over all predictions. "
         "Without a limit, many near-copies of one record could average out the noise.",
+        100_000,
     )
-    max_studies: Annotated[int, whole_number(0, 1_000_000)] = Field(
-        default=0,
-        description="Secondary only: number of additional training runs in which it takes part for `fedsim compare`. "
+    max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(
+        "Secondary only: number of additional training runs in which it takes part for `fedsim compare`. "
         "Each run shows the primary more about the features, under the same protection as the job.",
-        examples=[50],
+        0,
+        example=50,
     )
-    primary: PartyNameList | None = Field(
-        default=None, title=PARTY_NAMES_TITLE, description="Accepted primaries. Default: all.", examples=[["city"]]
+    primary: PartyNameList | None = setting(
+        "Accepted primaries. Default: all.", None, example=["city"], title=PARTY_NAMES_TITLE
     )
-    coordinator: PartyNameList | None = Field(
-        default=None, title=PARTY_NAMES_TITLE, description="Accepted coordinators. Default: all.", examples=[["notary"]]
+    coordinator: PartyNameList | None = setting(
+        "Accepted coordinators. Default: all.", None, example=["notary"], title=PARTY_NAMES_TITLE
     )
-    secondaries: PartyNameList | None = Field(
-        default=None,
-        title=PARTY_NAMES_TITLE,
-        description="Accepted other secondaries. Default: all.",
-        examples=[["schools"]],
+    secondaries: PartyNameList | None = setting(
+        "Accepted other secondaries. Default: all.", None, example=["schools"], title=PARTY_NAMES_TITLE
     )
-    approve: JobHashList = Field(
-        default=(),
-        description="Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash.",
-        examples=[["0b1c2d3e4f5a"]],
+    approve: JobHashList = setting(
+        "Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash.",
+        (),
+        example=["0b1c2d3e4f5a"],
     )
 
     @model_validator(mode="after")
@@ -199,66 +191,58 @@ class Policy(ConfigSection):
 class TlsSettings(ConfigSection):
     """Certificate files from `fedsim certs`."""
 
-    authority: ConfigPath = Field(
-        description="Certificate of the authority that signed the certificates of all parties.",
-        examples=["certs/ca.pem"],
+    authority: ConfigPath = setting(
+        "Certificate of the authority that signed the certificates of all parties.", example="certs/ca.pem"
     )
-    certificate: ConfigPath = Field(
-        description="Certificate of this party, valid for its role and name only.",
-        examples=["certs/secondary-rentals.pem"],
+    certificate: ConfigPath = setting(
+        "Certificate of this party, valid for its role and name only.", example="certs/secondary-rentals.pem"
     )
-    key: ConfigPath = Field(
-        description="Private key of the certificate; only its owner may read the file.",
-        examples=["certs/secondary-rentals.key"],
+    key: ConfigPath = setting(
+        "Private key of the certificate; only its owner may read the file.", example="certs/secondary-rentals.key"
     )
 
 
 class DataSettings(ConfigSection):
     """The party's table: a ``file``, or a ``table`` or ``query`` of the database at ``url``."""
 
-    file: ConfigPath | None = Field(
-        default=None,
+    file: ConfigPath | None = setting(
+        "File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
+        None,
+        example="rentals.csv",
         title="a path, relative to this file",
-        description="File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
-        examples=["rentals.csv"],
     )
-    url: str | None = Field(
-        default=None,
+    url: str | None = setting(
+        "Database with the table, instead of a file; FedSim only reads from it. The password for "
+        "PostgreSQL is taken from the URL, password_file, PGPASSWORD or ~/.pgpass.",
+        None,
+        example="postgresql://reader@db.example.org/city",
         repr=False,
         title="a URL such as sqlite:///flats.db or postgresql://user@host/database",
-        description="Database with the table, instead of a file; FedSim only reads from it. The password for "
-        "PostgreSQL is taken from the URL, password_file, PGPASSWORD or ~/.pgpass.",
-        examples=["postgresql://reader@db.example.org/city"],
     )
-    table: ColumnName | None = Field(
-        default=None,
+    table: ColumnName | None = setting(
+        "Name of the table in the database, as schema.table if needed.",
+        None,
+        example="flats",
         title="the name of a table",
-        description="Name of the table in the database, as schema.table if needed.",
-        examples=["flats"],
     )
-    query: str | None = Field(
-        default=None,
+    query: str | None = setting(
+        "SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order.",
+        None,
+        example="select lat, lon, price from flats order by id",
         repr=False,
         title="one SQL statement that returns a table",
-        description="SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same "
-        "order.",
-        examples=["select lat, lon, price from flats order by id"],
     )
-    password_file: ConfigPath | None = Field(
-        default=None,
+    password_file: ConfigPath | None = setting(
+        "File with the database password in its first line; only its owner may read it.",
+        None,
+        example="password",
         title="a path, relative to this file",
-        description="File with the database password in its first line; only its owner may read it.",
-        examples=["password"],
     )
-    separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = Field(
-        default=None,
-        description="Column separator of a text file. Default: a comma for .csv, a tab for .tsv.",
-        examples=[";"],
+    separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = setting(
+        "Column separator of a text file. Default: a comma for .csv, a tab for .tsv.", None, example=";"
     )
-    missing: Annotated[tuple[str, ...], Strict(False), Field(title='a list of words such as ["NA"]')] = Field(
-        default=(),
-        description="Words that mark missing values in feature columns, in addition to empty cells.",
-        examples=[["NA"]],
+    missing: Annotated[tuple[str, ...], Strict(False), Field(title='a list of words such as ["NA"]')] = setting(
+        "Words that mark missing values in feature columns, in addition to empty cells.", (), example=["NA"]
     )
     _folder: Path = PrivateAttr(default=Path())
 
@@ -286,24 +270,22 @@ class DataSettings(ConfigSection):
 class FeatureSettings(ConfigSection):
     """The feature columns; without ``columns`` and ``drop`` all columns that are not identifiers or label."""
 
-    columns: ColumnNameList | None = Field(
-        default=None,
-        title=COLUMN_NAMES_TITLE,
-        description="The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that "
+    columns: ColumnNameList | None = setting(
+        "The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that "
         "is listed here is used as a feature, too.",
-        examples=[["rooms", "rent"]],
+        None,
+        example=["rooms", "rent"],
+        title=COLUMN_NAMES_TITLE,
     )
-    drop: ColumnNameList = Field(
-        default=(),
-        description="Columns to ignore, such as row numbers; cannot be combined with `columns`.",
-        examples=[["id"]],
+    drop: ColumnNameList = setting(
+        "Columns to ignore, such as row numbers; cannot be combined with `columns`.", (), example=["id"]
     )
-    kinds: dict[str, Literal["number", "category", "date"]] = Field(
+    kinds: dict[str, Literal["number", "category", "date"]] = setting(
+        "Kind of a column where it should not be derived from the type: number, category or date. By "
+        "default, text is a category, or a number if all its values are numbers.",
+        example={"sold": "date"},
         default_factory=dict,
         title="a table of columns and kinds",
-        description="Kind of a column where it should not be derived from the type: number, category or date. By "
-        "default, text is a category, or a number if all its values are numbers.",
-        examples=[{"sold": "date"}],
     )
 
     @model_validator(mode="after")
@@ -316,38 +298,36 @@ class FeatureSettings(ConfigSection):
 class LabelSettings(ConfigSection):
     """The label."""
 
-    column: ColumnName = Field(
-        description="The column to predict; it never leaves the party and is not used as a feature.", examples=["price"]
+    column: ColumnName = setting(
+        "The column to predict; it never leaves the party and is not used as a feature.", example="price"
     )
 
 
 class LinkageSettings(ConfigSection):
     """The key for encoding identifiers."""
 
-    key: ConfigPath = Field(
-        description="File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never "
+    key: ConfigPath = setting(
+        "File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never "
         "at the coordinator.",
-        examples=["linkage.key"],
+        example="linkage.key",
     )
 
 
 class ServingSettings(ConfigSection):
     """How `fedsim serve` answers while a secondary is offline."""
 
-    when_partner_is_away: Literal["error", "solo"] = Field(
-        default="error",
-        description="What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a "
+    when_partner_is_away: Literal["error", "solo"] = setting(
+        "What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a "
         "second model that uses only the primary's features and is trained after the first.",
+        "error",
     )
 
 
 class ListenSettings(ConfigSection):
     """Where the party listens."""
 
-    listen: Annotated[str | None, Field(title="host and port, such as 0.0.0.0:7412")] = Field(
-        default=None,
-        description="Address at which this party listens. Default: its address in the job.",
-        examples=["0.0.0.0:7412"],
+    listen: Annotated[str | None, Field(title="host and port, such as 0.0.0.0:7412")] = setting(
+        "Address at which this party listens. Default: its address in the job.", None, example="0.0.0.0:7412"
     )
 
     @model_validator(mode="after")
@@ -404,35 +384,34 @@ _REQUIRED: dict[Role, tuple[str, ...]] = {
 class PartyFile(ConfigFile):
     """The settings of one party; its paths are relative to the folder of its file."""
 
-    name: PartyName = Field(description="Name of this party, as in the job.", examples=["rentals"])
-    role: Annotated[Role, Strict(False)] = Field(
-        description="Role of this party: the primary has the label, a secondary contributes the features of its "
+    name: PartyName = setting("Name of this party, as in the job.", example="rentals")
+    role: Annotated[Role, Strict(False)] = setting(
+        "Role of this party: the primary has the label, a secondary contributes the features of its "
         "records, the coordinator finds partners and sees no table.",
-        examples=["secondary"],
+        example="secondary",
     )
-    folder: ConfigPath = Field(
-        description="Folder for this party's runs, approvals, audit log and models; created if it does not exist.",
-        examples=["rentals-run"],
+    folder: ConfigPath = setting(
+        "Folder for this party's runs, approvals, audit log and models; created if it does not exist.",
+        example="rentals-run",
     )
-    tls: TlsSettings | None = Field(
-        default=None, description="Certificates from `fedsim certs`. Required unless all parties run on one machine."
+    tls: TlsSettings | None = setting(
+        "Certificates from `fedsim certs`. Required unless all parties run on one machine.", None
     )
-    data: DataSettings | None = Field(default=None, description="The party's table; a coordinator has none.")
-    identifiers: Annotated[dict[str, Any], AfterValidator(_check_identifier_columns)] = Field(
+    data: DataSettings | None = setting("The party's table; a coordinator has none.", None)
+    identifiers: Annotated[dict[str, Any], AfterValidator(_check_identifier_columns)] = setting(
+        "Own column names of identifiers, where they differ from the agreed names. A primary can set them "
+        "for one secondary in [identifiers.NAME].",
+        example={"lat": "latitude"},
         default_factory=dict,
         title="a table of agreed names and own columns",
-        description="Own column names of identifiers, where they differ from the agreed names. A primary can set them "
-        "for one secondary in [identifiers.NAME].",
-        examples=[{"lat": "latitude"}],
     )
-    features: FeatureSettings = Field(default=FeatureSettings(), description="The feature columns and their kinds.")
-    label: LabelSettings | None = Field(default=None, description="The label; primary only.")
-    linkage: LinkageSettings | None = Field(default=None, description="The key for encoding identifiers.")
-    serving: ServingSettings = Field(default=ServingSettings(), description="How predictions are served; primary only.")
-    network: ListenSettings = Field(default=ListenSettings(), description="Where this party listens.")
-    policy: Policy = Field(
-        default=Policy(),
-        description="Conditions that every job must meet; a condition that is not set accepts everything.",
+    features: FeatureSettings = setting("The feature columns and their kinds.", FeatureSettings())
+    label: LabelSettings | None = setting("The label; primary only.", None)
+    linkage: LinkageSettings | None = setting("The key for encoding identifiers.", None)
+    serving: ServingSettings = setting("How predictions are served; primary only.", ServingSettings())
+    network: ListenSettings = setting("Where this party listens.", ListenSettings())
+    policy: Policy = setting(
+        "Conditions that every job must meet; a condition that is not set accepts everything.", Policy()
     )
 
     @model_validator(mode="after")

@@ -84,7 +84,13 @@ class RuleError(SettingError):
         self.at = at
 
 
-# Annotations for settings. The title says which values are valid, the description what the setting means.
+# Settings of models. The title says which values are valid, the description what the setting means.
+
+
+def setting(description: str, default: Any = ..., *, example: Any = None, **options: Any) -> Any:
+    """Declare a setting with its documentation; it is required unless it has a default."""
+    examples = {} if example is None else {"examples": [example]}
+    return Field(default, description=description, **examples, **options)
 
 
 def whole_number(low: int, high: int) -> Any:

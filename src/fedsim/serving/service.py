@@ -18,11 +18,14 @@ from fedsim.version import VERSION
 
 MAX_RECORDS = 1000
 STATUS_CODES: tuple[tuple[type[FedSimError], int], ...] = ((AwayError, 503), (PeerError, 502), (InputError, 422))
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+)
 JsonCell = str | float | int | bool | None
 
 
 class PredictionRequest(BaseModel):
-    """Records to predict: features and identifiers by column, as in training."""
+    """Records to predict, each with the features and identifiers of the training by column name."""
 
     model_config = ConfigDict(extra="forbid")
     records: Annotated[list[dict[str, JsonCell]], Field(min_length=1, max_length=MAX_RECORDS)]
@@ -31,7 +34,7 @@ class PredictionRequest(BaseModel):
 class PredictionResponse(BaseModel):
     """Predictions in the order of the records.
 
-    ``by`` is the method that predicted; ``solo`` says that a partner was away and only own features were used.
+    ``by`` is the method that predicted; ``solo`` means that a partner was offline and only own features were used.
     """
 
     predictions: list[Any]
@@ -42,7 +45,7 @@ class PredictionResponse(BaseModel):
 
 
 class HealthStatus(BaseModel):
-    """Whether everybody is there."""
+    """Which parties are connected."""
 
     status: str
     coordinator: bool
@@ -50,22 +53,30 @@ class HealthStatus(BaseModel):
 
 
 def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
-    """The application; with a token every question must carry it as ``Authorization: Bearer``."""
+    """Create the web application.
+
+    Parameters
+    ----------
+    predictor
+        Answers requests with the trained model and the connected parties.
+    token
+        If given, requests to /predict must have the header ``Authorization: Bearer TOKEN``.
+    """
     title = f"FedSim: {predictor.post.job.name}"
-    app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # their pages load scripts from afar
+    app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # these pages load remote scripts
     guard = [Depends(_require_token(token))] if token else []
 
     @app.post("/predict", dependencies=guard)
-    def predict(asked: PredictionRequest) -> PredictionResponse:
-        """Predictions of up to 1,000 records, and the method that made them."""
-        return predict_records(predictor, asked)
+    def predict(request: PredictionRequest) -> PredictionResponse:
+        """Predict up to 1,000 records."""
+        return _predict_records(predictor, request)
 
     @app.get("/health")
-    async def health() -> HealthStatus:  # not one of the threads in which questions wait
-        """Who is connected: the status is 'ok' with the coordinator and all secondaries, else 'partial'."""
-        coordinator, there = predictor.coordinator_online, predictor.online()
-        status = "ok" if coordinator and all(there.values()) else "partial"
-        return HealthStatus(status=status, coordinator=coordinator, secondaries=there)
+    async def health() -> HealthStatus:  # async: must not wait for a thread that predictions use
+        """Report which parties are connected: 'ok' if all are, else 'partial'."""
+        coordinator, secondaries = predictor.coordinator_online, predictor.online()
+        status = "ok" if coordinator and all(secondaries.values()) else "partial"
+        return HealthStatus(status=status, coordinator=coordinator, secondaries=secondaries)
 
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
@@ -78,33 +89,28 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
     return app
 
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
-)
-
-
-def predict_records(predictor: Predictor, asked: PredictionRequest) -> PredictionResponse:
-    """Predictions for records as they come in JSON."""
+def _predict_records(predictor: Predictor, request: PredictionRequest) -> PredictionResponse:
     columns = predictor.columns
-    for record in asked.records:
+    for record in request.records:
         missing = [column for column in columns if column not in record]
         if missing:
-            raise InputError(f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}")
-    frame = pl.DataFrame({column: _to_series([record[column] for record in asked.records]) for column in columns})
+            message = f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}"
+            raise InputError(message, code="missing-column", column=missing[0])
+    frame = pl.DataFrame({column: _to_series([record[column] for record in request.records]) for column in columns})
     found = predictor.predict(frame)
-    shares = None
+    probabilities = None
     if found.probabilities is not None:
         names = [str(name) for name in found.classes]
-        shares = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
+        probabilities = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
     return PredictionResponse(
-        predictions=found.values, probabilities=shares, by=found.by, away=list(found.away), reason=found.reason
+        predictions=found.values, probabilities=probabilities, by=found.by, away=list(found.away), reason=found.reason
     )
 
 
 def _to_series(values: list[JsonCell]) -> pl.Series:
-    """A column of JSON values: numbers where all are numbers, else text."""
-    plain = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
-    if plain:
+    """Convert JSON values to numbers if all of them are numbers, else to text."""
+    numeric = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
+    if numeric:
         return pl.Series(values, dtype=pl.Float64)
     return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
 
@@ -112,12 +118,12 @@ def _to_series(values: list[JsonCell]) -> pl.Series:
 def _require_token(token: str) -> Any:
     def check(authorization: Annotated[str, Header()] = "") -> None:
         if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(401, "give the token as 'Authorization: Bearer ...'")
+            raise HTTPException(401, "send the token in the header 'Authorization: Bearer TOKEN'")
 
     return check
 
 
-async def _error_response(request: Request, fault: Exception) -> JSONResponse:
-    status = next((code for kind, code in STATUS_CODES if isinstance(fault, kind)), 500)
-    told = public_reason(fault) if status == 500 else str(fault)
-    return JSONResponse({"detail": told}, status_code=status)
+async def _error_response(request: Request, error: Exception) -> JSONResponse:
+    status = next((code for kind, code in STATUS_CODES if isinstance(error, kind)), 500)
+    detail = public_reason(error) if status == 500 else str(error)
+    return JSONResponse({"detail": detail}, status_code=status)

@@ -14,17 +14,18 @@ from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.linkage.encoding import SchemaField
 from fedsim.linkage.encoding.schema import Schema
+from fedsim.registry import METHODS
 from fedsim.wizard.learning_proposal import FeatureProposal, Guess
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
 FILL_IN_MARK = "FILL IN:"
-MAX_PARTY_NAME_LENGTH = 30  # letters of a party's name
-MAX_PARENT_FOLDERS = 2  # folders upwards in a relative path; beyond, an absolute one is clearer
+MAX_PARTY_NAME_LENGTH = 30
+MAX_PARENT_FOLDERS = 2  # in a relative path; beyond, an absolute path is clearer
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """What one party's file says of its table."""
+    """What a party file says about the party's table."""
 
     source: TableSource
     separator: str | None
@@ -35,7 +36,7 @@ class TablePlan:
 
 @dataclass(frozen=True, eq=False)
 class SetupPlan:
-    """All that the files say; a party whose table is not at hand has a name and no ``Own``."""
+    """The content of all files; ``own`` has the parties, by role, whose tables are available."""
 
     primary: str
     secondary: str
@@ -51,34 +52,37 @@ class SetupPlan:
 
     @property
     def whole(self) -> bool:
-        """Whether both tables are at hand."""
+        """Whether both tables are available."""
         return len(self.own) == 2
 
     def names(self) -> dict[str, str]:
-        """Role and name of every party."""
+        """Return the names of the parties by role."""
         return {"coordinator": COORDINATOR_NAME, "primary": self.primary, "secondary": self.secondary}
 
 
 def render_job(plan: SetupPlan) -> str:
-    """The file that all parties share."""
-    return "\n".join(_job(plan)) + "\n"
+    """Return the text of the job file."""
+    return "\n".join(_job_lines(plan)) + "\n"
 
 
-def render_party(plan: SetupPlan, role: str, folder: Path) -> str:
-    """The file of one party, to lie in ``folder``."""
-    return "\n".join(_party(plan, role, folder)) + "\n"
-
-
-def _job(plan: SetupPlan) -> Iterator[str]:
+def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield f"#:schema ./schemas/{SCHEMA_FILES['job']}"
-    yield "# What all parties agree on: the same file everywhere. `fedsim explain KEY` tells what a setting means,"
-    yield "# `fedsim check job.toml PARTY.toml` what is wrong and what it will cost, before anything is sent."
+    yield "# The settings that all parties agree on; every party has the same file. `fedsim explain SETTING` explains a"
+    yield "# setting, `fedsim check job.toml PARTY.toml` finds problems and estimates the cost before anything runs."
     yield f"name = {to_toml(plan.primary if plan.own.get('primary') else plan.secondary)}"
     yield "seed = 0"
-    yield from _reachable(
-        plan, "coordinator", COORDINATOR_NAME, 7411, "finds partners by encoded identifiers; no table, no key"
+    parties = (
+        ("coordinator", COORDINATOR_NAME, 7411, "finds partners by encoded identifiers; has no table and no key"),
+        ("primary", plan.primary, 7412, "has the label, runs the training, keeps the model"),
     )
-    yield from _reachable(plan, "primary", plan.primary, 7412, "has the label, leads the training, keeps the model")
+    for section, name, port, comment in parties:
+        yield f"\n[{section}] # {comment}"
+        known = section == "coordinator" or section in plan.own
+        yield f"name = {to_toml(name)}" + ("" if known else f" # {FILL_IN_MARK} its name, as in its party file")
+        if plan.whole:
+            yield f'address = "127.0.0.1:{port}" # where other parties reach it; use a host name between machines'
+        else:
+            yield f'address = "{section}.example.org:{port}" # {FILL_IN_MARK} where other parties reach it'
     yield "\n[task]"
     if plan.task:
         yield f"kind = {to_toml(plan.task.word)} # {plan.task.reason}"
@@ -86,61 +90,47 @@ def _job(plan: SetupPlan) -> Iterator[str]:
         yield f'kind = "regression" # {FILL_IN_MARK} "classification" if the primary\'s label is a class'
     yield f"split = {to_toml(plan.split.word)} # {plan.split.reason}"
     yield "\n[training]"
-    yield 'preset = "modern" # the best in our experiments; "paper" repeats the paper'
-    yield 'method = "fedsim" # or avgsim, featuresim, top1sim'
-    yield f"epochs = {plan.epochs}" if plan.epochs else "# epochs = 60 # as the preset has it"
+    yield 'preset = "modern" # best in our experiments; "paper" reproduces the paper'
+    yield f'method = "fedsim" # or {", ".join(name for name in METHODS.names(in_jobs=True) if name != "fedsim")}'
+    yield f"epochs = {plan.epochs}" if plan.epochs else "# epochs = 60 # default of the preset"
     if plan.batch:
-        yield f"batch_size = {plan.batch} # records per step, by the number of records; larger ones need fewer messages"
+        yield f"batch_size = {plan.batch} # records per step, chosen by the number of records; larger: fewer messages"
     else:
-        yield "# batch_size = 512 # as the preset has it; 32 to 256 for fewer than 7,000 records"
-    yield '# wire = "float16" # half the bytes on the wire, rounded numbers'
-    yield from _terms(plan)
+        yield "# batch_size = 512 # default of the preset; 32 to 256 for fewer than 7,000 records"
+    yield '# wire = "float16" # halves the traffic, rounds the numbers'
+    yield from _linkage_lines(plan)
 
 
-def _reachable(plan: SetupPlan, section: str, name: str, port: int, comment: str) -> Iterator[str]:
-    yield f"\n[{section}] # {comment}"
-    known = section == "coordinator" or section in plan.own
-    yield f"name = {to_toml(name)}" + ("" if known else f" # {FILL_IN_MARK} its name, the same as in its own file")
-    if plan.whole:
-        yield f'address = "127.0.0.1:{port}" # where the others reach it; between machines a host name'
-    else:
-        yield f'address = "{section}.example.org:{port}" # {FILL_IN_MARK} where the others reach it'
-
-
-def _terms(plan: SetupPlan) -> Iterator[str]:
-    alone = "" if "secondary" in plan.own else f" # {FILL_IN_MARK} the partner's name, here and in the next header"
-    yield f"\n[secondaries.{plan.secondary}]{alone}"
+def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
+    comment = "" if "secondary" in plan.own else f" # {FILL_IN_MARK} the secondary's name, here and in the next header"
+    yield f"\n[secondaries.{plan.secondary}]{comment}"
     yield f"k = {plan.k} # partners per record of the primary"
     yield 'metric = "hamming"'
     if plan.tau:
-        yield "# Noise on the similarities: the chance to guess a partner's filter from one of them is at most tau."
-        yield "# Smaller hides more and tells less; without the line there is no noise."
+        yield "# Noise on the similarities: bounds the probability of guessing a partner's filter from one of them."
+        yield "# Smaller values protect more and are less accurate; without this line there is no noise."
         yield f"tau = {plan.tau:g}"
     else:
-        yield "# No noise on the similarities: the primary sees them as they are. `tau = 0.05` would blur them."
+        yield "# No noise on the similarities: the primary sees their exact values. `tau = 0.05` would add noise."
     yield f"\n[secondaries.{plan.secondary}.schema]"
     yield "version = 1"
     if plan.whole:
-        yield "# Ranges and thresholds are round numbers around the values of both tables; a value outside is refused."
+        yield "# Ranges and thresholds are round numbers that cover both tables; values outside a range are refused."
     else:
-        yield f"# {FILL_IN_MARK} ranges that hold the values of both tables; these are of one table alone, with room around."
+        yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
     yield "fields = ["
     for described in Schema(plan.fields).to_dict()["fields"]:
-        yield f"  {_field(described)},"
+        encoding = described["encoding"]
+        is_date = encoding["kind"] == "date"
+        settings = [
+            f"{name} = {to_toml(_without_point(value), date=is_date and name in ('low', 'high'))}"
+            for name, value in encoding.items()
+        ]
+        yield f"  {{ column = {to_toml(described['column'])}, encoding = {{ {', '.join(settings)} }} }},"
     yield "]"
 
 
-def _field(described: dict[str, Any]) -> str:
-    """A field on one line; dates as TOML has them, whole numbers without a point."""
-    encoding = described["encoding"]
-    dates = encoding["kind"] == "date"
-    settings = [
-        f"{name} = {to_toml(_short(value), date=dates and name in ('low', 'high'))}" for name, value in encoding.items()
-    ]
-    return f"{{ column = {to_toml(described['column'])}, encoding = {{ {', '.join(settings)} }} }}"
-
-
-def _short(value: Any) -> Any:
+def _without_point(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
@@ -151,48 +141,66 @@ _ROLE_COMMENTS = {
 }
 
 
-def _party(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
-    name = plan.names()[role]
+def render_party(plan: SetupPlan, role: str, folder: Path) -> str:
+    """Return the text of a party file that will be written to ``folder``."""
+    return "\n".join(_party_lines(plan, role, folder)) + "\n"
+
+
+def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
+    name, own = plan.names()[role], plan.own.get(role)
     yield f"#:schema ./schemas/{SCHEMA_FILES['party']}"
-    yield f"# {name}, {_ROLE_COMMENTS[role]}. Nobody else sees this file."
+    yield f"# {name}, {_ROLE_COMMENTS[role]}. No other party sees this file."
     yield f"name = {to_toml(name)}"
     yield f"role = {to_toml(role)}"
     yield f"folder = {to_toml(f'{name}-run')} # approvals, runs, models and the audit log"
-    yield "\n[tls] # made by `fedsim certs`; not needed while all parties run in one process"
+    yield "\n[tls] # created by `fedsim certs`; not needed while all parties run in one process"
     yield f'authority = "{CERTIFICATE_FOLDER}/ca.pem"'
     yield f'certificate = "{CERTIFICATE_FOLDER}/{role}-{name}.pem"'
     yield f'key = "{CERTIFICATE_FOLDER}/{role}-{name}.key"'
-    own = plan.own.get(role)
-    if own:
-        yield from _table(plan, role, own, folder)
-
-
-def _table(plan: SetupPlan, role: str, own: TablePlan, folder: Path) -> Iterator[str]:
+    if own is None:
+        return
     yield "\n[data]"
-    yield from _source(own.source, folder)
+    yield from _source_lines(own.source, folder)
     if own.separator:
         yield f"separator = {to_toml(own.separator)}"
     if own.missing:
-        yield f"missing = {to_toml(own.missing)} # words that stand where nothing is known"
+        yield f"missing = {to_toml(own.missing)} # words that mark missing values"
     renamed = {agreed: column for agreed, column in own.identifiers.items() if agreed != column}
     if renamed:
-        yield "\n[identifiers] # agreed names and the own columns behind them"
+        yield "\n[identifiers] # agreed name = own column"
         yield from (to_toml({agreed: column})[2:-2] for agreed, column in renamed.items())
-    yield from _features(own.learning)
+    yield from _feature_lines(own.learning)
     if role == "primary":
         yield "\n[label]"
-        yield f"column = {to_toml(plan.label.word if plan.label else '')} # {plan.label.reason if plan.label else FILL_IN_MARK}"
+        comment = plan.label.reason if plan.label else FILL_IN_MARK
+        yield f"column = {to_toml(plan.label.word if plan.label else '')} # {comment}"
     yield "\n[linkage]"
     yield f"key = {to_toml(KEY_FILE)} # the same at primary and secondary, never at the coordinator"
     if role == "secondary":
-        yield from _policy(plan, own)
+        yield "\n[policy] # conditions that every job must meet; `fedsim explain policy` lists more"
+        if plan.tau:
+            yield f"max_tau = {plan.tau:g} # refuses jobs with less noise"
+        columns = (*own.identifiers.values(), *own.learning.columns)
+        yield f"columns = {to_toml(columns)} # no other column may be used"
 
 
-def _features(learning: FeatureProposal) -> Iterator[str]:
+def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
+    if isinstance(source, Path):
+        yield f"file = {to_toml(relative_path(source, folder))}"
+        return
+    # A database file beside the party file, or a server without its password.
+    url = f"sqlite:///{quote(relative_path(source.file, folder))}" if source.file else source.without_password()
+    yield f"url = {to_toml(url)}"
+    yield f"table = {to_toml(source.table)}"
+    if not source.file:
+        yield '# password_file = "password" # or PGPASSWORD, or ~/.pgpass; a password in the URL is not copied here'
+
+
+def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
     if learning.dropped or learning.dates or learning.linking:
         yield "\n[features]"
     if learning.linking:
-        yield "# What links is learnt from, too: it stays here, and in our experiments it told more than many partners."
+        yield "# Identifiers are features, too: they stay here, and often help more than the partners' features."
         yield f"columns = {to_toml((*learning.columns, *learning.linking))}"
         yield from (f"# left out: {to_toml(name)}, {reason}" for name, reason in learning.dropped)
     elif learning.dropped:
@@ -203,48 +211,25 @@ def _features(learning: FeatureProposal) -> Iterator[str]:
         yield f"kinds = {to_toml(dict.fromkeys(learning.dates, 'date'))}"
 
 
-def _policy(plan: SetupPlan, own: TablePlan) -> Iterator[str]:
-    yield "\n[policy] # what this party demands of every job; `fedsim explain policy` lists more"
-    if plan.tau:
-        yield f"max_tau = {plan.tau:g} # jobs with less noise are refused"
-    columns = (*own.identifiers.values(), *own.learning.columns)
-    yield f"columns = {to_toml(columns)} # no other column may be used"
-
-
-def _source(source: TableSource, folder: Path) -> Iterator[str]:
-    if isinstance(source, Path):
-        yield f"file = {to_toml(relative_path(source, folder))}"
-        return
-    yield f"url = {to_toml(_url(source, folder))}"
-    yield f"table = {to_toml(source.table)}"
-    if not source.file:
-        yield '# password_file = "password" # or PGPASSWORD, or ~/.pgpass; a password in a URL is not written here'
-
-
-def _url(source: SqlTable, folder: Path) -> str:
-    """The URL as the party file needs it: a file beside it, a server without password."""
-    return f"sqlite:///{quote(relative_path(source.file, folder))}" if source.file else source.without_password()
-
-
 def relative_path(path: Path, folder: Path) -> str:
-    """A path as seen from a folder; an absolute one where that is far away.
+    """Return a path relative to a folder, or an absolute one if they are far apart.
 
     >>> relative_path(Path("flats.csv"), Path("job")), relative_path(Path("/data/flats.csv"), Path("/home/ann/work/job"))
     ('../flats.csv', '/data/flats.csv')
     """
-    seen = os.path.relpath(path.absolute(), folder.absolute())
-    return str(path.absolute()) if Path(seen).parts.count("..") > MAX_PARENT_FOLDERS else seen
+    relative = os.path.relpath(path.absolute(), folder.absolute())
+    return str(path.absolute()) if Path(relative).parts.count("..") > MAX_PARENT_FOLDERS else relative
 
 
 def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
-    """A name for every party by its role, after its table where that is at hand; coordinator first.
+    """Return a name for every party by role, derived from its table if that is available.
 
     >>> propose_party_names({"primary": Path("Flats 2020.csv.gz")})
     {'coordinator': 'notary', 'primary': 'flats-2020', 'secondary': 'partner'}
     """
-    found = {"coordinator": COORDINATOR_NAME, "primary": "primary", "secondary": "partner"}
+    names = {"coordinator": COORDINATOR_NAME, "primary": "primary", "secondary": "partner"}
     for role, source in sources.items():
         stem = source.stem if isinstance(source, SqlTable) else source.name.partition(".")[0]
         name = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:MAX_PARTY_NAME_LENGTH].strip("-")
-        found[role] = name if name and name not in (*found.values(), "job") else role
-    return found
+        names[role] = name if name and name not in (*names.values(), "job") else role
+    return names
