@@ -152,7 +152,6 @@ class Policy(ConfigSection):
     max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(
         "Largest accepted number of epochs; jobs that do not state it are refused.", None, example=100
     )
-    # Noise does not protect against endless queries: near-copies of one record, each with its own noise, average it out.
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = setting(
         "Coordinator only: number of records per list that it links after training, over all predictions. "
         "Without a limit, many near-copies of one record could average out the noise.",

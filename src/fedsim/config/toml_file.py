@@ -89,8 +89,9 @@ class RuleError(SettingError):
 
 def setting(description: str, default: Any = ..., *, example: Any = None, **options: Any) -> Any:
     """Declare a setting with its documentation; it is required unless it has a default."""
-    examples = {} if example is None else {"examples": [example]}
-    return Field(default, description=description, **examples, **options)
+    if example is not None:
+        options["examples"] = [example]
+    return Field(default, description=description, **options)
 
 
 def whole_number(low: int, high: int) -> Any:

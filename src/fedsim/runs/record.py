@@ -1,6 +1,6 @@
 """The record of a run at the primary (run.json, test.parquet), with the test error by groups of records.
 
-Both files contain the primary's own columns, labels and predictions, and of other parties only what the primary may see.
+Both files contain the primary's columns, labels and predictions, and of other parties only what the primary may see.
 They stay in its run folder, which only the primary can read.
 """
 

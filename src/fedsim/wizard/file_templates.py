@@ -214,7 +214,7 @@ def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
 def relative_path(path: Path, folder: Path) -> str:
     """Return a path relative to a folder, or an absolute one if they are far apart.
 
-    >>> relative_path(Path("flats.csv"), Path("job")), relative_path(Path("/data/flats.csv"), Path("/home/ann/work/job"))
+    >>> relative_path(Path("flats.csv"), Path("job")), relative_path(Path("/data/flats.csv"), Path("/home/ann/a/job"))
     ('../flats.csv', '/data/flats.csv')
     """
     relative = os.path.relpath(path.absolute(), folder.absolute())
