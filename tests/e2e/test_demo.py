@@ -39,7 +39,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     with pytest.MonkeyPatch.context() as smaller, pytest.MonkeyPatch.context() as printed:
         lines: list[str] = []
         smaller.setattr("fedsim.cli.demo.FLATS", 320)
-        printed.setattr("fedsim.cli.demo.typer.echo", lines.append)
+        printed.setattr("fedsim.cli.demo.print_lines", lines.extend)
         assert run("demo", "--out", str(folder)) == 0
     return folder, lines
 
@@ -47,8 +47,8 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 def test_every_phase_has_its_line_with_seconds_and_bytes(shown: tuple[Path, list[str]]) -> None:
     _, lines = shown
     assert len(lines) <= MOST_LINES
-    phases = [line.split()[0] for line in lines if re.match(r"  (tables|agree|start|link|train|compare) ", line)]
-    assert phases == ["tables", "agree", "start", "link", "train", "compare"]
+    phases = [line.split()[0] for line in lines if re.match(r"  (tables|setup|start|link|train|compare) ", line)]
+    assert phases == ["tables", "setup", "start", "link", "train", "compare"]
     assert re.search(r"\(.* m?s, [\d.]+ MB\)", next(line for line in lines if line.startswith("  link ")))
 
 
@@ -57,9 +57,9 @@ def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[st
     said = " ".join(" ".join(lines).split())
     (ladder,) = folder.glob("city-run/flats-*/ladder.json")
     assert json.loads(ladder.read_text())["worth"] in said
-    assert "the best that can be had from the rentals is" in said
-    assert "no key to read them" in said
-    assert f"  {next(folder.glob('city-run/flats-*/report.html'))}" in lines
+    assert "the rentals can contribute at most" in said
+    assert "without the key" in said
+    assert f"report: {next(folder.glob('city-run/flats-*/report.html'))}" in said
     assert not (folder / "old.csv").exists()
 
 
@@ -68,14 +68,24 @@ def test_its_figures_say_what_they_are_and_agree(shown: tuple[Path, list[str]]) 
     (run_folder,) = folder.glob("city-run/flats-*")
     record, ladder = read_run_record(run_folder), read_ladder(run_folder)
     score, said = format_number(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
-    assert f"rmse {score} thousand S$ on {record.table.test} test flats" in said
-    assert f"the model above, trained anew (there {score})" in said
+    assert f"test RMSE {score} thousand S$" in said
+    assert f"on {record.table.test} test flats" in said
+    assert f"this run: {score}" in said
     assert ladder is not None
     assert (ladder.hash, ladder.records) == (record.hash, record.table.test)
     page = (run_folder / "report.html").read_text(encoding="utf-8")
     assert f"its test rmse is {score}. Hold it against the rung FedSim" in page
     assert "on the same test records (group split)" in page
     assert "Where the nearest partner is similar: rentals" in page
+
+
+def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple[Path, list[str]]) -> None:
+    folder, lines = shown
+    assert [line for line in lines if len(line) > 80 and str(folder) not in line] == []
+    assert not any("\r" in line or "\x1b" in line for line in lines)
+    steps = " ".join(lines[lines.index(next(line for line in lines if "Next steps" in line)) :])
+    assert all(word in steps for word in ("report.html", "fedsim init", "fedsim check", "fedsim train"))
+    assert "Next steps" in lines[-5] or any(str(folder) in line for line in lines[-7:])
 
 
 def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) -> None:
@@ -121,7 +131,7 @@ def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
     assert run("demo", "--out", str(tmp_path / "new" / "folder"), "--quiet") != 0
     told = capsys.readouterr()
     assert told.out == ""
-    assert "failed and said" in told.err
+    assert "rentals failed: " in told.err
     assert "Traceback" not in told.err
 
 
@@ -165,7 +175,7 @@ def _children_of(number: int) -> list[str]:
 def test_a_folder_with_other_things_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "thesis.txt").write_text("mine")
     assert run("demo", "--out", str(tmp_path)) == 2
-    assert "holds no demo" in capsys.readouterr().err
+    assert "contains no demo" in capsys.readouterr().err
     assert run("demo", "--out", str(tmp_path / "thesis.txt" / "below")) == 2
-    assert "cannot be made" in capsys.readouterr().err
+    assert "cannot create the folder" in capsys.readouterr().err
     assert (tmp_path / "thesis.txt").read_text() == "mine"

@@ -1,38 +1,51 @@
-"""The Typer application: every command and the panel of the help it is listed in."""
+"""The Typer application: every command and the section of the help that lists it."""
 
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from fedsim import __version__
-from fedsim.cli.commands.link import encode, link
-from fedsim.cli.commands.review import approve, audit, check, compare
-from fedsim.cli.commands.review import privacy_app as privacy
-from fedsim.cli.commands.run import log, party, predict, report, runs, serve, train
-from fedsim.cli.commands.setup import certs, demo, explain, init, key
+from fedsim.cli.commands import link, review, run, setup
 
-# Tracebacks with local variables would show records.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 COMMANDS = {
-    "First steps": (demo, init, explain),
-    "Agree on a job": (key, certs, approve, check, audit, compare),
-    "Run it": (train, party),
-    "Use what was learnt": (runs, report, predict, serve, log),
-    "Link tables, without learning": (link, encode),
+    "First steps": (setup.demo, setup.init, setup.explain),
+    "Agree on a job": (setup.key, setup.certs, review.approve, review.check, review.audit, review.compare),
+    "Run a job": (run.train, run.party),
+    "Use the results": (run.runs, run.report, run.predict, run.serve, run.log),
+    "Link tables without training": (link.link, link.encode),
 }
+
+
+class SectionedGroup(TyperGroup):
+    """A group whose help lists the commands by section, with their whole summary."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help page."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", None) or "Commands")
+            sections.setdefault(panel, []).append((name, (command.help or "").partition("\n\n")[0]))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=10)
+
+
+# Plain help wraps well at 80 columns. Tracebacks with local variables would show records.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, cls=SectionedGroup)
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.add_typer(privacy, name="privacy", rich_help_panel="Agree on a job")
+app.add_typer(review.privacy_app, name="privacy", rich_help_panel="Agree on a job")
 for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab
     app.add_typer(extension.load(), name=extension.name, rich_help_panel="Research")
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"fedsim {__version__}")
         raise typer.Exit
 
@@ -40,8 +53,8 @@ def _show_version(asked: bool) -> None:
 @app.callback()
 def fedsim(
     show_version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from; works anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback after an error; works anywhere.")] = False,
 ) -> None:
-    """Learn together from tables that share no key: find the most similar records of a partner, and use them all."""
+    """Train one model on the tables of several parties that share no key, by fuzzy record linkage."""

@@ -1,14 +1,17 @@
-"""Show what a job discloses, check it against the party's policy and record the owner's decision (``fedsim approve``)."""
+"""Show what a job discloses and record the owner's decision (``fedsim approve``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import typer
 
+from fedsim.cli.options import OutputMode, print_json, print_nothing, prompt_user
 from fedsim.config.disclosure import Paragraph, describe_disclosure, privacy_guarantees, summarise_settings
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, columns_outside_policy, read_party_file, resolve_columns
@@ -24,7 +27,7 @@ PrintLine = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ApprovalDecision:
-    """What leaves the party, and its owner's answer; ``how`` says who approved and when."""
+    """What a job discloses of a party, and the owner's decision; ``how`` names who approved and when."""
 
     party: str
     job: str
@@ -34,12 +37,37 @@ class ApprovalDecision:
     how: str = ""
 
 
+def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
+    """Show the job, ask its owner, print the decision and return whether the job is approved."""
+    if mode.quiet and not yes:
+        raise SettingError("--quiet cannot ask for approval; add --yes or omit --quiet", code="quiet-without-yes")
+    echo = partial(typer.echo, err=mode.json)  # with --json, standard output is for the object alone
+
+    def ask() -> bool:
+        answer = prompt_user(lambda: typer.confirm("Approve?", default=False, err=mode.json))
+        if answer is None:
+            echo("no answer; use --yes to approve without being asked")
+        return bool(answer)
+
+    say = print_nothing if mode.quiet or (mode.json and yes) else echo
+    decision = approve_job(job, party, ask=(lambda: True) if yes else ask, say=say)
+    if mode.json:
+        print_json(asdict(decision))
+    if not decision.approved:
+        echo("not approved; only a line in the audit log was written")
+    return decision.approved
+
+
 def approve_job(
     job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = typer.echo
 ) -> ApprovalDecision:
-    """Show the job, check it against the party's policy, ask, and write the answer down."""
+    """Show the job, check it against the party's policy, ask, and record the answer."""
     job, party_file = read_job(job_path), read_party_file(party_path)
-    header, n_records = _header_and_size(party_file)
+    header: Sequence[str] | None = None
+    n_records: int | None = None
+    if party_file.data is not None:  # a coordinator has no table
+        table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
+        header, n_records = table.columns, len(table)
     leaves = (
         *describe_disclosure(job, party_file, resolve_columns(job, party_file, header)),
         Paragraph("what the job promises", tuple(privacy_guarantees(job))),
@@ -48,28 +76,20 @@ def approve_job(
     broken = policy_violations(job, party_file, n_records)
     if broken:
         _raise_refusal(job, party_file, broken)
-    say("policy      the job keeps every rule of this party's policy")
-    asked = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
-    earlier = _earlier_approval(job, party_file, header)
-    if earlier:
+    say("policy      the job complies with the policy of this party")
+    decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
+    with suppress(ApprovalError):
+        earlier = require_approval(job, party_file, header)
         say(f"already approved {earlier}; nothing has changed since")
-        return replace(asked, approved=True, how=earlier)
+        return replace(decision, approved=True, how=earlier)
     facts = {"job": job.name, "hash": job.hash, "by": current_user()}
     if not ask():
         open_audit_log(party_file).append("approval declined", facts)
-        return asked
+        return decision
     _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
     open_audit_log(party_file).append("job approved", facts)
-    say(f"approved: {path}")
-    return replace(asked, approved=True, how=require_approval(job, party_file, header))
-
-
-def _header_and_size(party_file: PartyFile) -> tuple[Sequence[str] | None, int | None]:
-    """Header and number of records of the party's table; a coordinator has none."""
-    if party_file.data is None:
-        return None, None
-    table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
-    return table.columns, len(table)
+    say(f"Approved. Wrote {path}")
+    return replace(decision, approved=True, how=require_approval(job, party_file, header))
 
 
 def _print_disclosure(job: Job, party_file: PartyFile, leaves: Sequence[Paragraph], say: PrintLine) -> None:
@@ -93,10 +113,3 @@ def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[PolicyViola
         code="policy-violation",
         rules=[violation.rule for violation in broken],
     )
-
-
-def _earlier_approval(job: Job, party_file: PartyFile, header: Sequence[str] | None) -> str:
-    try:
-        return require_approval(job, party_file, header)
-    except ApprovalError:
-        return ""

@@ -2,97 +2,85 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-import typer
-from rich.console import Console
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from fedsim.cli.options import OutputMode, print_json
+from fedsim.cli.output import as_text, print_renderable
 from fedsim.preflight.check import CheckReport, check_job
 from fedsim.preflight.estimate import CostEstimate, NetworkLink
 from fedsim.preflight.finding import CheckFinding, CheckLevel, CheckSection
 from fedsim.protocol.messages import replace_unprintable
 from fedsim.report.formatting import format_bytes, format_duration, pluralise
 
-PIPED_WIDTH = 120  # columns where no terminal says how many there are
-NAME_WIDTH = 14  # of them for the name of a check
+NAME_WIDTH = 14
 LEVEL_STYLES = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.FAILS: "bold red"}
 
 
 def run_check(
-    job: Path,
-    parties: Sequence[Path],
-    line: tuple[float, float],
-    *,
-    call_peers: bool,
-    verbose: bool,
-    quiet: bool,
-    as_json: bool,
+    job: Path, parties: Sequence[Path], network: tuple[float, float], mode: OutputMode, *, call_peers: bool
 ) -> bool:
-    """Check, print, and say whether all is well; ``line`` is its Mbit/s and its ping in ms."""
-    link = NetworkLink(*line)
+    """Check a job, print the findings and return whether it passed; ``network`` is Mbit/s and latency in ms."""
+    link = NetworkLink(*network)
     report = check_job(job, parties, link=link, now=datetime.now(UTC), call_peers=call_peers)
-    if as_json:
-        typer.echo(json.dumps({"passed": report.passed, **asdict(report)}))
-    elif quiet:
+    if mode.json:
+        print_json({"passed": report.passed, **asdict(report)})
+    elif mode.quiet:
         _print_failures(report)
     else:
-        _print_report(report, link, verbose)
+        _print_report(report, link, mode.verbose)
     return report.passed
 
 
 def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPED_WIDTH)
-    result, fix = _column_widths(report, console.width - NAME_WIDTH - 4)
-    with console.capture() as printed:
-        console.print(_aligned_grid([("Check", "Result", "How to fix" if fix else "")], result, fix), style="bold")
-        for section in report.sections:
-            console.print(Text(replace_unprintable(section.title), style="bold"))
-            findings = section.findings if verbose else tuple(_shown_findings(section))
-            console.print(_aligned_grid([_finding_cells(finding) for finding in findings], result, fix))
-        if report.estimate:
-            console.print(Text(f"\nestimate at {link.mbit:g} Mbit/s, ping {link.ping_ms:g} ms", style="bold"))
-            lines = [(f"  {name}", value, "") for name, value in _estimate_lines(report.estimate)]
-            console.print(_aligned_grid(lines, console.width - NAME_WIDTH - 2, 0))
-        console.print(
-            Text(
-                f"\n{_format_verdict(report)}", style=LEVEL_STYLES[CheckLevel.OK if report.passed else CheckLevel.FAILS]
-            )
-        )
-    for line in printed.get().splitlines():
-        typer.echo(line.rstrip())
+    parts: list[Text | Table] = []
+    for section in report.sections:
+        grid = _two_columns()
+        for finding in section.findings if verbose else _important_findings(section):
+            style = LEVEL_STYLES[finding.level]
+            mark = "" if finding.level is CheckLevel.OK else f"{finding.level}: "
+            result = Text.assemble((mark, style), replace_unprintable(finding.result))
+            grid.add_row(Text(f"  {finding.check}", style=style), result)
+            if finding.fix:
+                grid.add_row("", Text.assemble(("fix: ", "bold"), replace_unprintable(finding.fix)))
+        parts += [Text(replace_unprintable(section.title), style="bold"), grid]
+    if report.estimate:
+        grid = _two_columns()
+        for name, value in _estimate_lines(report.estimate):
+            grid.add_row(Text(f"  {name}"), as_text(value))
+        parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
+    failures, warnings = report.count(CheckLevel.FAILS), report.count(CheckLevel.WARNING)
+    also = f", {pluralise(warnings, 'warning')}" if warnings else ""
+    if report.passed:
+        verdict = f"ready to run{also}"
+    else:
+        verdict = f"{pluralise(failures, 'check')} failed{also}; fix this and run `fedsim check` again"
+    style = LEVEL_STYLES[CheckLevel.OK if report.passed else CheckLevel.FAILS]
+    print_renderable(Group(*parts, Text(f"\n{verdict}", style=style)))
 
 
-def _column_widths(report: CheckReport, room: int) -> tuple[int, int]:
-    """Columns for results and for ways out; none for these where there are none."""
-    fixes = [finding.fix for section in report.sections for finding in section.findings]
-    fix = min(max(map(len, fixes), default=0), 2 * room // 5)
-    return room - fix, fix
+def _two_columns() -> Table:
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=NAME_WIDTH)
+    grid.add_column(overflow="fold")
+    return grid
 
 
-def _aligned_grid(rows: Sequence[tuple[str | Text, str | Text, str]], result: int, fix: int) -> Table:
-    """Rows whose columns are as wide in every table."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    for width in (NAME_WIDTH, result, fix):
-        if width:
-            table.add_column(width=width, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row[: 3 if fix else 2]))
-    return table
-
-
-def _finding_cells(finding: CheckFinding) -> tuple[Text, Text, str]:
-    mark = "" if finding.level is CheckLevel.OK else f"{finding.level}: "
-    result = Text.assemble((mark, LEVEL_STYLES[finding.level]), replace_unprintable(finding.result))
-    return Text(f"  {finding.check}", style=LEVEL_STYLES[finding.level]), result, replace_unprintable(finding.fix)
+def _important_findings(section: CheckSection) -> Iterator[CheckFinding]:
+    """Yield failures, warnings and informative findings; then the names of the other checks on one line."""
+    shown = [finding for finding in section.findings if finding.telling or finding.level is not CheckLevel.OK]
+    yield from shown
+    shown_checks = {finding.check for finding in shown}
+    names = dict.fromkeys(finding.check for finding in section.findings if finding.check not in shown_checks)
+    if names:
+        yield CheckFinding("ok", CheckLevel.OK, ", ".join(names))
 
 
 def _print_failures(report: CheckReport) -> None:
@@ -103,51 +91,21 @@ def _print_failures(report: CheckReport) -> None:
                 print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
 
 
-def _shown_findings(section: CheckSection) -> Iterator[CheckFinding]:
-    """What is wrong or worth knowing; of all else only the names, on one line."""
-    shown = [finding for finding in section.findings if finding.telling or finding.level is not CheckLevel.OK]
-    yield from shown
-    rest = dict.fromkeys(finding.check for finding in section.findings if finding not in shown)
-    names = [name for name in rest if name not in {finding.check for finding in shown}]
-    if names:
-        yield CheckFinding("ok", CheckLevel.OK, ", ".join(names))
-
-
 def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
-    work = (
-        "under a second"
-        if estimate.linkage_seconds < 1
-        else f"about {format_duration(estimate.linkage_seconds)} of one core"
-    )
-    memory, line = format_bytes(estimate.coordinator_memory), format_duration(estimate.linkage_line_seconds)
-    yield (
-        "linkage",
-        f"{format_bytes(estimate.linkage_bytes)}, {line} on the line; at the coordinator {work} and {memory} of memory",
-    )
+    seconds, memory = estimate.linkage_seconds, format_bytes(estimate.coordinator_memory)
+    work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
+    transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
+    yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
-    shared = f"{_format_size(epoch.least)} if all partners were shared, {_format_size(epoch.most)} if none"
-    yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({shared})"
+    between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
+    yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
     between = f"{_format_size(training.least)} to {_format_size(training.most)}"
     yield "training", f"{pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})"
     between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
-    yield "on the line", f"about {format_duration(spent.expected)} ({between}); computing comes on top"
+    yield "transfer", f"about {format_duration(spent.expected)} ({between}), plus the time to compute"
     yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())
-    yield "assumed", _format_assumptions(estimate)
+    yield "assumed", "; ".join([*estimate.assumed, "all candidates are partners equally often (else less is sent)"])
 
 
 def _format_size(n_bytes: float) -> str:
     return format_bytes(round(n_bytes))
-
-
-def _format_assumptions(estimate: CostEstimate) -> str:
-    uniform = "every candidate is a partner as often as any other; the more partners records share, the less is sent"
-    return "; ".join([*estimate.assumed, uniform])
-
-
-def _format_verdict(report: CheckReport) -> str:
-    warnings = report.count(CheckLevel.WARNING)
-    also = f", {pluralise(warnings, 'warning')}" if warnings else ""
-    if report.passed:
-        return f"all is ready{also}"
-    failures = report.count(CheckLevel.FAILS)
-    return f"{pluralise(failures, 'check')} {'fails' if failures == 1 else 'fail'}{also}: mend this and check again"

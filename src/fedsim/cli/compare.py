@@ -1,9 +1,8 @@
-"""Train the ladder of a job, locally or with remote partners, and report each partner's contribution (``fedsim compare``)."""
+"""Train the ladder of a job, locally or with remote partners, and report it (``fedsim compare``)."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import torch
 import typer
 
-from fedsim.cli.options import progress_printer
+from fedsim.cli.options import OutputMode
+from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.cli.party import load_credentials, measure_traffic, set_up_logging
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
@@ -26,7 +26,6 @@ from fedsim.report.formatting import format_duration, format_number
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.run_store import SECRET_FILE
-from fedsim.storage.files import atomic_write
 from fedsim.storage.secrets import load_or_create_secret
 
 LADDER_FILE = "ladder.json"
@@ -34,98 +33,88 @@ LADDER_FILE = "ladder.json"
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """How often, how long, in which unit; and how long to wait for partners elsewhere."""
+    """How often and how long to train, the unit of the label, and how to reach remote partners."""
 
     seeds: int
     epochs: int | None
     unit: str
     wait: float
+    insecure: bool
 
 
-def run_compare(job: Path, parties: Sequence[Path], out: Path, asked: CompareOptions, **ways: bool) -> None:
-    """Climb the ladder, write it, print it."""
-    described, files = read_job(job), [read_party_file(path) for path in parties]
-    quiet, as_json = ways["quiet"], ways["as_json"]
-    learning = training_settings_of(described)
-    rungs = (learning if asked.epochs is None else replace(learning, epochs=asked.epochs)).rungs()
-    _restrict_to_owner(out)
-    climb = _compare_remotely if [own.role for own in files] == [Role.PRIMARY] else _compare_locally
-    ladder = climb(described, files, out, rungs, asked, **ways).described()
-    with atomic_write(out / LADDER_FILE) as part:
-        part.write_text(json.dumps(ladder, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(ladder, allow_nan=False))
-    elif not quiet:
-        for line in ladder_lines(ladder):
-            typer.echo(line)
-        typer.echo(f"written: {out / LADDER_FILE}")
+def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: CompareOptions, mode: OutputMode) -> None:
+    """Train the ladder, write it and print it."""
+    job, files = read_job(job_path), [read_party_file(path) for path in parties]
+    training = training_settings_of(job)
+    rungs = (training if options.epochs is None else replace(training, epochs=options.epochs)).rungs()
+    restrict_to_owner(out)
+    is_remote = [own.role for own in files] == [Role.PRIMARY]
+    train = _compare_remotely if is_remote else _compare_locally
+    ladder = train(job, files, out, rungs, options, mode).described()
+    write_json(out / LADDER_FILE, ladder)
+    mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
 
 
-def _restrict_to_owner(out: Path) -> None:
-    """Predictions and filters are for the owner's eyes; a folder of other things keeps its permissions."""
+def restrict_to_owner(out: Path) -> None:
+    """Make the folder of predictions private; a folder that also holds other files keeps its permissions."""
     make_private_folder(out, remedy="choose another --out")
     try:
         if (out / LADDER_FILE).exists() or (out / RESULTS_FILE).exists() or not any(out.iterdir()):
             out.chmod(0o700)
         make_private_folder(out / PREDICTIONS_FOLDER)
     except OSError as error:
-        reason = error.strerror or "the disk refused"
-        raise FileError(f"the folder {out} cannot be made private ({reason}); choose another with --out") from error
+        message = f"cannot make {out} private ({error.strerror or 'the disk refused'}); choose another --out"
+        raise FileError(message, code="folder-not-private") from error
 
 
 def _compare_locally(
-    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], asked: CompareOptions, **ways: bool
+    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], options: CompareOptions, mode: OutputMode
 ) -> Ladder:
     torch.set_num_threads(job.training.threads)
-    found = JobCases.read(job, files, out, asked.unit)
-    tell = numbered_progress(
-        progress_printer(silent=ways["quiet"] or ways["as_json"]), len(SPLITS) * asked.seeds * len(rungs)
-    )
+    cases = JobCases.read(job, files, out, options.unit)
+    progress = numbered_progress(progress_printer(silent=mode.silent), len(SPLITS) * options.seeds * len(rungs))
     protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-    return train_ladder(found.cases(asked.seeds), rungs, ResultStore(out), tell, protected.trained)
+    return train_ladder(cases.cases(options.seeds), rungs, ResultStore(out), progress, protected.trained)
 
 
 def _compare_remotely(
-    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], asked: CompareOptions, **ways: bool
+    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], options: CompareOptions, mode: OutputMode
 ) -> Ladder:
     (own,) = files
-    set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
+    set_up_logging(own.name, mode)
     possible = [rung for rung in rungs if rung.method != "exact"]
-    tell = numbered_progress(progress_printer(silent=ways["quiet"] or ways["as_json"]), asked.seeds * len(possible))
-    transport = GrpcTransport(load_credentials(own, ways["insecure"]))
+    progress = numbered_progress(progress_printer(silent=mode.silent), options.seeds * len(possible))
+    transport = GrpcTransport(load_credentials(own, options.insecure))
     with (
-        measure_traffic(quiet=ways["quiet"] or ways["as_json"]) as count,
-        open_party_context(job, own, transport, software_versions()) as post,
+        measure_traffic(quiet=mode.silent) as traffic,
+        open_party_context(job, own, transport, software_versions()) as context,
     ):
-        count.connection = post.connection
-        post.connection.wait_seconds = asked.wait
-        return train_remote_ladder(post, ResultStore(out), possible, asked.seeds, asked.unit, tell)
+        traffic.connection = context.connection
+        context.connection.wait_seconds = options.wait
+        return train_remote_ladder(context, ResultStore(out), possible, options.seeds, options.unit, progress)
 
 
 def training_settings_of(job: Job) -> LadderTraining:
-    """How a job trains its networks."""
+    """Return how a job trains its networks."""
     training = job.training
     return LadderTraining(
         training.preset, training.epochs, training.batch_size, training.learning_rate, training.patience
     )
 
 
-def ladder_lines(ladder: dict[str, Any]) -> Iterator[str]:
-    """The sentence, the rungs of both splits side by side, and the gain in three."""
-    yield ladder["worth"]
-    yield ""
+def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
+    """Print the contribution, the methods with both splits side by side, and the parts of the gain."""
+    print_lines([ladder["worth"], ""])
     splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
     unit = f" ({ladder['unit']})" if ladder["metric"] == "rmse" else ""
-    yield f"{ladder['metric'] + unit:<44}" + "".join(f"{split + ' split':<22}" for split in splits) + "a training"
+    rows = []
     for known in RUNGS:
         here = [rung for rung in ladder["rungs"] if rung["key"] == known.key]
-        if not here:
-            continue
-        cells = "".join(
-            f"{format_number(rung['mean']) + ' ± ' + format_number(rung['deviation']):<22}" for rung in here
-        )
-        yield f"{known.name:<44}{cells}{format_duration(max(rung['seconds'] for rung in here))}"
+        if here:
+            cells = [f"{format_number(rung['mean'])} ± {format_number(rung['deviation'])}" for rung in here]
+            rows.append((known.name, *cells, format_duration(max(rung["seconds"] for rung in here))))
+    print_table((f"{ladder['metric']}{unit}", *(f"{split} split" for split in splits), "time per training"), rows)
     for split in splits:
-        yield ""
-        yield f"the gain in parts, {split} split (95 % intervals):"
-        yield from (f"  {gain['says']}" for gain in ladder["gains"] if gain["split"] == split)
+        print_lines(["", f"parts of the gain, {split} split (95 % intervals):"])
+        print_lines(f"  {gain['says']}" for gain in ladder["gains"] if gain["split"] == split)
+    typer.echo(f"Wrote {path}")

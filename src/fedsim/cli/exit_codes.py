@@ -9,7 +9,7 @@ from fedsim.errors import AwayError, FedSimError
 
 
 class ExitCode(IntEnum):
-    """What the shell gets."""
+    """Status of a command for the shell."""
 
     DONE = 0
     DEFECT = 1
@@ -19,20 +19,19 @@ class ExitCode(IntEnum):
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-"""What asks a command to end so."""
 
 EXIT_CODE_MEANINGS = {
     ExitCode.DONE: "Done. Warnings may have been printed.",
-    ExitCode.DEFECT: "A defect of FedSim: the message names the place, `--debug` shows how it came there; please "
-    "report it. Also, without a message, when the reader of the output went away (`fedsim explain | head -1`).",
-    ExitCode.INVALID_INPUT: "Something to mend: a word on the command line, a file, a setting, a record, a refusal. The message "
-    "says what was seen, which rule it breaks and the way out. `check` and `audit --fail-above` end so where they "
-    "find a fault.",
-    ExitCode.PEER_UNAVAILABLE: "Another party is not there now. Nothing is wrong here; start the same command again later.",
-    ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. Started again, a party goes on where it was.",
+    ExitCode.DEFECT: "A bug in FedSim. The message names the place, `--debug` shows the traceback; please report it. "
+    "Also, without a message, when the reader of the output closes the pipe (`fedsim explain | head -1`).",
+    ExitCode.INVALID_INPUT: "Something to fix: an option, a file, a setting, a record, or a job that was refused. The "
+    "message states the value seen, the rule and the way out. `check` and `audit --fail-above` exit with this code "
+    "when they find a problem.",
+    ExitCode.PEER_UNAVAILABLE: "Another party is not reachable now. Nothing is wrong here; run the same command later.",
+    ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is started again continues where it was.",
 }
 
 
 def exit_code_for(error: FedSimError) -> ExitCode:
-    """How a command ends that met this error."""
+    """Return the exit code of a command that failed with this error."""
     return ExitCode.PEER_UNAVAILABLE if isinstance(error, AwayError) else ExitCode.INVALID_INPUT

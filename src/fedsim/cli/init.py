@@ -20,141 +20,166 @@ from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
+from fedsim.wizard import learning_proposal as learning
+from fedsim.wizard import linkage_proposal as linkage
 from fedsim.wizard.file_templates import KEY_FILE, SetupPlan, TablePlan, propose_party_names, render_job, render_party
-from fedsim.wizard.learning_proposal import (
-    Guess,
-    check_label_choice,
-    column_profile,
-    guess_label,
-    guess_split,
-    guess_task,
-    propose_batch_size,
-    propose_features,
-)
-from fedsim.wizard.linkage_proposal import (
-    DEFAULT_TAU,
-    LinkageProposal,
-    TableProfiles,
-    guess_pairs,
-    pairs_from_names,
-    propose_k,
-    propose_linkage,
-)
-
-# Where ``fedsim init`` writes, what it never replaces, and which commands come next
-
+from fedsim.wizard.learning_proposal import Guess
+from fedsim.wizard.linkage_proposal import LinkageProposal, TableProfiles
 
 JOB_FILE, SCHEMA_FOLDER = "job.toml", "schemas"
+MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
+TASK_NAMES = ("regression", "classification")
+USER_CHOICE = "as requested"
 
 
 @dataclass(frozen=True)
-class InitFiles:
-    """The files to write: the job, and those of the parties whose tables are at hand; with both, the coordinator's."""
+class InitRequest:
+    """The user's options; ``None`` and empty lists are proposed and confirmed by ``prompt(question, proposal)``."""
 
-    folder: Path
-    parties: Mapping[str, str]
-    at_hand: frozenset[str]
+    tables: Mapping[str, str | None]
+    on: list[str]
+    on_secondary: list[str]
+    label: str | None
+    task: str | None
+    k: int | None
+    tau: float | None
+    epochs: int | None
+    separators: Mapping[str, str | None]
+    prompt: Callable[[str, str], str]
 
-    @property
-    def roles(self) -> list[str]:
-        """Roles whose party files are written, in the order in which they start."""
-        return [role for role in self.parties if role in self.at_hand or len(self.at_hand) == 2]
-
-    def file_of(self, role: str) -> str:
-        """The name of a party's file."""
-        return f"{self.parties[role]}.toml"
-
-    def check(self, *, force: bool) -> None:
-        """Refuse to replace anything, and a folder that cannot be written."""
-        nearest = next(path for path in (self.folder.absolute(), *self.folder.absolute().parents) if path.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise FileError(f"{nearest} is no folder that this user may write; choose another with --out")
-        there = [name for name in (JOB_FILE, *map(self.file_of, self.roles)) if (self.folder / name).exists()]
-        if there and not force:
-            raise FileError(
-                f"{', '.join(there)} in {self.folder.absolute()} would be replaced; say --force or another --out"
-            )
-
-    def write(self, plan: SetupPlan) -> list[str]:
-        """Write everything; a key that is there is kept, for it may be the only copy. Returns what was written."""
-        texts = {JOB_FILE: render_job(plan)}
-        texts |= {self.file_of(role): render_party(plan, role, self.folder) for role in self.roles}
-        texts |= {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[name]}": read_schema_text(name) for name in SCHEMA_FILES}
-        written = [JOB_FILE, *map(self.file_of, self.roles), f"{SCHEMA_FOLDER}/"]
-        with create_folder(self.folder / SCHEMA_FOLDER), ExitStack() as together:
-            for name, text in texts.items():
-                part = together.enter_context(atomic_write(self.folder / name))
-                part.write_text(text, encoding="utf-8")
-            if "primary" in self.at_hand and not (self.folder / KEY_FILE).exists():
-                Key.generate().write(self.folder / KEY_FILE)
-                written.append(KEY_FILE)
-        return written
+    def confirm(self, question: str, guess: Guess) -> Guess:
+        """Return the guess, or the user's answer instead."""
+        answer = self.prompt(question, guess.word)
+        return guess if answer == guess.word else Guess(answer, USER_CHOICE)
 
 
-@contextmanager
-def create_folder(folder: Path) -> Iterator[None]:
-    """The folder and those above it, made where they are not there; they go again where the block is broken off."""
-    new = [path for path in (folder, *folder.parents) if not path.exists()]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "the disk refused"
-        raise FileError(f"the folder {folder} cannot be written ({reason}); choose another --out") from error
-    try:
-        yield
-    except BaseException:
-        for path in new:
-            with suppress(OSError):
-                path.rmdir()
-        raise
+@dataclass(frozen=True, eq=False)
+class InitTable:
+    """A table that is available, with its separator where that is not the usual one."""
+
+    source: TableSource
+    separator: str | None
+    profile: TableProfile
 
 
-def next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
-    """The commands that follow, as one would type them."""
-    files = [targets.file_of(role) for role in targets.roles]
-    names = plan.names()
-    certs = " ".join(f"--{role} {name}" for role, name in names.items())
-    here = [] if targets.folder == Path() else [f"cd {shlex.quote(str(targets.folder))}"]
-    if plan.whole:
-        yield "\nNext, to try it, all parties in one process:"
-        tried = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
-        yield from _command_lines([*here, *tried, f"fedsim train {JOB_FILE} {' '.join(files)}"])
-        yield "\nThen, each party on its own machine (fedsim check tells what is missing):"
-        yield from _command_lines([f"fedsim certs {certs}", f"fedsim check {JOB_FILE} {files[-1]}"])
-        return
-    yield f"\nNext: fill in what is marked in {JOB_FILE}, agree on it with the other side, then"
-    copy = (
-        f"# get {KEY_FILE} from the primary, over a safe way"
-        if "secondary" in plan.own
-        else f"# give {KEY_FILE} to the secondary, over a safe way; never to the coordinator"
+@dataclass(frozen=True)
+class InitGoal:
+    """What to predict; label and task are unknown without the primary's table."""
+
+    label: Guess | None
+    task: Guess | None
+    split: Guess
+    notes: tuple[str, ...] = ()
+
+
+def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Write the files and return their content in short; nothing is written before everything is known."""
+    sources = {role: parse_source(table) for role, table in request.tables.items() if table}
+    if not sources:
+        raise SettingError("no table; use --primary, --secondary or both", code="no-table")
+    targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
+    targets.check(force=force)
+    tables = {role: _profile_table(source, request.separators[role]) for role, source in sources.items()}
+    for table in tables.values():
+        split = f", split at {table.separator!r}" if table.separator else ""
+        size = f"{pluralise(table.profile.rows, 'record')}, {pluralise(len(table.profile.columns), 'column')}{split}"
+        say(format_line(table.profile.name, size))
+    profiles = TableProfiles(*(tables[role].profile if role in tables else None for role in request.tables))
+    linked = _propose_linkage(profiles, request)
+    goal = _propose_goal(profiles.primary, linked, request)
+    plan = SetupPlan(
+        primary=targets.parties["primary"],
+        secondary=targets.parties["secondary"],
+        fields=linked.fields,
+        k=linkage.propose_k(profiles, request.k),
+        tau=linkage.DEFAULT_TAU if request.tau is None else request.tau or None,
+        task=goal.task,
+        split=goal.split,
+        label=goal.label,
+        epochs=request.epochs,
+        batch=learning.propose_batch_size(profiles.primary.rows) if profiles.primary else None,
+        own={role: _table_plan(role, table, linked, goal) for role, table in tables.items()},
     )
-    yield from _command_lines(
-        [*here, copy, f"fedsim check {JOB_FILE} {files[0]}", f"fedsim approve {JOB_FILE} {files[0]}"]
-    )
+    notes = (*linked.notes, *goal.notes)
+    for line in _plan_lines(plan, linked, notes):
+        say(line)
+    written = targets.write(plan)
+    say(format_line("wrote", ", ".join(written)))
+    for line in _next_step_lines(plan, targets):
+        say(line)
+    return _plan_as_dict(plan, linked, notes) | {"folder": str(folder), "files": written}
 
 
-def _command_lines(lines: list[str]) -> Iterator[str]:
-    yield from (f"  {line}" for line in lines)
+def _profile_table(source: TableSource, separator: str | None) -> InitTable:
+    if isinstance(source, Path) and separator is None:
+        separator = detect_separator(source)
+    name = source.name if isinstance(source, Path) else str(source)
+    return InitTable(source, separator, profile_table(read_table(source, separator=separator), name))
 
 
-# What ``fedsim init`` proposes, as lines for people and as one object for programs
+def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
+    k = linkage.propose_k(tables, request.k)
+    if request.on:
+        pairs = linkage.pairs_from_names(tables, request.on, request.on_secondary or request.on)
+        return linkage.propose_linkage(tables, pairs, k)
+    pairs = linkage.guess_pairs(tables)
+    guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in pairs), "")
+    answer = request.confirm("Columns to link by, separated by commas", guess)
+    if answer is not guess:
+        ours, known = parse_names(answer.word), {pair.primary: pair.secondary for pair in pairs}
+        theirs, secondary = [known.get(name) or name for name in ours], tables.secondary
+        if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
+            theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
+        pairs = linkage.pairs_from_names(tables, ours, theirs)
+    return linkage.propose_linkage(tables, pairs, k)
 
 
-MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
-PlanSummary = dict[str, Any]
+def _propose_goal(primary: TableProfile | None, linked: LinkageProposal, request: InitRequest) -> InitGoal:
+    task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
+    if primary is None:
+        return InitGoal(None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"))
+    identifiers = list(linked.columns_of("primary").values())
+    if request.label:
+        label = Guess(request.label, USER_CHOICE)
+    else:
+        label = request.confirm("Column to predict", learning.guess_label(primary, identifiers) or Guess("", ""))
+    if not label.word:
+        message = f"no column of {primary.name} looks like a label; name one with --label"
+        raise SettingError(message, code="no-label")
+    notes = learning.check_label_choice(primary, label.word, identifiers)
+    profile = learning.column_profile(primary, label.word)
+    task = task or _check_task(request.confirm("Task", learning.guess_task(profile)))
+    return InitGoal(label, task, learning.guess_split(primary, identifiers), tuple(notes))
 
 
-def plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> Iterator[str]:
-    """How the parties link, what is learnt from what, and why; warnings last."""
+def _check_task(task: Guess) -> Guess:
+    if task.word not in TASK_NAMES:
+        near = nearest_word(task.word, TASK_NAMES)
+        hint = f"did you mean '{near}'?" if near else f"choose one of {', '.join(TASK_NAMES)}"
+        raise SettingError(f"unknown task '{task.word[:60]}'; {hint}", code="unknown-task", nearest=near)
+    return task
+
+
+def _table_plan(role: str, table: InitTable, linked: LinkageProposal, goal: InitGoal) -> TablePlan:
+    identifiers = linked.columns_of(role)
+    label = [goal.label.word] if goal.label and role == "primary" else []
+    # Only the primary's: the output of a secondary's network for a place would reveal the place to the primary.
+    also = list(identifiers.values()) if role == "primary" else []
+    features = learning.propose_features(table.profile, [*identifiers.values(), *label], also)
+    return TablePlan(table.source, table.separator, table.profile.gap_words, identifiers, features)
+
+
+def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> Iterator[str]:
+    """Yield how the parties link, what is predicted from what and why, and the warnings."""
     for pair, field in zip(linked.pairs, linked.fields, strict=True):
-        both = " = ".join(dict.fromkeys(name for name in (pair.primary, pair.secondary) if name))
-        reach = f", threshold {field.encoding.threshold:g}" if hasattr(field.encoding, "threshold") else ""
-        yield format_line("link by", f"{both} ({field.encoding.KIND}, {field.encoding.bits:,} bits{reach})")
+        columns = " = ".join(dict.fromkeys(name for name in (pair.primary, pair.secondary) if name))
+        threshold = f", threshold {field.encoding.threshold:g}" if hasattr(field.encoding, "threshold") else ""
+        yield format_line("link by", f"{columns} ({field.encoding.KIND}, {field.encoding.bits:,} bits{threshold})")
     for name, guess in (("label", plan.label), ("task", plan.task), ("split", plan.split)):
         if guess:
             yield format_line(name, f"{guess.word}, {guess.reason}")
-    noise = f"tau {plan.tau:g}" if plan.tau else "none"
-    yield format_line("partners", f"{plan.k} per record; noise on their similarities: {noise}")
+    noise = f"noise on similarities for tau {plan.tau:g}" if plan.tau else "no noise on similarities"
+    yield format_line("partners", f"{plan.k} per record; {noise}")
     for role, own in plan.own.items():
         used, dropped = own.learning.columns + own.learning.linking, [name for name, _ in own.learning.dropped]
         left_out = f"; left out: {_shorten_list(dropped)}" if dropped else ""
@@ -163,8 +188,7 @@ def plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -
         yield format_line("warning", note)
 
 
-def plan_as_dict(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> PlanSummary:
-    """The same without reasons."""
+def _plan_as_dict(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> dict[str, Any]:
     fields = zip(linked.pairs, linked.fields, strict=True)
     return {
         "parties": plan.names(),
@@ -187,177 +211,91 @@ def _shorten_list(columns: Sequence[str]) -> str:
 
 
 def format_line(name: str, value: str) -> str:
-    """Names of columns and files cannot steer a terminal."""
+    """Return a name and a value in two columns; names of columns and files cannot control the terminal."""
     return shorten(f"{name:<12} {value}", MAX_LINE_LENGTH)
 
 
-# The work behind ``fedsim init``: look, guess, ask; :mod:`fedsim.cli.init` writes
-
-
-PrintLine = Callable[[str], None]
-TASK_NAMES = ("regression", "classification")
-USER_CHOICE = "as asked"
-
-
-@dataclass(frozen=True)
-class InitRequest:
-    """What the user said; ``None`` and empty lists are guessed or asked for."""
-
-    primary: str | None
-    secondary: str | None
-    on: list[str]
-    on_secondary: list[str]
-    label: str | None
-    task: str | None
-    k: int | None
-    tau: float | None
-    epochs: int | None
-    separators: Mapping[str, str | None]
-
-
-@dataclass(frozen=True)
-class Prompter:
-    """Turns a guess into an answer: that of the owner, or the guess itself."""
-
-    answer: Callable[[str, str], str]
-
-    def about(self, question: str, guess: Guess) -> Guess:
-        """The guess, or what the owner says instead."""
-        said = self.answer(question, guess.word)
-        return guess if said == guess.word else Guess(said, USER_CHOICE)
-
-
-@dataclass(frozen=True, eq=False)
-class InitTable:
-    """A table at hand: where it is, what stands between its cells if that is unusual, and what it looks like."""
-
-    source: TableSource
-    separator: str | None
-    look: TableProfile
+def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
+    """Yield the commands to run next, as the user would type them."""
+    files = [targets.file_of(role) for role in targets.roles]
+    cd = [] if targets.folder == Path() else [f"cd {shlex.quote(str(targets.folder))}"]
+    if not plan.whole:
+        yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
+        if "secondary" in plan.own:
+            copy = f"# get {KEY_FILE} from the primary over a secure channel"
+        else:
+            copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
+        commands = [*cd, copy, f"fedsim check {JOB_FILE} {files[0]}", f"fedsim approve {JOB_FILE} {files[0]}"]
+        yield from (f"  {command}" for command in commands)
+        return
+    yield "\nNext, try it with all parties in one process:"
+    approvals = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
+    yield from (f"  {command}" for command in [*cd, *approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
+    yield "\nThen run each party on its own machine (fedsim check shows what is missing):"
+    yield f"  fedsim certs {' '.join(f'--{role} {name}' for role, name in plan.names().items())}"
+    yield f"  fedsim check {JOB_FILE} {files[-1]}"
+    yield f"  fedsim party {JOB_FILE} {files[-1]}"
 
 
 @dataclass(frozen=True)
-class InitGoal:
-    """What is learnt; nothing is known of it where the primary's table is not at hand."""
+class InitFiles:
+    """The files to write: the job and the party files of the available tables; with both, the coordinator's as well."""
 
-    label: Guess | None
-    task: Guess | None
-    split: Guess
-    notes: tuple[str, ...] = ()
+    folder: Path
+    parties: Mapping[str, str]
+    available: frozenset[str]
 
+    @property
+    def roles(self) -> list[str]:
+        """Roles whose party files are written, in the order in which they start."""
+        return [role for role in self.parties if role in self.available or len(self.available) == 2]
 
-def run_init(wishes: InitRequest, folder: Path, asker: Prompter, *, force: bool, say: PrintLine) -> PlanSummary:
-    """Write the files and hand back what they say; nothing is written before all is known, or replaced unasked."""
-    words = {"primary": wishes.primary, "secondary": wishes.secondary}
-    sources = {role: parse_source(word) for role, word in words.items() if word}
-    if not sources:
-        raise SettingError("no table named; give --primary, --secondary or both")
-    targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
-    targets.check(force=force)
-    seen = {role: _profile_table(source, wishes.separators[role]) for role, source in sources.items()}
-    for table in seen.values():
-        say(format_line(table.look.name, _format_table_size(table)))
-    tables = TableProfiles(*(seen[role].look if role in seen else None for role in words))
-    linked = _propose_linkage(tables, wishes, asker)
-    goal = _propose_goal(tables.primary, linked, wishes, asker)
-    plan = _build_plan(tables, linked, goal, wishes, seen)
-    notes = (*linked.notes, *goal.notes)
-    for line in plan_lines(plan, linked, notes):
-        say(line)
-    written = targets.write(plan)
-    say(format_line("written", ", ".join(written)))
-    for line in next_step_lines(plan, targets):
-        say(line)
-    return plan_as_dict(plan, linked, notes) | {"folder": str(folder), "files": written}
+    def file_of(self, role: str) -> str:
+        """Return the name of a party file."""
+        return f"{self.parties[role]}.toml"
 
+    def check(self, *, force: bool) -> None:
+        """Refuse to replace files without ``force``, and a folder that cannot be written."""
+        folder = self.folder.absolute()
+        nearest = next(path for path in (folder, *folder.parents) if path.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            message = f"{nearest} is not a folder you may write to; choose another --out"
+            raise FileError(message, code="folder-not-writable")
+        existing = [name for name in (JOB_FILE, *map(self.file_of, self.roles)) if (folder / name).exists()]
+        if existing and not force:
+            message = f"{', '.join(existing)} in {folder} would be replaced; use --force or another --out"
+            raise FileError(message, code="files-exist", files=existing)
 
-def _profile_table(source: TableSource, separator: str | None) -> InitTable:
-    found = detect_separator(source) if isinstance(source, Path) and separator is None else separator
-    name = source.name if isinstance(source, Path) else str(source)
-    return InitTable(source, found, profile_table(read_table(source, separator=found), name))
-
-
-def _propose_linkage(tables: TableProfiles, wishes: InitRequest, asker: Prompter) -> LinkageProposal:
-    k = propose_k(tables, wishes.k)
-    if wishes.on:
-        return propose_linkage(tables, pairs_from_names(tables, wishes.on, wishes.on_secondary or wishes.on), k)
-    guessed = guess_pairs(tables)
-    guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in guessed), "")
-    said = asker.about("Columns that link, between commas", guess)
-    if said is guess:
-        return propose_linkage(tables, guessed, k)
-    known = {pair.primary: pair.secondary for pair in guessed}
-    wanted = parse_names(said.word)
-    theirs = [known.get(name) or name for name in wanted]
-    return propose_linkage(tables, pairs_from_names(tables, wanted, _secondary_columns(tables, theirs, asker)), k)
+    def write(self, plan: SetupPlan) -> list[str]:
+        """Write all files and return their names; an existing key is kept, since it may be the only copy."""
+        texts = {JOB_FILE: render_job(plan)}
+        texts |= {self.file_of(role): render_party(plan, role, self.folder) for role in self.roles}
+        written = [*texts, f"{SCHEMA_FOLDER}/"]
+        texts |= {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[name]}": read_schema_text(name) for name in SCHEMA_FILES}
+        with create_folder(self.folder / SCHEMA_FOLDER), ExitStack() as all_files:
+            for name, text in texts.items():
+                part = all_files.enter_context(atomic_write(self.folder / name))
+                part.write_text(text, encoding="utf-8")
+            if "primary" in self.available and not (self.folder / KEY_FILE).exists():
+                Key.generate().write(self.folder / KEY_FILE)
+                written.append(KEY_FILE)
+        return written
 
 
-def _secondary_columns(tables: TableProfiles, theirs: list[str], asker: Prompter) -> list[str]:
-    """What the secondary calls these columns; asked for where one is not among its own."""
-    there = tables.secondary
-    if tables.primary is None or there is None or set(theirs) <= set(there.columns):
-        return theirs
-    return parse_names(asker.answer(f"The same columns in {there.name}, between commas", ""))
-
-
-def _propose_goal(
-    primary: TableProfile | None, linked: LinkageProposal, wishes: InitRequest, asker: Prompter
-) -> InitGoal:
-    task = None if wishes.task is None else _check_task(Guess(wishes.task, USER_CHOICE))
-    if primary is None:
-        return InitGoal(None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"))
-    taken = list(linked.columns_of("primary").values())
-    label = _choose_label(primary, taken, wishes, asker)
-    notes = check_label_choice(primary, label.word, taken)
-    task = task or _check_task(asker.about("Task", guess_task(column_profile(primary, label.word))))
-    return InitGoal(label, task, guess_split(primary, taken), tuple(notes))
-
-
-def _choose_label(primary: TableProfile, taken: list[str], wishes: InitRequest, asker: Prompter) -> Guess:
-    if wishes.label:
-        return Guess(wishes.label, USER_CHOICE)
-    said = asker.about("Column to predict", guess_label(primary, taken) or Guess("", ""))
-    if not said.word:
-        raise SettingError(f"no column of {primary.name} looks like a label; name one with --label")
-    return said
-
-
-def _check_task(task: Guess) -> Guess:
-    if task.word not in TASK_NAMES:
-        near = nearest_word(task.word, TASK_NAMES)
-        hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(TASK_NAMES)}"
-        raise SettingError(f"task '{task.word[:60]}' is unknown; {hint}")
-    return task
-
-
-def _build_plan(
-    tables: TableProfiles, linked: LinkageProposal, goal: InitGoal, wishes: InitRequest, seen: Mapping[str, InitTable]
-) -> SetupPlan:
-    named = propose_party_names({role: table.source for role, table in seen.items()})
-    return SetupPlan(
-        primary=named["primary"],
-        secondary=named["secondary"],
-        fields=linked.fields,
-        k=propose_k(tables, wishes.k),
-        tau=DEFAULT_TAU if wishes.tau is None else wishes.tau or None,
-        task=goal.task,
-        split=goal.split,
-        label=goal.label,
-        epochs=wishes.epochs,
-        batch=propose_batch_size(tables.primary.rows) if tables.primary else None,
-        own={role: _party_proposal(role, table, linked, goal) for role, table in seen.items()},
-    )
-
-
-def _party_proposal(role: str, table: InitTable, linked: LinkageProposal, goal: InitGoal) -> TablePlan:
-    identifiers = linked.columns_of(role)
-    label = [goal.label.word] if goal.label and role == "primary" else []
-    # Only the primary's: what a secondary's network makes of a place would tell it to the primary.
-    also = list(identifiers.values()) if role == "primary" else []
-    learnt = propose_features(table.look, [*identifiers.values(), *label], also)
-    return TablePlan(table.source, table.separator, table.look.gap_words, identifiers, learnt)
-
-
-def _format_table_size(table: InitTable) -> str:
-    split = f", split at {table.separator!r}" if table.separator else ""
-    return f"{pluralise(table.look.rows, 'record')}, {pluralise(len(table.look.columns), 'column')}{split}"
+@contextmanager
+def create_folder(folder: Path) -> Iterator[None]:
+    """Create a folder and its parents; remove the new ones if the block fails."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = error.strerror or "the disk refused"
+        message = f"cannot write the folder {folder} ({reason}); choose another --out"
+        raise FileError(message, code="folder-not-writable") from error
+    try:
+        yield
+    except BaseException:
+        for path in new:
+            with suppress(OSError):
+                path.rmdir()
+        raise

@@ -1,9 +1,11 @@
-"""Options, option parsing and prompts that several commands share."""
+"""Options, option parsing, prompts and JSON output that several commands share; imports nothing heavy."""
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -11,27 +13,53 @@ import typer
 
 from fedsim.errors import SettingError
 
-# Options that several commands share
-
-
-JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="The job file all parties share.")]
-PartyPath = Annotated[Path, typer.Argument(metavar="PARTY", help="This party's own file.")]
+TABLE_HELP = ".csv, .csv.gz, .tsv, .parquet or sqlite:///flats.db#table"
+K_HELP = "Partner records per record. Default: 20."  # fedsim.types.DEFAULT_K, which would import numpy
+JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file that all parties share.")]
+PartyPath = Annotated[Path, typer.Argument(metavar="PARTY_FILE", help="Your own party file.")]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="No certificates, no encryption; only between processes of this machine.")
+    bool, typer.Option("--insecure", help="No certificates and no encryption; only between processes on one machine.")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Say more about what happens.")]
-Wait = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for a partner that is away.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print the result as one JSON object; with --quiet that object alone.")
-]
-Separator = Annotated[
-    str | None, typer.Option(metavar="CHAR", help="What stands between the cells of a text table; or the word tab.")
-]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")]
+Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time to wait for parties that are offline.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object; combine with --quiet.")]
+Separator = Annotated[str | None, typer.Option(metavar="CHAR", help="Separator of a text table, such as ';' or tab.")]
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class OutputMode:
+    """What a command prints: text, one JSON object, or nothing but errors."""
+
+    quiet: bool = False
+    json: bool = False
+    verbose: bool = False
+
+    @property
+    def silent(self) -> bool:
+        """Return whether progress and text for people are off."""
+        return self.quiet or self.json
+
+    def show(self, value: object, print_text: Callable[[], None]) -> None:
+        """Print the result in the form the user asked for."""
+        if self.json:
+            print_json(value)
+        elif not self.quiet:
+            print_text()
+
+
+def print_json(value: object) -> None:
+    """Print one JSON value on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
+
+
+def print_nothing(line: str = "") -> None:
+    """Print nothing."""
 
 
 def parse_names(listed: str) -> list[str]:
-    """Column names between commas.
+    """Split column names at commas.
 
     >>> parse_names("lat, lon")
     ['lat', 'lon']
@@ -40,45 +68,26 @@ def parse_names(listed: str) -> list[str]:
 
 
 def check_seed(seed: int) -> int:
-    """The seed, if chance can start from it."""
+    """Return the random seed; refuse a negative one."""
     if seed < 0:
-        raise SettingError(f"--seed {seed} is negative; give a whole number of at least 0")
+        raise SettingError(f"--seed {seed} is negative; use an integer of at least 0", code="negative-seed", seed=seed)
     return seed
 
 
-def print_nothing(line: str = "") -> None:
-    """Print nothing."""
-
-
 def check_out_name(out: Path) -> Path:
-    """A name to which endings can be added."""
+    """Return a name to which file extensions can be added."""
     if not out.name:
-        raise SettingError(f"--out '{out}' names no file; give a name such as audit, to which the endings are added")
+        raise SettingError(f"--out '{out}' names no file; use a name such as audit", code="out-names-no-file")
     return out
 
 
-def progress_printer(*, silent: bool) -> Callable[[str], None]:
-    """A way to tell of trainings, a line each."""
-    return print_nothing if silent else _print_progress
-
-
-def _print_progress(words: str) -> None:
-    typer.echo(f"  {words}", err=True)
-
-
-# Questions to whoever sits at the terminal
-
-
-Answer = TypeVar("Answer")
-
-
 def prompt_user(question: Callable[[], Answer]) -> Answer | None:
-    """The answer; ``None`` where nobody is there to give one. Ctrl-C ends the command, here as everywhere."""
-    signal.siginterrupt(signal.SIGINT, True)  # polars has the system read on after Ctrl-C, until Enter
+    """Return the user's answer, or ``None`` at the end of the input; Ctrl-C stops the command."""
+    signal.siginterrupt(signal.SIGINT, True)  # polars makes the system resume reading after Ctrl-C, until Enter
     try:
         return question()
     except typer.Abort as abort:
         typer.echo(err=True)
-        if isinstance(abort.__context__, KeyboardInterrupt):  # typer makes one of this and the end of the input
+        if isinstance(abort.__context__, KeyboardInterrupt):  # Typer raises Abort for Ctrl-C and for end of input
             raise KeyboardInterrupt from None
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -15,6 +14,7 @@ import polars as pl
 import typer
 import uvicorn
 
+from fedsim.cli.options import OutputMode
 from fedsim.cli.party import TrafficMeter, load_credentials, measure_traffic, set_up_logging
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
@@ -25,52 +25,52 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
+from fedsim.report.formatting import pluralise
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.serving.service import create_app
 from fedsim.storage.files import atomic_write, check_output_paths
 
 MIN_TOKEN_LENGTH = 16
-SHUTDOWN_SECONDS = 5  # seconds for questions that are being answered when the service is stopped
+SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 
 
 @dataclass(frozen=True)
 class PredictionBatch:
-    """A table of new records, the columns to copy beside their predictions, and the file for both."""
+    """A table of new records, the columns to copy beside their predictions, and the output file."""
 
     records: TableSource
     separator: str | None
     keep: tuple[str, ...]
     out: Path
 
-    def read(self, usual: str | None) -> pl.DataFrame:
-        """The records, with every column that is to be kept; split at the ``usual`` separator where none is named."""
-        frame = read_table(self.records, separator=self.separator or usual)
-        for column in self.keep:
-            if column not in frame.columns:
-                raise InputError(f"{self.records} has no column '{column}' to keep; it has {', '.join(frame.columns)}")
-        return frame
 
-
-def run_predict(job: Path, party: Path, batch: PredictionBatch, wait: float, **ways: bool) -> None:
-    """Write the predictions of a table, and print what was done."""
+def run_predict(
+    job: Path, party: Path, batch: PredictionBatch, wait: float, mode: OutputMode, *, insecure: bool
+) -> None:
+    """Predict the records of a table and write the predictions."""
     check_output_paths([batch.out], [job, party, *source_files([batch.records])])
-    own, silent = read_party_file(party).data, ways["quiet"] or ways["as_json"]
-    frame = batch.read(own.separator if own else None)
-    with measure_traffic(quiet=silent) as count, _open_predictor(job, party, wait, count, **ways) as predictor:
-        missing = own.missing if own else ()
-        found = predictor.predict(convert_features(frame, predictor.identifiers, missing), str(batch.records))
-    _write_predictions(frame.select(batch.keep), found, batch.out)
-    if ways["as_json"]:
-        told = {"records": len(frame), "by": found.by, "away": found.away, "reason": found.reason}
-        typer.echo(json.dumps({**told, "file": str(batch.out), **count.described()}, ensure_ascii=False))
-    elif not silent:
-        partners = f"; away: {', '.join(found.away)}" if found.away else ""
-        typer.echo(f"{len(frame):,} predictions by {found.by} in {batch.out}{partners}")
+    data = read_party_file(party).data
+    frame = read_table(batch.records, separator=batch.separator or (data.separator if data else None))
+    for column in batch.keep:
+        if column not in frame.columns:
+            message = f"{batch.records} has no column '{column}' to keep; its columns are {', '.join(frame.columns)}"
+            raise InputError(message, code="no-such-column", column=column)
+    with (
+        measure_traffic(quiet=mode.silent) as traffic,
+        _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
+    ):
+        features = convert_features(frame, predictor.identifiers, data.missing if data else ())
+        predictions = predictor.predict(features, str(batch.records))
+    _write_predictions(frame.select(batch.keep), predictions, batch.out)
+    facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
+    offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
+    text = f"Wrote {batch.out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
+    mode.show({**facts, "file": str(batch.out), **traffic.as_dict()}, lambda: typer.echo(text))
 
 
 def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: Sequence[str]) -> pl.DataFrame:
-    """The records as training has them: text that is a number becomes one, but for identifiers, which stay as written.
+    """Convert text that is a number into numbers, as for training; identifiers stay as written.
 
     >>> convert_features(pl.DataFrame({"house": ["007"], "area": ["40"]}), ["house"], ()).row(0)
     ('007', 40.0)
@@ -79,53 +79,64 @@ def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: S
     return frame.with_columns(infer_numbers(frame.select(features), missing).iter_columns())
 
 
-def run_serve(job: Path, party: Path, where: tuple[str, int], token: Path | None, wait: float, **ways: bool) -> None:
-    """Serve until stopped."""
-    secret = _read_token(token)
-    if secret is None and not is_loopback(f"{where[0]}:{where[1]}"):
-        raise SettingError(f"--host {where[0]} can be reached by others; give --token a file, or serve on 127.0.0.1")
+def run_serve(
+    job: Path,
+    party: Path,
+    address: tuple[str, int],
+    token: Path | None,
+    wait: float,
+    mode: OutputMode,
+    *,
+    insecure: bool,
+) -> None:
+    """Serve predictions over HTTP until the process is stopped."""
+    secret, (host, port) = _read_token(token), address
+    if secret is None and not is_loopback(f"{host}:{port}"):
+        message = f"--host {host} is reachable from other machines; use --token, or serve on 127.0.0.1"
+        raise SettingError(message, code="token-required")
     with (
-        _listen(*where) as door,
-        measure_traffic(quiet=ways["quiet"] or ways["as_json"]) as count,
-        _open_predictor(job, party, wait, count, **ways) as predictor,
-        suppress(KeyboardInterrupt),  # the way it ends
+        _listen(host, port) as listener,
+        measure_traffic(quiet=mode.silent) as traffic,
+        _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
+        suppress(KeyboardInterrupt),  # the usual way to stop a service
     ):
-        address = f"http://{where[0]}:{door.getsockname()[1]}/"
-        if ways["as_json"]:
-            print(json.dumps({"address": address, "columns": predictor.columns}, ensure_ascii=False), flush=True)
-        elif not ways["quiet"]:
-            print(f"predictions at {address} (Ctrl-C ends)", flush=True)
+        url = f"http://{host}:{listener.getsockname()[1]}/"
+        text = f"Serving predictions at {url}. Press Ctrl-C to stop."
+        mode.show({"address": url, "columns": predictor.columns}, lambda: typer.echo(text))
         app = create_app(predictor, secret)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS)
         threading.Thread(target=predictor.keep_dialling, daemon=True).start()
-        uvicorn.Server(config).run(sockets=[door])
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 @contextmanager
 def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    """The door, opened before anything else is done."""
+    """Open the port before anything else is done."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        door = socket.create_server((host, port), family=family)
+        listener = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None) or 0
         reason = os.strerror(number) if number > 0 else "no such address"
-        raise SettingError(f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port") from error
-    with door:
-        yield door
+        message = f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port"
+        raise SettingError(message, code="cannot-listen") from error
+    with listener:
+        yield listener
 
 
 @contextmanager
-def _open_predictor(job: Path, party: Path, wait: float, count: TrafficMeter, **ways: bool) -> Iterator[Predictor]:
-    agreed, own = read_job(job), read_party_file(party)
+def _open_predictor(
+    job_path: Path, party: Path, wait: float, traffic: TrafficMeter, mode: OutputMode, *, insecure: bool
+) -> Iterator[Predictor]:
+    job, own = read_job(job_path), read_party_file(party)
     if own.role is not Role.PRIMARY:
-        raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts")
-    set_up_logging(own.name, quiet=ways["quiet"], verbose=ways["verbose"])
-    transport = GrpcTransport(load_credentials(own, ways["insecure"]))
-    with open_party_context(agreed, own, transport, software_versions()) as post:
-        count.connection = post.connection
-        yield Predictor(post, wait_seconds=wait)
-        for session in post.sessions():
+        raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
+    set_up_logging(own.name, mode)
+    transport = GrpcTransport(load_credentials(own, insecure))
+    with open_party_context(job, own, transport, software_versions()) as context:
+        traffic.connection = context.connection
+        yield Predictor(context, wait_seconds=wait)
+        for session in context.sessions():
             if not session.is_over:
                 session.post(Farewell())
 
@@ -134,12 +145,14 @@ def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
     try:
-        found = path.read_text(encoding="ascii").strip()
+        token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise FileError(f"cannot read the token in {path}; write one line of letters and digits") from error
-    if len(found) < MIN_TOKEN_LENGTH:
-        raise FileError(f"the token in {path} has {len(found)} characters; use at least {MIN_TOKEN_LENGTH}")
-    return found
+        message = f"cannot read the token in {path}; write one line of letters and digits"
+        raise FileError(message, code="invalid-token") from error
+    if len(token) < MIN_TOKEN_LENGTH:
+        message = f"the token in {path} has {len(token)} characters; use at least {MIN_TOKEN_LENGTH}"
+        raise FileError(message, code="token-too-short", limit=MIN_TOKEN_LENGTH)
+    return token
 
 
 def _write_predictions(kept: pl.DataFrame, found: Predictions, out: Path) -> None:

@@ -1,4 +1,4 @@
-"""Print the runs under a folder and where a report was written (``fedsim runs`` and ``fedsim report``)."""
+"""List runs, write reports and show audit logs (``fedsim runs``, ``fedsim report`` and ``fedsim log``)."""
 
 from __future__ import annotations
 
@@ -6,75 +6,92 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import typer
 
+from fedsim.cli.options import OutputMode, print_json
+from fedsim.cli.output import print_lines, print_table
+from fedsim.config.party_file import read_party_file
+from fedsim.errors import FileError
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number
-from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, list_runs
-from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE
+from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
+from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
+from fedsim.runs.audit_log import AuditEntry, read_audit_log
 
 MAX_VALUE_LENGTH = 60
-COLUMN_TITLES = ("folder", "method", "test", "epochs", "time", "bytes", "state")
+COLUMNS = ("folder", "method", "test", "epochs", "time", "bytes", "state")
 
 
-def print_runs(folder: Path, *, quiet: bool, as_json: bool) -> None:
-    """Print what was trained under a folder."""
-    lines = list_runs(folder)
-    if as_json:
-        typer.echo(json.dumps({"runs": [asdict(line) for line in lines], "differing": differing_settings(lines)}))
-    elif quiet:
+def run_runs(folder: Path, mode: OutputMode) -> None:
+    """Print the runs under a folder and the settings in which they differ."""
+    runs = list_runs(folder)
+    value = {"runs": [asdict(run) for run in runs], "differing": differing_settings(runs)}
+    mode.show(value, lambda: _print_runs(folder, runs))
+
+
+def _print_runs(folder: Path, runs: Sequence[RunSummary]) -> None:
+    if not runs:
+        typer.echo(f"no runs under {folder}; `fedsim train` and `fedsim party` write them to the folder of the party")
         return
-    elif not lines:
-        typer.echo(
-            f"no runs under {folder}; `fedsim train` and `fedsim party` write theirs into the folder of the party"
-        )
-    else:
-        _print_run_lines(lines)
+    print_table(COLUMNS, map(_run_cells, runs))
+    for run in runs:
+        print_lines(f"{run.folder}: {text}" for text in (run.worth, run.note) if text)
+    for key, values in differing_settings(runs).items():
+        texts = [json.dumps(value, ensure_ascii=False) for value in values]
+        short = (text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…" for text in texts)
+        typer.echo(f"differs: {key} = {', '.join(short)}")
 
 
-def serve_live_page(folder: Path, port: int, *, quiet: bool, as_json: bool) -> None:
+def _run_cells(run: RunSummary) -> tuple[str, ...]:
+    if run.state == DAMAGED:
+        return run.folder, "", "", "", "", "", run.state
+    score = "" if run.metric is None or run.value is None else f"{run.metric} {format_number(run.value)}"
+    cost = format_duration(run.seconds), format_bytes(run.bytes)
+    return run.folder, run.method or "", score, str(run.epochs), *cost, run.state
+
+
+def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:
     """Serve the page that follows running parties until the process is stopped."""
     with BoardServer(folder, port) as server:
-        if as_json:
-            typer.echo(json.dumps({"address": server.address}))
+        if mode.json:
+            print_json({"address": server.address})
         else:
-            typer.echo(server.address if quiet else f"Open {server.address}\nPress Ctrl-C to stop.")
+            typer.echo(server.address if mode.quiet else f"Open {server.address}\nPress Ctrl-C to stop.")
         server.serve_forever()
 
 
-def print_report_path(page: Path, *, quiet: bool, as_json: bool) -> None:
-    """Where a report and its card are, and for programs what the card says."""
-    if as_json:
-        card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
-        typer.echo(json.dumps({"report": str(page), "card": card}))
-    elif not quiet:
-        typer.echo(f"written: {page}, {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it")
+def run_report(run: Path, map_party: Path | None, identifiers_party: Path | None, mode: OutputMode) -> None:
+    """Write the report and the model card of a run again."""
+    parties = [None if path is None else read_party_file(path) for path in (map_party, identifiers_party)]
+    page = write_report(find_run(run), *parties)
+    card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
+    text = f"Wrote {page}, with {CARD_MARKDOWN_FILE} and {CARD_JSON_FILE} beside it"
+    mode.show({"report": str(page), "card": card}, lambda: typer.echo(text))
 
 
-def _print_run_lines(lines: Sequence[RunSummary]) -> None:
-    rows = [COLUMN_TITLES, *(_run_cells(line) for line in lines)]
-    widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMN_TITLES))]
-    for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for line in lines:
-        if line.worth:
-            typer.echo(f"{line.folder}: {line.worth}")
-        if line.note:
-            typer.echo(f"{line.folder}: {line.note}")
-    for key, values in differing_settings(lines).items():
-        typer.echo(f"differs: {key} = {', '.join(_shorten_value(value) for value in values)}")
+def run_log(path: Path, mode: OutputMode) -> None:
+    """Print an audit log up to the first line that is not as it was written, which is an error."""
+    entries: list[AuditEntry] = []
+    fault: FileError | None = None
+    try:
+        for entry in read_audit_log(path):
+            entries.append(entry)
+    except FileError as error:
+        fault = error
+    last = entries[-1].hash if entries else None
+    value = {"entries": [asdict(entry) for entry in entries], "last": last, "fault": str(fault) if fault else None}
+    mode.show(value, lambda: _print_log(entries))
+    if fault:
+        raise fault
+    if not mode.silent:
+        typer.echo(f"{len(entries)} entries, none changed; last hash {last or 'none'}")
 
 
-def _shorten_value(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…"
-
-
-def _run_cells(line: RunSummary) -> tuple[str, ...]:
-    score = "" if line.metric is None or line.value is None else f"{line.metric} {format_number(line.value)}"
-    if line.state == DAMAGED:
-        return line.folder, "", "", "", "", "", line.state
-    cost = format_duration(line.seconds), format_bytes(line.bytes)
-    return line.folder, line.method or "", score, str(line.epochs), *cost, line.state
+def _print_log(entries: Sequence[AuditEntry]) -> None:
+    rows = [
+        (entry.time, entry.party, entry.what, ", ".join(f"{name} {value}" for name, value in entry.facts.items()))
+        for entry in entries
+    ]
+    if rows:
+        print_table(("time", "party", "event", "facts"), rows)

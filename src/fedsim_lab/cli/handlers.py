@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.cli.options import parse_names, progress_printer
+from fedsim.cli.options import parse_names
+from fedsim.cli.output import progress_printer
 from fedsim.contribution.result_store import RESULTS_FILE, ResultStore
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number

@@ -12,7 +12,7 @@ from fedsim.attack.finding import Adversary
 from fedsim.audit.attack_runner import Verdict
 from fedsim.audit.report import AuditReport, AuditSettings
 from fedsim.audit.run import audit_job
-from fedsim.cli.audit import audit_lines
+from fedsim.cli.audit import findings_table
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.data.synthetic import city
@@ -106,9 +106,9 @@ def test_two_secondaries_are_attacked_one_after_the_other_and_told_apart(folder)
     report = audited(folder, BY_NAME + BY_PLACE, "bank", "register", "maps")
     assert "link graph" in attacks(report, "maps", Adversary.PRIMARY)
     assert "link graph" not in attacks(report, "register", Adversary.PRIMARY)
-    printed = "\n".join(audit_lines(report))
-    assert "by the primary, in its links with register" in printed
-    assert "by the primary, in its links with maps" in printed
+    printed = [str(cell) for cell in findings_table(report).columns[0].cells]
+    assert "by the primary, links with register" in printed
+    assert "by the primary, links with maps" in printed
     assert report.tables == ("primary 'bank'", "secondary 'register'", "secondary 'maps'")
 
 

@@ -105,7 +105,7 @@ def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
     ("words", "told"),
     [
         (("city.toml", "rentals.toml", "rentals.toml"), "2 files are of secondary 'rentals'"),
-        (("city.toml", "rentals.toml", "--out", ""), "names no file; give a name such as audit"),
+        (("city.toml", "rentals.toml", "--out", ""), "names no file"),
         (("city.toml", "rentals.toml", "--out", "/proc/nowhere/audit"), "choose another --out"),
         (("city.toml", "rentals.toml", "--out", "flats.csv/audit"), "flats.csv is a file where a folder is needed"),
     ],

@@ -68,7 +68,7 @@ ENDS = [
 ]
 
 
-@pytest.mark.parametrize(("error", "code", "told"), ENDS, ids=["away", "mend", "stopped"])
+@pytest.mark.parametrize(("error", "code", "told"), ENDS, ids=["away", "invalid", "stopped"])
 def test_an_error_has_its_exit_code_and_one_line(one_command, capsys, error, code, told):
     one_command(error)
     with pytest.raises(SystemExit) as left:
@@ -97,7 +97,7 @@ def test_debug_shows_where_an_error_came_from(one_command, capsys):
 
 
 @pytest.mark.parametrize("words", [["link", "--k", "many"], ["nonsense"], ["encode"], ["log", "absent.jsonl"]])
-def test_what_can_be_mended_ends_with_two_and_without_traceback(words):
+def test_invalid_input_exits_with_two_and_without_traceback(words):
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr
@@ -191,7 +191,7 @@ def test_every_command_has_words_for_programs_unless_it_makes_pages():
 
 
 ASKING = [
-    (["init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new"], b"Columns that link"),
+    (["init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--out", "new"], b"Columns to link by"),
     (["approve", "job.toml", "city.toml", "--json"], b"Approve?"),
 ]
 

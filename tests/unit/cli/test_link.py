@@ -206,16 +206,16 @@ def test_a_bad_output_is_refused_before_any_work(
     [
         (["--metric", "euclidian"], "did you mean 'euclidean'?"),
         (["--metric", "levenshtein"], "one column of text"),
-        (["--metric", "hamming"], "leave out --on"),
+        (["--metric", "hamming"], "omit --on"),
         (["--on-secondary", "lat"], "in the same order"),
         (["--field", "lat:euclidean"], "use one of them"),
         (["--backend", "magic"], "magic"),
         (["--sigma", "-1"], "sigma"),
-        (["--map"], "--map needs --report"),
+        (["--map"], "--map requires --report"),
         (["--separator", "::"], "separator"),
         (["--seed", "-1"], "--seed -1 is negative"),
-        (["--on", "lat,lat"], "--on names the column 'lat' twice"),
-        (["--on-secondary", "lat,lat"], "--on-secondary names the column 'lat' twice"),
+        (["--on", "lat,lat"], "--on names column 'lat' twice"),
+        (["--on-secondary", "lat,lat"], "--on-secondary names column 'lat' twice"),
     ],
 )
 def test_a_bad_setting_is_refused(
@@ -227,7 +227,7 @@ def test_a_bad_setting_is_refused(
 @pytest.mark.parametrize(
     ("field", "rule"),
     [
-        ("name", "is not column:metric:weight"),
+        ("name", "is not COLUMN:METRIC:WEIGHT"),
         ("name:lev:1", "'lev' is unknown"),
         ("lat:great-circle", "two, latitude then longitude"),
     ],
@@ -237,7 +237,7 @@ def test_a_bad_field_is_refused(folder: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_fields_and_a_metric_are_one_too_many(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "leave out --metric" in refusal(capsys, *BASE, "--field", "lat:euclidean", "--metric", "euclidean")
+    assert "--metric" in refusal(capsys, *BASE, "--field", "lat:euclidean", "--metric", "euclidean")
 
 
 def test_one_column_may_count_in_two_fields(folder: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.cli.compare import _restrict_to_owner
+from fedsim.cli.compare import restrict_to_owner
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table
@@ -99,7 +99,7 @@ def test_places_stay_where_there_is_nothing_else_to_learn_from(tmp_path):
 def test_a_place_that_cannot_hold_a_comparison_is_told_with_the_option_that_names_it(tmp_path, out, seen):
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=f"{seen}.*; choose another --out"):
-        _restrict_to_owner(tmp_path / out)
+        restrict_to_owner(tmp_path / out)
 
 
 @pytest.mark.parametrize(("inside", "mode"), [(None, 0o700), ("results.jsonl", 0o700), ("thesis.txt", 0o755)])
@@ -108,6 +108,6 @@ def test_a_folder_for_comparisons_is_closed_and_one_of_other_things_left_alone(t
     out.mkdir(mode=0o755)
     if inside:
         (out / inside).touch()
-    _restrict_to_owner(out)
+    restrict_to_owner(out)
     assert stat.S_IMODE(out.stat().st_mode) == mode
     assert stat.S_IMODE((out / "predictions").stat().st_mode) == 0o700

@@ -2,96 +2,65 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, Separator, check_seed, parse_names
+from fedsim.cli.options import K_HELP, TABLE_HELP, Json, OutputMode, Quiet, Separator, check_seed, parse_names
 
-# ``fedsim link``: for every record of one table its K most similar records of another
-
-
-LinkPrimary = Annotated[
-    str,
-    typer.Option(
-        metavar="TABLE",
-        help="Table whose records look for partners: .csv, .csv.gz, .tsv, .parquet, or sqlite:///flats.db#table.",
-    ),
-]
-LinkSecondary = Annotated[str, typer.Option(metavar="TABLE", help="Table in which the partners are found.")]
-LinkOut = Annotated[Path, typer.Option(help="Parquet file to write the links to; an old one is replaced at the end.")]
-LinkOn = Annotated[str, typer.Option(metavar="COLUMNS", help="Columns to compare, between commas: lat,lon.")]
-LinkOnSecondary = Annotated[
-    str, typer.Option(metavar="COLUMNS", help="The same columns in the partner's table, where it names them otherwise.")
-]
-WeightedFields = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        metavar="COLUMN:METRIC[:WEIGHT]",
-        help="Instead of --on and --metric: part of a weighted sum; may be repeated. "
-        "Metrics: euclidean, great-circle (lat,lon), days, levenshtein, levenshtein-normalised.",
-    ),
-]
-MetricName = Annotated[
-    str | None,
-    typer.Option(
-        help="euclidean (also without it), great-circle, days, levenshtein, levenshtein-normalised; for filters "
-        "hamming, dice."
-    ),
-]
-LinkSeparatorSecondary = Annotated[
-    str | None,
-    typer.Option(metavar="CHAR", help="The same for the partner's table; that of --separator without it."),
-]
-LinkK = Annotated[int, typer.Option("--k", help="Partners per record.")]
-ReportPath = Annotated[Path | None, typer.Option(help="HTML page to write: is the linkage any good?")]
-DrawMap = Annotated[bool, typer.Option("--map", help="Draw the primary's places into the page, in coarse cells.")]
-LinkSigma = Annotated[float, typer.Option(help="Standard deviation of the noise put on the similarities.")]
-LinkSeed = Annotated[int | None, typer.Option(help="Seed of that noise; fresh noise without it.")]
-SearchBackend = Annotated[str, typer.Option(help="Which search to use; auto chooses and says why.")]
-SearchThreads = Annotated[int | None, typer.Option(help="Threads to use; all cores without it.")]
-SearchDevice = Annotated[str, typer.Option(help="cpu, cuda, or auto.")]
+COLUMN_METRICS = "euclidean, great-circle, days, levenshtein, levenshtein-normalised"
 
 
 def link(
-    primary: LinkPrimary,
-    secondary: LinkSecondary,
-    out: LinkOut,
-    on: LinkOn = "",
-    metric: MetricName = None,
-    k: LinkK = 50,
-    on_secondary: LinkOnSecondary = "",
-    field: WeightedFields = None,
-    report: ReportPath = None,
-    map_: DrawMap = False,
-    sigma: LinkSigma = 0.0,
-    seed: LinkSeed = None,
-    backend: SearchBackend = "auto",
-    threads: SearchThreads = None,
-    device: SearchDevice = "auto",
+    primary: Annotated[str, typer.Option(metavar="TABLE", help=f"Table whose records need partners: {TABLE_HELP}.")],
+    secondary: Annotated[str, typer.Option(metavar="TABLE", help="Table in which to search for partners.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Parquet file to write.")],
+    on: Annotated[str, typer.Option(metavar="COLUMNS", help="Columns to compare, such as lat,lon.")] = "",
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {COLUMN_METRICS}, rank-hamming; for encoded tables hamming or dice. Default: euclidean.",
+        ),
+    ] = None,
+    k: Annotated[int | None, typer.Option("--k", metavar="K", help=K_HELP)] = None,
+    on_secondary: Annotated[
+        str, typer.Option(metavar="COLUMNS", help="Names of these columns in the secondary's table, if they differ.")
+    ] = "",
+    field: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SPEC",
+            help="Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], instead of --on and --metric; may be "
+            f"repeated. Metrics: {COLUMN_METRICS}.",
+        ),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="HTML page about the quality to write.")] = None,
+    map_: Annotated[
+        bool, typer.Option("--map", help="Show the primary's locations on the page, in coarse cells.")
+    ] = False,
+    sigma: Annotated[
+        float, typer.Option(metavar="SIGMA", help="Standard deviation of noise on the similarities.")
+    ] = 0.0,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Random seed of the noise. Default: fresh noise.")
+    ] = None,
+    backend: Annotated[str, typer.Option(metavar="NAME", help="Search backend.")] = "auto",
+    threads: Annotated[int | None, typer.Option(metavar="N", help="Threads. Default: all cores.")] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda or auto.")] = "auto",
     separator: Separator = None,
-    separator_secondary: LinkSeparatorSecondary = None,
-    json: Json = False,
+    separator_secondary: Annotated[
+        str | None, typer.Option(metavar="CHAR", help="Separator of the secondary's table, if it differs.")
+    ] = None,
+    as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Find for every record of the primary its K most similar records of the secondary, exactly.
+    """Find the K most similar records of another table for every record, exactly.
 
-    fedsim link --primary flats.csv --secondary rentals.csv --on lat,lon --metric great-circle --out links.parquet
+    fedsim link --primary flats.csv --secondary rentals.csv --on lat,lon --out links.parquet
     """
-    from fedsim.cli.link import (
-        LinkOutput,
-        LinkRequest,
-        SearchOptions,
-        no_progress,
-        print_no_summary,
-        print_summary,
-        print_summary_json,
-        progress_bar,
-        run_link,
-    )
+    from fedsim.cli.link import LinkRequest, SearchOptions, run_link
     from fedsim.data.sql import parse_source
 
     request = LinkRequest(
@@ -103,46 +72,28 @@ def link(
         metric=metric,
         separator=separator,
         secondary_separator=separator_secondary,
-    )
-    start = None if seed is None else check_seed(seed)
-    search = SearchOptions(k=k, sigma=sigma, seed=start, backend=backend, threads=threads, device=device)
-    silent = print_no_summary if quiet else print_summary
-    output = LinkOutput(
-        links=out,
+        out=out,
         page=report,
         with_map=map_,
-        tell=print_summary_json if json else silent,
-        watch=no_progress if quiet else progress_bar,
     )
-    run_link(request, search, output)
-
-
-# ``fedsim encode``: identifiers as filters that may go to the coordinator
+    search = SearchOptions(k, sigma, None if seed is None else check_seed(seed), backend, threads, device)
+    run_link(request, search, OutputMode(quiet, as_json))
 
 
 def encode(
-    table: Annotated[
-        str,
-        typer.Option(metavar="TABLE", help="Your table: .csv, .csv.gz, .tsv, .parquet, or sqlite:///flats.db#table."),
-    ],
-    schema: Annotated[Path, typer.Option(help="Which columns become filters, and how: JSON, the same at all parties.")],
-    key: Annotated[Path, typer.Option(help="The key file made by `fedsim key`, the same at all parties.")],
-    out: Annotated[Path, typer.Option(help="File to write, such as filters.safetensors.")],
+    table: Annotated[str, typer.Option(metavar="TABLE", help=f"Your table: {TABLE_HELP}.")],
+    schema: Annotated[Path, typer.Option(metavar="FILE", help="Encoding schema in JSON, the same for all parties.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Key file from `fedsim key`, the same for all parties.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write, such as filters.safetensors.")],
     separator: Separator = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Turn the identifiers of a table into keyed bit filters.
+    """Encode the identifiers of a table as keyed bit filters.
 
-    The coordinator links filters by `fedsim link --metric hamming` or `dice` and sees neither names nor numbers.
+    The coordinator links encoded tables with `fedsim link --metric hamming` or `dice`; it never sees an identifier.
     """
     from fedsim.cli.link import run_encode
     from fedsim.data.sql import parse_source
 
-    encoded = run_encode(parse_source(table), schema, key, out, separator)
-    if as_json:
-        found = {"records": len(encoded), "bits": encoded.n_bits, "fingerprint": encoded.fingerprint, "file": str(out)}
-        typer.echo(json.dumps(found, ensure_ascii=False))
-    elif not quiet:
-        typer.echo(f"{len(encoded):,} records as filters of {encoded.n_bits:,} bits in {out}")
-        typer.echo(f"fingerprint {encoded.fingerprint[:12]}: filters link only where the other party shows the same")
+    run_encode(parse_source(table), schema, key, out, separator, OutputMode(quiet, as_json))

@@ -1,0 +1,93 @@
+"""Tables, progress bars and JSON files that several commands write."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from fedsim.cli.options import print_nothing
+from fedsim.protocol.messages import replace_unprintable
+from fedsim.storage.files import atomic_write
+
+ProgressCallback = Callable[[int, int], None]
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file atomically; NaN and infinity are refused."""
+    with atomic_write(path) as part:
+        part.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines, one by one."""
+    for line in lines:
+        typer.echo(line)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table under its column titles."""
+    table = Table(*titles, box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for row in rows:
+        table.add_row(*map(as_text, row))
+    print_renderable(table)
+
+
+def print_named_values(values: Iterable[tuple[str, str]], name_width: int = 12) -> None:
+    """Print names and values in two columns; names stand out on a terminal."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=name_width)
+    grid.add_column(overflow="fold")
+    for name, value in values:
+        grid.add_row(Text(name, style="yellow" if name == "warning" else "bold"), as_text(value))
+    print_renderable(grid)
+
+
+def as_text(value: str) -> Text:
+    """Return text in which names of files and columns cannot control a terminal."""
+    return Text(replace_unprintable(value))
+
+
+def print_renderable(renderable: RenderableType) -> None:
+    """Print with rich, as wide as the terminal; into a pipe, without colours and as wide as needed."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=100_000)
+    with console.capture() as captured:
+        console.print(renderable)
+    print_lines(line.rstrip() for line in captured.get().splitlines())
+
+
+def progress_printer(*, silent: bool) -> Callable[[str], None]:
+    """Return a function that prints one line of progress to standard error, or nothing."""
+    return print_nothing if silent else lambda line: typer.echo(f"  {line}", err=True)
+
+
+@contextmanager
+def progress_bar(title: str, unit: str = "", *, hidden: bool = False) -> Iterator[ProgressCallback | None]:
+    """Show a bar on standard error that is moved by ``(done, total)``; yield ``None`` where no terminal is.
+
+    Print nothing while the bar is shown.
+    """
+    console = Console(stderr=True)
+    if hidden or not console.is_terminal:
+        yield None
+        return
+    columns = TextColumn(title), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}")
+    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+        task = progress.add_task(title, total=None, rate="")
+        started = time.perf_counter()
+
+        def move(done: int, total: int) -> None:
+            rate = f"{done / max(time.perf_counter() - started, 1e-9):,.0f} {unit}/s" if unit else ""
+            progress.update(task, completed=done, total=total, rate=rate)
+
+        yield move
