@@ -1,4 +1,8 @@
-"""The distance metrics, their search backends, and the registry that maps names to metrics."""
+"""Distance metrics and the searches that each of them offers.
+
+A metric prepares records (checks them and converts them to the form of the search), computes blocks of plain distances,
+and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +15,8 @@ from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
-from fedsim.linkage.search import points
-from fedsim.linkage.search.filters import (
-    BitKernel,
-    CellSearch,
-    RankKernel,
-    RankRuns,
-    Words,
-    count_ones,
-    share_evaluated,
-    to_words,
-)
-from fedsim.linkage.search.points import FlatSearch
+from fedsim.linkage.search import filters, points
+from fedsim.linkage.search.filters import RankRuns, Words
 from fedsim.linkage.search.runner import (
     QUERIES_PER_BLOCK_TILE,
     BlockSearch,
@@ -38,15 +32,15 @@ from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
 from fedsim.types import Floats, Integers
 
-# What a metric is, and what it can offer to the planner
-#
-# A metric prepares records (checks them, brings them into the search's form), computes blocks of plain distances, and
-# lists its exact searches, best first. A metric without a search of its own offers ``by_blocks`` alone.
+GPU = "gpu"  # the one backend name that the planner treats specially
+MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
+MIN_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
+MAX_TREE_DIMENSIONS = 16
 
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search, why it is offered, how to start it, and a test whether it pays where that is not known."""
+    """One way to search: why it is offered, how to start it, and a test whether it pays off where that is unknown."""
 
     name: str
     reason: str
@@ -54,11 +48,16 @@ class Backend:
     pays: Callable[[], bool] = lambda: True
 
 
-GPU = "gpu"  # the one backend name the planner treats apart
-
-
 class Metric(Protocol):
-    """A distance between identifiers; ``whole`` says that all its values are whole numbers."""
+    """A distance between identifiers.
+
+    Attributes
+    ----------
+    name
+        The name in job files and on the command line.
+    whole
+        Whether all distances are integers.
+    """
 
     @property
     def name(self) -> str: ...
@@ -66,27 +65,38 @@ class Metric(Protocol):
     @property
     def whole(self) -> bool: ...
 
-    def prepare(self, records: Any, table: str) -> Records: ...
+    def prepare(self, records: Any, table: str) -> Records:
+        """Check records and convert them to the form of the search; ``table`` is the name in error messages."""
+        ...
 
-    def blocks(self, left: Records, right: Records) -> DistanceBlocks: ...
+    def blocks(self, left: Records, right: Records) -> DistanceBlocks:
+        """Return an object that computes the distances of some left records to all right ones."""
+        ...
 
-    def backends(self, queries: Records, candidates: Records, k: int) -> Sequence[Backend]: ...
+    def backends(self, queries: Records, candidates: Records, k: int) -> Sequence[Backend]:
+        """List the exact searches of this metric, fastest first."""
+        ...
 
 
 @runtime_checkable
 class SaturatingMetric(Protocol):
-    """A metric that goes flat: it can say which pairs have nothing in common, in all or in one of their fields."""
+    """A metric that goes flat: it knows which pairs have nothing in common, in all or in one of their fields."""
 
     def disjoint(self, left: Records, right: Records) -> NDArray[np.bool_]: ...
 
 
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
-    """The search that needs nothing but blocks of distances."""
+    """Return the search that needs blocks of distances only."""
     return Backend("blocks", "plain distances of every pair", lambda: BlockSearch(queries, candidates, metric.blocks))
 
 
 def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
-    """All distances between two small sets of prepared records."""
+    """Return all distances between two small sets of prepared records.
+
+    >>> metric = get_metric("euclidean")
+    >>> distance_matrix(metric, metric.prepare([[0.0], [3.0]], "a"), metric.prepare([[1.0]], "b")).tolist()
+    [[1.0], [2.0]]
+    """
     blocks, n_left = metric.blocks(left, right), count_records(left)
     return np.vstack([blocks.block(tile) for tile in row_tiles(n_left, QUERIES_PER_BLOCK_TILE)])
 
@@ -103,11 +113,7 @@ class FormulaBlocks:
         return self.formula(self.left[tile], self.right)
 
 
-# Distances between encoded identifiers: bit filters, and FEDERAL numeric filters in rank form
-
-
-MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
-MIN_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
+# Encoded identifiers: bit filters, and FEDERAL numeric filters as ranks
 
 
 @dataclass(frozen=True)
@@ -118,35 +124,30 @@ class Hamming:
     whole: bool = True
 
     def prepare(self, records: Any, table: str) -> Words:
-        return to_words(identifiers.filters(records, table))
+        return filters.to_words(identifiers.filters(records, table))
 
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
         return FormulaBlocks(_hamming_distances, left, right)
 
     def disjoint(self, left: Words, right: Words) -> NDArray[np.bool_]:
-        return _disjoint_filters(left, right)
+        return np.asarray(~(left & right).any(axis=1))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
+        def cells_pay() -> bool:
+            if len(queries) < MIN_QUERIES_FOR_CELLS:
+                return False
+            return filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
+
         def gpu() -> Search:
             from fedsim.linkage.search.gpu import hamming_search  # noqa: PLC0415 - torch takes seconds to import
 
             return hamming_search(queries, candidates)
 
+        cells = f"rings around centres: a sample needed less than {MAX_SHARE_FOR_CELLS:.0%} of the pairs"
+        flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
-            Backend(
-                "cells",
-                f"rings around centres: a sample needed less than {MAX_SHARE_FOR_CELLS:.0%} of the pairs",
-                lambda: CellSearch(queries, candidates),
-                pays=lambda: (
-                    len(queries) >= MIN_QUERIES_FOR_CELLS
-                    and share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
-                ),
-            ),
-            Backend(
-                "flat",
-                f"popcount of every pair of {64 * candidates.shape[1]}-bit filters",
-                lambda: LaneSearch(BitKernel(queries, candidates, by_ones=False)),
-            ),
+            Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay),
+            Backend("flat", flat, lambda: LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
             Backend(GPU, "matrix product of the bits on the GPU", gpu),
         ]
@@ -160,19 +161,19 @@ class Dice:
     whole: bool = False
 
     def prepare(self, records: Any, table: str) -> Words:
-        return to_words(identifiers.filters(records, table))
+        return Hamming().prepare(records, table)
 
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
         return FormulaBlocks(_dice_distances, left, right)
 
     def disjoint(self, left: Words, right: Words) -> NDArray[np.bool_]:
-        return _disjoint_filters(left, right)
+        return Hamming().disjoint(left, right)
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
-        flat = Backend(
-            "flat", "popcount of every pair", lambda: LaneSearch(BitKernel(queries, candidates, by_ones=True))
-        )
-        return [flat, blocks_backend(self, queries, candidates)]
+        def flat() -> Search:
+            return LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
+
+        return [Backend("flat", "popcount of every pair", flat), blocks_backend(self, queries, candidates)]
 
 
 def _hamming_distances(left: Words, right: Words) -> Floats:
@@ -182,64 +183,45 @@ def _hamming_distances(left: Words, right: Words) -> Floats:
     return total.astype(np.float64)
 
 
-def _disjoint_filters(left: Words, right: Words) -> NDArray[np.bool_]:
-    return np.asarray(~(left & right).any(axis=1))
-
-
 def _dice_distances(left: Words, right: Words) -> Floats:
-    ones = count_ones(left)[:, None] + count_ones(right)[None, :]
+    ones = filters.count_ones(left)[:, None] + filters.count_ones(right)[None, :]
     return np.asarray(_hamming_distances(left, right) / np.maximum(ones, 1))
 
 
 @dataclass(frozen=True)
 class RankHamming:
-    """Hamming distance of FEDERAL numeric filters in rank form: columns low, high of every field in turn."""
+    """Hamming distance of FEDERAL numeric filters given as ranks: columns low, high of every field in turn."""
 
     name: str = "rank-hamming"
     whole: bool = True
 
     def prepare(self, records: Any, table: str) -> RankRuns:
         runs = identifiers.numbers(records, table)
-        sound = (
+        valid = (
             runs.shape[1] % 2 == 0
             and (runs == np.floor(runs)).all()
             and (runs[:, 0::2] <= runs[:, 1::2]).all()
             and (runs >= 0).all()
         )
-        if not sound or runs.max() > 2**30 / runs.shape[1]:
+        if not valid or runs.max() > 2**30 / runs.shape[1]:
             raise InputError(
-                f"the {table} table holds no runs; give low and high pivot ranks per field, 0 <= low <= high"
+                f"the {table} table does not hold ranks; give low and high pivot ranks per field, 0 <= low <= high",
+                code="not-ranks",
             )
         return np.ascontiguousarray(runs.astype(np.int32))
 
     def blocks(self, left: RankRuns, right: RankRuns) -> DistanceBlocks:
-        return FormulaBlocks(_rank_hamming_distances, left, right)
+        return FormulaBlocks(filters.rank_distances, left, right)
 
     def disjoint(self, left: RankRuns, right: RankRuns) -> NDArray[np.bool_]:
         low, high = np.maximum(left[:, 0::2], right[:, 0::2]), np.minimum(left[:, 1::2], right[:, 1::2])
         return np.asarray((high <= low).any(axis=1))
 
     def backends(self, queries: RankRuns, candidates: RankRuns, k: int) -> Sequence[Backend]:
-        flat = Backend(
-            "flat", "two integers per field of every pair", lambda: LaneSearch(RankKernel(queries, candidates))
-        )
-        return [flat, blocks_backend(self, queries, candidates)]
+        return [blocks_backend(self, queries, candidates)]
 
 
-def _rank_hamming_distances(left: RankRuns, right: RankRuns) -> Floats:
-    total = np.zeros((len(left), len(right)), np.int64)
-    for side in range(0, left.shape[1], 2):
-        low = np.maximum(left[:, side, None], right[None, :, side])
-        high = np.minimum(left[:, side + 1, None], right[None, :, side + 1])
-        ones = (left[:, side + 1] - left[:, side])[:, None] + (right[:, side + 1] - right[:, side])[None, :]
-        total += ones - 2 * np.maximum(high - low, 0)
-    return total.astype(np.float64)
-
-
-# Distances between points: columns of numbers, places on Earth, dates
-
-
-MAX_TREE_DIMENSIONS = 16
+# Points: columns of numbers, places on Earth, dates
 
 
 @dataclass(frozen=True)
@@ -252,7 +234,10 @@ class Euclidean:
     def prepare(self, records: Any, table: str) -> Floats:
         values = identifiers.numbers(records, table)
         if np.abs(values).max() > 1e150:
-            raise InputError(f"the {table} table holds numbers beyond 1e150, whose squares overflow; scale the columns")
+            raise InputError(
+                f"the {table} table holds numbers beyond 1e150, whose squares overflow; scale the columns",
+                code="number-too-large",
+            )
         return values
 
     def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:
@@ -262,32 +247,27 @@ class Euclidean:
         dimensions = candidates.shape[1]
 
         def tree() -> Search:
-            return points.TreeSearch(queries, candidates, exact=points.euclidean, place=_identity, rounding=0.0)
+            return points.TreeSearch(queries, candidates, points.euclidean, place=lambda values: values, rounding=0.0)
 
         def gpu() -> Search:
             from fedsim.linkage.search.gpu import euclidean_search  # noqa: PLC0415 - torch takes seconds to import
 
             return euclidean_search(queries, candidates)
 
-        found = [
-            Backend("tree", f"k-d tree, best up to {MAX_TREE_DIMENSIONS} dimensions (here {dimensions})", tree),
+        limit = f"{MAX_TREE_DIMENSIONS} dimensions (here {dimensions})"
+        searches = [
+            Backend("tree", f"k-d tree, best up to {limit}", tree),
             Backend(
                 "flat",
-                f"matrix product with float64 re-ranking, best above {MAX_TREE_DIMENSIONS} dimensions "
-                f"(here {dimensions})",
-                lambda: FlatSearch(queries, candidates),
+                f"matrix product with float64 re-ranking, best above {limit}",
+                lambda: points.FlatSearch(queries, candidates),
             ),
         ]
-        ordered = found if dimensions <= MAX_TREE_DIMENSIONS else found[::-1]
         return [
-            *ordered,
+            *(searches if dimensions <= MAX_TREE_DIMENSIONS else searches[::-1]),
             blocks_backend(self, queries, candidates),
             Backend(GPU, "float32 on the GPU, float64 re-ranking", gpu, pays=lambda: dimensions > MAX_TREE_DIMENSIONS),
         ]
-
-
-def _identity(values: Floats) -> Floats:
-    return values
 
 
 def _euclidean_distances(left: Floats, right: Floats) -> Floats:
@@ -299,14 +279,14 @@ def _euclidean_distances(left: Floats, right: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class GreatCircle:
-    """Distance over the Earth's surface in metres, from latitude and longitude in degrees (haversine)."""
+    """Distance on the surface of the Earth in metres, from latitude and longitude in degrees (haversine)."""
 
     name: str = "great-circle"
     whole: bool = False
 
     def prepare(self, records: Any, table: str) -> Floats:
         degrees = identifiers.coordinates(records, table).copy()
-        degrees[degrees[:, 1] == -180, 1] = 180.0  # one meridian, two names
+        degrees[degrees[:, 1] == -180, 1] = 180.0  # the same meridian
         degrees[np.abs(degrees[:, 0]) == 90, 1] = 0.0  # a pole has every longitude
         return np.radians(degrees)
 
@@ -315,9 +295,7 @@ class GreatCircle:
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
         def tree() -> Search:
-            return points.TreeSearch(
-                queries, candidates, exact=points.great_circle, place=on_unit_sphere, rounding=4e-15
-            )
+            return points.TreeSearch(queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15)
 
         return [Backend("tree", "k-d tree on the unit sphere", tree), blocks_backend(self, queries, candidates)]
 
@@ -344,9 +322,6 @@ class Days:
         return Euclidean().backends(queries, candidates, k)
 
 
-# Distances between texts
-
-
 @dataclass(frozen=True)
 class Levenshtein:
     """Insertions, deletions and substitutions between two texts; normalised: divided by the longer length (paper)."""
@@ -371,13 +346,8 @@ class Levenshtein:
         def lanes() -> Search:
             return LaneSearch(TextKernel(queries, candidates, normalised=self.normalised))
 
-        return [
-            Backend("lanes", "bit-parallel edit distance of many queries at once", lanes),
-            blocks_backend(self, queries, candidates),
-        ]
-
-
-# Words become metrics here and nowhere else
+        reason = "bit-parallel edit distance of many queries at once"
+        return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]
 
 
 # The instances that fedsim.registry names.
@@ -389,6 +359,13 @@ HAMMING, DICE, RANK_HAMMING = Hamming(), Dice(), RankHamming()
 def get_metric(metric: str | Metric) -> Metric:
     """Return the metric of a name; a metric object is returned as it is.
 
+    Parameters
+    ----------
+    metric
+        A name in :data:`fedsim.registry.METRICS`, or a metric.
+
+    Examples
+    --------
     >>> get_metric("levenshtein-normalised")
     Levenshtein(normalised=True)
     """
@@ -402,13 +379,21 @@ def get_metric(metric: str | Metric) -> Metric:
     return metric
 
 
-# A distance over several columns of different kinds
-
-
 @dataclass(frozen=True)
 class WeightedField:
-    """One column of a weighted sum (or several between commas, for places), its metric and its weight.
+    """One part of a weighted sum.
 
+    Parameters
+    ----------
+    column
+        The column, or several separated by commas, as for latitude and longitude.
+    metric
+        A metric or its name.
+    weight
+        What the distance is multiplied with.
+
+    Examples
+    --------
     >>> WeightedField("lat,lon", "great-circle", weight=0.001).columns
     ['lat', 'lon']
     """
@@ -421,11 +406,11 @@ class WeightedField:
         object.__setattr__(self, "metric", self.measure)
         known = isinstance(self.weight, int | float | np.number) and not isinstance(self.weight, bool)
         if not (known and np.isfinite(self.weight) and self.weight > 0):
-            raise SettingError(f"field '{self.column}': a weight is a positive number")
+            raise SettingError(f"field '{self.column}': the weight must be a positive number", code="bad-weight")
 
     @property
     def measure(self) -> Metric:
-        """The metric itself; ``metric`` may have come as a word."""
+        """The metric itself; ``metric`` may be given as a name."""
         return get_metric(self.metric)
 
     @property
@@ -433,16 +418,32 @@ class WeightedField:
         return [name.strip() for name in self.column.split(",")]
 
     def prepare(self, columns: dict[str, Any], table: str) -> Records:
-        """This field's columns in its metric's form."""
+        """Return the columns of this field in the form of its metric."""
         absent = [name for name in self.columns if name not in columns]
         if absent:
-            raise InputError(f"the {table} table has no column '{absent[0]}', which a field of the weighted sum names")
+            raise InputError(
+                f"the {table} table has no column '{absent[0]}', which the weighted sum needs", code="missing-column"
+            )
         return self.measure.prepare({name: columns[name] for name in self.columns}, table)
 
 
 @dataclass(frozen=True)
 class WeightedSum:
-    """Sum of several fields' distances, each times its weight: a person's name, birth date and street together."""
+    """A metric over several columns of different types: the sum of their distances, each times its weight.
+
+    Parameters
+    ----------
+    fields
+        The parts of the sum.
+
+    Examples
+    --------
+    >>> metric = WeightedSum((WeightedField("name", "levenshtein"), WeightedField("born", "days", weight=0.01)))
+    >>> left = {"name": np.array(["ann"]), "born": np.array(["1990-01-01"], "M8[D]")}
+    >>> right = {"name": np.array(["anne"]), "born": np.array(["1990-01-11"], "M8[D]")}
+    >>> distance_matrix(metric, metric.prepare(left, "a"), metric.prepare(right, "b")).tolist()
+    [[1.1]]
+    """
 
     fields: tuple[WeightedField, ...]
     name: str = "weighted-sum"
@@ -450,7 +451,7 @@ class WeightedSum:
 
     def __post_init__(self) -> None:
         if not self.fields:
-            raise SettingError("a weighted sum of no fields; give at least one")
+            raise SettingError("a weighted sum needs at least one field", code="no-fields")
 
     def prepare(self, records: Any, table: str) -> tuple[Records, ...]:
         columns = identifiers.identifier_columns(records, table)

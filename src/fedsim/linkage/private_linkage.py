@@ -1,7 +1,7 @@
 """The coordinator's linkage: from encoded identifiers to pseudonyms and noisy similarities, and the files it keeps.
 
-The primary gets pseudonyms and noisy similarities (paper, section 4.1, equations 1 and 2). The search runs on candidates
-that are already shuffled: where distances are equal the lower pseudonym wins, which reveals nothing about the
+The primary gets pseudonyms and noisy similarities (paper, section 4.1, equations 1 and 2). The search runs on
+candidates that are already shuffled: where distances are equal the lower pseudonym wins, which reveals nothing about the
 secondary's order. The partners of a record are sorted by *noisy* similarity; sorted by distance they would reveal
 the order without noise.
 
@@ -96,8 +96,8 @@ class LinkageState:
     """What the coordinator keeps to answer again, and about later records.
 
     ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
-    pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without noise,
-    for a metric that does not count, or where all training distances are equal.
+    pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without
+    noise, for a metric that does not count, or where all training distances are equal.
     """
 
     candidates: EncodedTable
@@ -162,7 +162,7 @@ def link_encoded_tables(  # noqa: PLR0913
         allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
         if len(allowed) < linking.k:
             raise SettingError(
-                f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one of them",
+                f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one",
                 code="min-degree-too-large",
                 candidates=len(allowed),
             )

@@ -251,8 +251,8 @@ def _warnings(links: Links, hubness: Integers, tie_share: float) -> list[str]:
         )
     if links.saturated is not None and links.saturated > SATURATION_WARNING_SHARE:
         warnings.append(
-            f"saturation: for {100 * links.saturated:.0f} % of the records the filter of the last partner has no bit in "
-            "common with theirs, so the distance no longer grows; use a larger threshold, or several"
+            f"saturation: for {100 * links.saturated:.0f} % of the records the filter of the last partner has no bit "
+            "in common with theirs, so the distance no longer grows; use a larger threshold, or several"
         )
     average = hubness.mean()
     if links.k < links.n_candidates and hubness.max() > max(HUB_FACTOR * average, HUB_FACTOR):

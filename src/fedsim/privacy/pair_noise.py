@@ -2,8 +2,8 @@
 
 Noise that is drawn anew for every answer can be averaged away by asking again. Here the noise of a pair is a function
 of the two filters, a secret and a purpose: it is the same after a restart, in another batch, and for a second record
-with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of the two names is the randomness of
-the pair. Among ten million filters any two share a name, and so their noise, with probability 3e-6.
+with equal identifiers. A keyed hash gives every filter an eight-byte name, and AES of the two names is the randomness
+of the pair. Among ten million filters any two share a name, and so their noise, with probability 3e-6.
 
 Letters: n left records, m right records, K partners.
 """

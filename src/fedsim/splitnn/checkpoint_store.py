@@ -21,8 +21,8 @@ from fedsim.errors import FileError
 from fedsim.storage.digest import arrays_digest, first_difference
 from fedsim.storage.files import atomic_folder
 
-# On disk: one folder per step with tensors.safetensors and facts.json. The facts hold the SHA-256 of the tensors and the
-# description of the job; nothing is ever unpickled. A folder appears complete or not at all, so a kill or a full disk
+# On disk: one folder per step with tensors.safetensors and facts.json. The facts hold the SHA-256 of the tensors and
+# the description of the job; nothing is ever unpickled. A folder appears complete or not at all, so a kill or a full disk
 # leaves earlier checkpoints intact.
 CHECKPOINT_FORMAT = "fedsim checkpoint 1"
 
@@ -64,7 +64,7 @@ class CheckpointStore:
             last = max(self.steps(), default=None)
             intact = "there is no earlier checkpoint" if last is None else f"the checkpoint of step {last} is intact"
             raise FileError(
-                f"cannot write the checkpoint of step {step}: {error}; {intact}: free some space and run again to resume",
+                f"cannot write the checkpoint of step {step}: {error}; {intact}: free space and run again to resume",
                 code="checkpoint-not-written",
                 step=step,
                 last=last,

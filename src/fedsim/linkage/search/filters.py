@@ -1,4 +1,7 @@
-"""Exact K nearest filters: popcount kernel, rank form of numeric filters, and cells by the triangle inequality."""
+"""Exact K nearest filters: a popcount kernel, cells by the triangle inequality, and distances from ranks.
+
+Letters: L lanes, W words per filter, n candidates.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
@@ -31,40 +33,40 @@ from fedsim.linkage.search.lanes import (
 from fedsim.linkage.search.runner import row_tiles
 from fedsim.types import Bits, Floats, Integers
 
-# Exact K nearest bit filters by Hamming or Dice distance
-#
-# A lane holds one 64-bit word of a query; a candidate's word is spread over all lanes, and xor, popcount and add give
-# the distances of a whole group of queries at once. The Dice distance of two filters is their Hamming distance
-# divided by the ones of both, so one kernel serves the two metrics.
-#
-# Letters: L lanes, W words per filter, n candidates.
-
-
 Words = NDArray[np.uint64]
+RankRuns = NDArray[np.int32]  # columns low, high of every field in turn
 WORD_LANE_BITS = 64
+MAX_CELLS = 256
+QUERIES_PER_CELL_TILE = 256
+SAMPLED_QUERIES = 200
+SAMPLED_CANDIDATES = 8192
+
+# The popcount kernel. A lane holds one 64-bit word of a query; the word of a candidate is spread over all lanes, and
+# xor, popcount and add give the distances of a group of queries at once. The Dice distance of two filters is their
+# Hamming distance divided by the ones of both, so one kernel serves both metrics.
 
 
 class BitGroup(NamedTuple):
-    """The words of a group's queries, one query per lane, and their latest distances."""
+    """The words of a group of queries, one query per lane, and their latest distances."""
 
     words: Words  # (W, L)
     distance: Integers  # (L,)
 
 
 def to_words(bits: Bits) -> Words:
-    """Packed bytes as 64-bit words, the last one filled with zeros."""
+    """Return packed bytes as 64-bit words, the last one padded with zeros."""
     spare = -bits.shape[1] % 8
     return np.ascontiguousarray(np.pad(bits, ((0, 0), (0, spare)))).view(np.uint64)
 
 
 def count_ones(words: Words) -> Integers:
-    """Number of ones in every filter."""
+    """Return the number of ones in every filter."""
     return np.asarray(np.bitwise_count(words).sum(axis=1, dtype=np.int64))
 
 
 @intrinsic
 def bits_within(typing_context: Any, group: Any, candidates: Any, row: Any, limit: Any, size: Any) -> Any:
-    """Hamming distances of one candidate to all lanes; true if any keeps its limit."""
+    """Compute the Hamming distances of one candidate to all lanes; true if any is within its limit."""
     signature = types.boolean(group, candidates, types.int64, limit, types.int64)
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -119,14 +121,11 @@ class BitKernel:
         return WORD_LANE_BITS
 
     def denominators(self, tile: Integers) -> Integers:
-        """Per distinct number of ones and lane, the ones of both filters; two empty filters are equal."""
+        """Return the ones of both filters per distinct number of ones and lane; two empty filters are equal."""
         if not self.by_ones:
             return np.ones((1, len(tile)), np.int64)
         ones = self.sizes[:, None] + count_ones(self.queries[tile])[None, :]  # (S, L)
         return np.asarray(np.maximum(ones, 1))
-
-    def size_by_row(self) -> Integers:
-        return self.size_of
 
     def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
         lanes = lane_count(WORD_LANE_BITS)
@@ -135,115 +134,31 @@ class BitKernel:
         _scan_bits(BitGroup(words, np.zeros(lanes, np.int64)), self.candidates, self.size_of, buffers, layout)
 
 
-# Exact K nearest FEDERAL numeric filters without the filters
-#
-# With its pivots sorted, a FEDERAL filter of a number is one run of ones, ``[low, high)``. The Hamming distance of two
-# filters is therefore ``|A| + |B| - 2 * overlap``: two integers per field replace a filter of any size. This is for
-# simulation and for a party's own preview, where one process holds the pivots.
-#
-# Letters: L lanes, F fields, n candidates.
-
-
-RANK_LANE_BITS = 32
-RankRuns = NDArray[np.int32]
-
-
-class RankGroup(NamedTuple):
-    """The runs of a group's queries, one query per lane, and their latest distances."""
-
-    runs: RankRuns  # (2 F, L): low and high of every field in turn
-    ones: RankRuns  # (L,)
-    distance: RankRuns  # (L,)
-
-
-@intrinsic
-def ranks_within(typing_context: Any, group: Any, candidates: Any, row: Any, ones: Any, limit: Any) -> Any:
-    """Hamming distances of one candidate to all lanes; true if any keeps its limit."""
-    signature = types.boolean(group, candidates, types.int64, types.int64, limit)
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        runs, query_ones, distance = (
-            ArrayPointer(context, builder, kind, builder.extract_value(arguments[0], place))
-            for place, kind in enumerate(signature.args[0].types)
-        )
-        table = ArrayPointer(context, builder, signature.args[1], arguments[1])
-        limits = ArrayPointer(context, builder, signature.args[4], arguments[4])
-        lanes = Lanes(context, builder, RANK_LANE_BITS)
-        total = lanes.variable(builder.add(lanes.load(query_ones, ZERO64), lanes.spread(arguments[3])))
-        begin = builder.mul(arguments[2], runs.length)
-        with cgutils.for_range_slice(builder, ZERO64, runs.length, ir.Constant(I64, 2), I64) as (side, _):
-            low = lanes.load(runs, builder.mul(side, lanes.width))
-            high = lanes.load(runs, builder.mul(builder.add(side, ONE64), lanes.width))
-            place = builder.add(begin, side)
-            top = lanes.call("smin", high, lanes.spread(table.scalar(builder.add(place, ONE64))))
-            bottom = lanes.call("smax", low, lanes.spread(table.scalar(place)))
-            overlap = lanes.call("smax", builder.sub(top, bottom), lanes.constant(0))
-            twice = builder.shl(overlap, lanes.constant(1))
-            builder.store(builder.sub(builder.load(total), twice), total)
-        sums = builder.load(total)
-        lanes.store(sums, distance, ZERO64)
-        return lanes.any_within(sums, lanes.load(limits, ZERO64))
-
-    return signature, generate
-
-
 @njit(nogil=True, cache=True)
-def _scan_ranks(group: RankGroup, candidates: RankRuns, ones: Integers, buffers: Buffers, layout: KeyLayout) -> None:
-    keys, counters, histogram, denominator, limit = buffers
-    distance = group.distance
-    for row in range(len(candidates)):
-        if ranks_within(group, candidates, row, ones[row], limit):
-            offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, 0, row)
+def rank_distances(left: RankRuns, right: RankRuns) -> Floats:
+    """Return the Hamming distances of FEDERAL numeric filters from their ranks.
+
+    With its pivots sorted, the FEDERAL filter of a number is one run of ones, ``[low, high)``. So the Hamming distance
+    of two filters is ``|A| + |B| - 2 * overlap``, and two integers per field replace a filter of any size. This is for
+    simulations and previews, where one process holds the pivots.
+    """
+    distances = np.empty((len(left), len(right)))
+    for query in range(len(left)):
+        for row in range(len(right)):
+            total = 0
+            for side in range(0, left.shape[1], 2):
+                low, high = left[query, side], left[query, side + 1]
+                overlap = min(high, right[row, side + 1]) - max(low, right[row, side])
+                total += high - low + right[row, side + 1] - right[row, side] - 2 * max(overlap, 0)
+            distances[query, row] = total
+    return distances
 
 
-class RankKernel:
-    """Hamming distances of FEDERAL numeric filters from groups of queries to all candidates."""
-
-    ascending = True
-
-    def __init__(self, queries: RankRuns, candidates: RankRuns) -> None:
-        self.queries, self.candidates = queries, candidates
-        self.ones, self.query_ones = _count_run_ones(candidates), _count_run_ones(queries)
-        self.n_candidates, self.largest_denominator = len(candidates), 1
-        self.largest_numerator = int(self.ones.max() + self.query_ones.max())
-
-    def tiles(self) -> list[Integers]:
-        return row_tiles(len(self.queries), lane_count(RANK_LANE_BITS))
-
-    def bits_of(self, tile: Integers) -> int:
-        return RANK_LANE_BITS
-
-    def denominators(self, tile: Integers) -> Integers:
-        return np.ones((1, len(tile)), np.int64)
-
-    def size_by_row(self) -> Integers:
-        return np.zeros(self.n_candidates, np.int64)
-
-    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
-        lanes = lane_count(RANK_LANE_BITS)
-        runs = np.zeros((self.queries.shape[1], lanes), np.int32)
-        runs[:, : len(tile)] = self.queries[tile].T
-        ones = np.zeros(lanes, np.int32)
-        ones[: len(tile)] = self.query_ones[tile]
-        _scan_ranks(RankGroup(runs, ones, np.zeros(lanes, np.int32)), self.candidates, self.ones, buffers, layout)
-
-
-def _count_run_ones(runs: RankRuns) -> Integers:
-    return np.asarray((runs[:, 1::2].astype(np.int64) - runs[:, 0::2]).sum(axis=1))
-
-
-# Exact K nearest filters by the triangle inequality, where the data's intrinsic dimension is low
-#
-# Some candidates serve as centres; every other belongs to its nearest centre and is sorted by its distance to it. A
-# query that knows its distance to a centre needs from that cell only the ring of candidates whose own distance to the
-# centre differs by at most its present K-th distance. On filters of places about 2 % of all pairs are left; on
-# filters of names nearly all, so a sample decides whether this pays (see ``share_evaluated``).
-
-
-MAX_CELLS = 256
-QUERIES_PER_CELL_TILE = 256
-SAMPLED_QUERIES = 200
-SAMPLED_CANDIDATES = 8192
+# The search by the triangle inequality, for data of low intrinsic dimension. Some candidates serve as centres; every
+# other belongs to its nearest centre and is sorted by its distance to it. A query that knows its distance to a centre
+# needs from that cell only the ring of candidates whose own distance to the centre differs by at most its current K-th
+# distance. On filters of places this leaves about 2 % of all pairs, on filters of names nearly all, so a sample decides
+# whether it pays off (see ``share_evaluated``).
 
 
 class CandidateCells(NamedTuple):
@@ -281,7 +196,7 @@ class CellSearch:
         return partner, distance
 
     def search(self, tile: Integers, k: int) -> tuple[Integers, Floats, int]:
-        """Partners, distances, and how many distances were computed for them."""
+        """Return partners, distances, and how many distances were computed."""
         layout = key_layout(
             k,
             largest_numerator=WORD_LANE_BITS * self.queries.shape[1],
@@ -295,7 +210,7 @@ class CellSearch:
 
 
 def share_evaluated(queries: Words, candidates: Words, k: int) -> float:
-    """Which part of all pairs the rings leave, estimated from a spread sample of both sides."""
+    """Estimate from a sample of both sides which share of all pairs the rings leave."""
     some = [
         table[np.unique(np.linspace(0, len(table) - 1, most).astype(np.int64))]
         for table, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))
@@ -315,7 +230,7 @@ def _hamming(left: Words, table: Words, row: int) -> int:
 
 @njit(nogil=True, cache=True)
 def _nearest_centres(candidates: Words, centres: Words) -> Integers:
-    """For every candidate its centre, and below that its distance to it."""
+    """Return the nearest centre of every candidate (row 0) and the distance to it (row 1)."""
     nearest = np.empty((2, len(candidates)), np.int64)
     for row in range(len(candidates)):
         best, least = 0, _hamming(candidates[row], centres, 0)
@@ -337,7 +252,7 @@ def _search_tile(  # noqa: PLR0913, PLR0917
     partner: Integers,
     distance: Floats,
 ) -> int:
-    """Answer the queries one after the other with the same buffers; the number of distances computed."""
+    """Answer the queries one by one with the same buffers; return the number of distances computed."""
     evaluated = 0
     for query in range(len(queries)):
         clear_buffers(buffers)
@@ -348,7 +263,7 @@ def _search_tile(  # noqa: PLR0913, PLR0917
 
 @njit(nogil=True, cache=True)
 def _search_rings(query: Words, cells: CandidateCells, buffers: Buffers, layout: KeyLayout) -> int:
-    """Fill the one lane's buffer, nearest cells first; the number of distances computed."""
+    """Fill the buffer of the single lane, nearest cells first; return the number of distances computed."""
     centres, begins, words, rows, to_centre = cells
     keys, counters, histogram, denominator, limit = buffers
     distance, evaluated = np.zeros(1, np.int64), len(centres)
@@ -361,7 +276,8 @@ def _search_rings(query: Words, cells: CandidateCells, buffers: Buffers, layout:
         begin, end = begins[cell], begins[cell + 1]
         if begin == end or apart[cell] - to_centre[end - 1] > limit[0, 0]:
             continue
-        for place in range(_first_at_least(to_centre, begin, end, apart[cell] - limit[0, 0]), end):
+        inner = begin + np.searchsorted(to_centre[begin:end], apart[cell] - limit[0, 0])
+        for place in range(inner, end):
             if to_centre[place] - apart[cell] > limit[0, 0]:
                 break
             evaluated += 1
@@ -369,15 +285,3 @@ def _search_rings(query: Words, cells: CandidateCells, buffers: Buffers, layout:
             if distance[0] <= limit[0, 0]:
                 offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, 0, rows[place])
     return evaluated
-
-
-@njit(nogil=True, cache=True)
-def _first_at_least(values: Integers, begin: int, end: int, least: int) -> int:
-    """Binary search in an ascending part of an array."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if values[middle] < least:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin

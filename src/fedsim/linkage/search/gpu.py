@@ -1,8 +1,8 @@
-"""The same exact searches on a GPU with torch; the only linkage file that imports torch.
+"""The exact searches on a GPU with torch; the only linkage module that imports torch.
 
 Hamming distances come from a matrix product of the bits, ``|a| + |b| - 2ab``, exact in float32 below 2**24 bits.
-Euclidean distances are computed in float32 from centred coordinates; whatever the rounding could hide is computed again
-in float64, one dimension after the other as on the CPU, so the results are the same to the last bit.
+Euclidean distances are computed in float32 from centred coordinates; candidates that the rounding could hide are
+computed again in float64, one dimension after the other as on the CPU, so the results are the same to the last bit.
 
 Letters: T queries of a tile, C candidates of a chunk, d dimensions or bits.
 """
@@ -24,23 +24,23 @@ from fedsim.linkage.search.runner import row_tiles
 from fedsim.types import Floats, Integers
 
 QUERIES_PER_TILE = 4096
-FIRST_CHUNK = 2048  # small: of the first chunk everything survives
+FIRST_CHUNK = 2048  # small, because no candidate of the first chunk can be excluded
 LARGEST_CHUNK = 65_536
 
 
 def available() -> bool:
-    """True if torch sees a CUDA device."""
+    """Return whether torch finds a CUDA device."""
     return torch.cuda.is_available()
 
 
 def _cuda() -> torch.device:
     if not available():
-        raise DeviceError("no CUDA device is visible to torch; choose device cpu or auto")
+        raise DeviceError("torch finds no CUDA device; choose device cpu or auto", code="no-cuda-device")
     return torch.device("cuda")
 
 
 class RoughDistances(Protocol):
-    """Distances that are cheap and never hide a near candidate, and the exact ones for chosen pairs."""
+    """Cheap distances that never exclude a near candidate, and the exact ones for chosen pairs."""
 
     def block(self, tile: Tensor, first: int, last: int) -> Tensor: ...
 
@@ -50,11 +50,11 @@ class RoughDistances(Protocol):
 
 
 class DeviceSearch:
-    """Search of all candidates, chunk by chunk, in the memory of one device."""
+    """Search all candidates, chunk by chunk, in the memory of one device."""
 
     def __init__(self, rough: RoughDistances, n_queries: int, n_candidates: int, device: torch.device) -> None:
         self.rough, self.n_queries, self.n_candidates, self.device = rough, n_queries, n_candidates, device
-        self.lock = Lock()  # tiles take turns: the device is already busy with one
+        self.lock = Lock()  # one tile at a time: it keeps the device busy
 
     def tiles(self) -> list[Integers]:
         return row_tiles(self.n_queries, QUERIES_PER_TILE)
@@ -85,7 +85,7 @@ class DeviceSearch:
 def _merge(
     partner: Tensor, distance: Tensor, query: Tensor, candidate: Tensor, exact: Tensor, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The K best of the lists so far and new candidates with higher rows; stable sorts keep the tie rule."""
+    """Return the K best of the lists so far and of new candidates with higher rows; stable sorts keep the tie rule."""
     old = torch.arange(len(partner), device=partner.device).repeat_interleave(partner.shape[1])
     owners = torch.cat([old, query])
     rows, values = torch.cat([partner.flatten(), candidate]), torch.cat([distance.flatten(), exact])
@@ -99,7 +99,7 @@ def _merge(
 
 
 class HammingBits:
-    """Bits as float32 matrices; rough distances are exact already."""
+    """Bits as float32 matrices; the rough distances are already exact."""
 
     def __init__(self, queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device) -> None:
         self.queries, self.candidates = _bits(queries, device), _bits(candidates, device)
@@ -123,7 +123,7 @@ class HammingBits:
 
 
 class EuclideanPoints:
-    """Coordinates twice: centred and scaled in float32 to sift, as they came in float64 to decide."""
+    """Coordinates twice: centred and scaled float32 to select, the original float64 to decide."""
 
     def __init__(self, queries: Floats, candidates: Floats, device: torch.device) -> None:
         self.queries, self.candidates = torch.from_numpy(queries).to(device), torch.from_numpy(candidates).to(device)
@@ -158,20 +158,20 @@ class EuclideanPoints:
 def hamming_search(
     queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device | None = None
 ) -> DeviceSearch:
-    """Filters of 64-bit words, searched on the device (default: CUDA)."""
+    """Return a search of filters of 64-bit words on the device (default: CUDA)."""
     device = device or _cuda()
     return DeviceSearch(HammingBits(queries, candidates, device), len(queries), len(candidates), device)
 
 
 def euclidean_search(queries: Floats, candidates: Floats, device: torch.device | None = None) -> DeviceSearch:
-    """Points of any dimension, searched on the device (default: CUDA)."""
+    """Return a search of points of any dimension on the device (default: CUDA)."""
     device = device or _cuda()
     return DeviceSearch(EuclideanPoints(queries, candidates, device), len(queries), len(candidates), device)
 
 
 @contextmanager
 def _allow_tf32() -> Iterator[None]:
-    """Products of zeros and ones are exact in the GPU's short float format, and twice as fast."""
+    """Allow TF32: products of zeros and ones are exact in it, and twice as fast."""
     before = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = True
     try:
@@ -181,7 +181,7 @@ def _allow_tf32() -> Iterator[None]:
 
 
 def _square_root(squares: Tensor) -> Tensor:
-    """Correctly rounded, as CUDA's is for float64; torch's own on a CPU can be off in the last bit."""
+    """Return correctly rounded roots; torch on a CPU, unlike CUDA, can be off in the last bit."""
     return squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
 
 

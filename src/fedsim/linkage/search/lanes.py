@@ -1,4 +1,12 @@
-"""Many queries in one machine vector: LLVM building blocks and the selection of the K best per lane."""
+"""Many queries in one machine vector: LLVM building blocks and the selection of the K best per lane.
+
+A *lane* holds one query. A kernel walks once over all candidates and compares each with every lane of its group at the
+same time, so a candidate is read once for 32 to 128 queries. numba has no vector type, so the building blocks are
+written in LLVM's language; LLVM maps them to AVX-512, AVX2 or NEON.
+
+Letters: L lanes of one group, S distinct sizes of candidates (1 where the denominator is 1), C capacity of a buffer,
+H bins.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +22,6 @@ from numpy.typing import NDArray
 from fedsim.errors import InputError
 from fedsim.types import Floats, Integers
 
-# Several queries in one machine vector: the building blocks of the exact kernels
-#
-# A *lane* holds one query. A kernel walks once over all candidates and compares each with every lane of its group at
-# the same time, so a candidate is read once for 32 to 128 queries and the arithmetic runs at the width of the
-# machine. numba has no vector type, so the blocks are written in LLVM's language; LLVM maps them to AVX-512, AVX2 or
-# NEON.
-#
-# Letters: L lanes of one group, B bits of a lane, L * B = 2048.
-
-
 VECTOR_BITS = 2048  # four AVX-512 registers: enough independent work to hide latency, few enough not to spill
 
 I64 = ir.IntType(64)
@@ -31,7 +29,7 @@ ZERO64, ONE64 = ir.Constant(I64, 0), ir.Constant(I64, 1)
 
 
 def lane_count(bits: int) -> int:
-    """Number of queries that share one group of lanes with this many bits each.
+    """Return the number of queries that share one group of lanes with this many bits each.
 
     >>> [lane_count(bits) for bits in (16, 32, 64)]
     [128, 64, 32]
@@ -56,7 +54,7 @@ class Lanes:
         return self.builder.xor(value, self.constant((1 << self.bits) - 1))
 
     def spread(self, value: Any) -> Any:
-        """The same 64-bit scalar in every lane."""
+        """Return a vector with the same 64-bit scalar in every lane."""
         narrow = self.builder.trunc(value, self.scalar) if self.bits < 64 else value
         undefined = ir.Constant(self.vector, ir.Undefined)
         first = self.builder.insert_element(undefined, narrow, ir.Constant(ir.IntType(32), 0))
@@ -64,13 +62,13 @@ class Lanes:
         return self.builder.shuffle_vector(first, undefined, zeros)
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """One of LLVM's own vector functions, such as ``ctpop`` or ``smin``."""
+        """Call a vector function of LLVM, such as ``ctpop`` or ``smin``."""
         kind = ir.FunctionType(self.vector, [self.vector] * len(arguments))
         full_name = f"llvm.{name}.v{self.count}i{self.bits}"
         return self.builder.call(cgutils.get_or_insert_function(self.builder.module, kind, full_name), arguments)
 
     def variable(self, value: Any) -> Any:
-        """A place in a register that a loop may change."""
+        """Return a variable that a loop may change."""
         place = cgutils.alloca_once(self.builder, self.vector)
         self.builder.store(value, place)
         return place
@@ -86,7 +84,7 @@ class Lanes:
         self.builder.store(value, self.pointer(array, offset), align=self.bits // 8)
 
     def any_within(self, distance: Any, limit: Any) -> Any:
-        """True if at least one lane's distance is at most its limit."""
+        """Return whether the distance of at least one lane is within its limit."""
         flags = self.builder.icmp_signed("<=", distance, limit)
         mask = ir.IntType(self.count)
         return self.builder.icmp_unsigned("!=", self.builder.bitcast(flags, mask), ir.Constant(mask, 0))
@@ -102,14 +100,14 @@ class ArrayPointer:
         self.length = builder.extract_value(array.shape, 0)
 
     def scalar(self, index: Any) -> Any:
-        """The element as 64 bits, zero-extended."""
+        """Return an element as 64 bits, zero-extended."""
         value = self.builder.load(self.builder.gep(self.data, [index]))
         return self.builder.zext(value, I64) if value.type.width < 64 else value
 
 
 @intrinsic
 def popcount(typing_context: Any, word: Any) -> Any:
-    """Number of ones in one 64-bit word."""
+    """Return the number of ones in one 64-bit word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = ir.FunctionType(I64, [I64])
@@ -118,25 +116,22 @@ def popcount(typing_context: Any, word: Any) -> Any:
     return types.int64(types.uint64), generate
 
 
-# Keep the K smallest of a stream of candidates, for every lane of a group, by counting
+# Selection of the K smallest of a stream of candidates for every lane, by counting.
 #
 # Distances of the integer metrics are fractions ``numerator / denominator`` (Hamming and Levenshtein: denominator 1;
 # normalised Levenshtein: the longer length; Dice: the ones of both filters). A candidate becomes one 64-bit key,
 # ``floor(numerator * 2**shift / denominator)`` above its row number: keys sort exactly as (distance, row) as long as
 # ``2**shift`` exceeds the square of every denominator, since two different fractions are at least that far apart.
 #
-# Every lane counts its kept values in bins and knows ``cut``, the lowest bin up to which it has K candidates. Nothing
-# above the cut can be among the K best, so ``limit[size, lane]``, the largest numerator still of interest for a
-# candidate of that size, is all a kernel has to compare with. Nothing is sorted until the end.
-#
-# Letters: L lanes, S distinct sizes of candidates (1 where the denominator is 1), C capacity of a buffer, H bins.
-
+# Every lane counts its values in bins and knows ``cut``, the lowest bin up to which it has K candidates. Nothing above
+# the cut can be among the K best, so a kernel only compares with ``limit[size, lane]``, the largest numerator that
+# still matters for a candidate of that size. Nothing is sorted until the end.
 
 MAX_BINS = 2048
 
 
 class KeyLayout(NamedTuple):
-    """How a fraction and a row number share 63 bits, how values fall into bins, how many partners are wanted."""
+    """How a fraction and a row number share 63 bits, how values fall into bins, and how many partners are wanted."""
 
     k: int
     shift: int
@@ -147,7 +142,7 @@ class KeyLayout(NamedTuple):
 
 
 class Buffers(NamedTuple):
-    """What one group of lanes has found so far."""
+    """The candidates that one group of lanes has found so far."""
 
     keys: Integers  # (L, C)
     counters: Integers  # (L, 3): FILLED, CUT, BELOW
@@ -162,7 +157,7 @@ FILLED, CUT, BELOW = 0, 1, 2  # entries of the buffer, lowest bin that completes
 def key_layout(
     k: int, *, largest_numerator: int, largest_denominator: int, n_candidates: int, ascending: bool = False
 ) -> KeyLayout:
-    """The layout for these sizes; fails where 63 bits cannot keep two different fractions apart.
+    """Return the layout for these sizes; fail if 63 bits cannot distinguish two different fractions.
 
     >>> key_layout(5, largest_numerator=30, largest_denominator=30, n_candidates=1000)
     KeyLayout(k=5, shift=10, row_bits=10, bin_shift=0, n_bins=1025, first_wins=0)
@@ -173,7 +168,8 @@ def key_layout(
     if largest_value.bit_length() + max(row_bits, largest_denominator.bit_length()) > 62:
         raise InputError(
             f"identifiers of size {max(largest_numerator, largest_denominator)} among {n_candidates} candidates need "
-            "more than 63 bits to be ranked exactly; shorten the identifiers or link the candidates in parts"
+            "more than 63 bits to be ranked exactly; shorten the identifiers or link the candidates in parts",
+            code="identifiers-too-long",
         )
     bin_shift = max(0, largest_value.bit_length() - MAX_BINS.bit_length() + 1)
     n_bins = (largest_value >> bin_shift) + 1
@@ -181,7 +177,7 @@ def key_layout(
 
 
 def new_buffers(layout: KeyLayout, denominator: Integers, used_lanes: int, bits: int) -> Buffers:
-    """Empty buffers; lanes beyond ``used_lanes`` hold no query and accept nothing."""
+    """Return empty buffers; lanes beyond ``used_lanes`` hold no query and accept nothing."""
     lanes = denominator.shape[1]
     limit = np.full(denominator.shape, np.iinfo(f"i{bits // 8}").max, dtype=f"i{bits // 8}")
     limit[:, used_lanes:] = -1
@@ -217,7 +213,7 @@ def offer_lanes(  # noqa: PLR0913, PLR0917
     size: int,
     row: int,
 ) -> None:
-    """Put a candidate into the buffer of every lane whose limit it keeps."""
+    """Put a candidate into the buffer of every lane in whose limit it is."""
     for lane in range(len(keys)):
         if distance[lane] > limit[size, lane]:
             continue
@@ -236,7 +232,7 @@ def offer_lanes(  # noqa: PLR0913, PLR0917
 
 @njit(nogil=True, cache=True)
 def _count_value(counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int, place: int) -> bool:
-    """Count one more value; true if the lane now has a lower cut, or its first."""
+    """Count one more value; return true if the lane now has its first cut or a lower one."""
     histogram[lane, place] += 1
     below, cut = counters[lane, BELOW] + 1, counters[lane, CUT]
     complete = below == layout.k
@@ -250,7 +246,7 @@ def _count_value(counters: Integers, histogram: NDArray[np.int32], layout: KeyLa
 
 @njit(nogil=True, cache=True)
 def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any], layout: KeyLayout, lane: int) -> None:
-    """Set the lane's limits to the cut; with many sizes only once it pays for rewriting them all."""
+    """Set the limits of a lane to the cut; with many sizes, only when that is worth rewriting them all."""
     end = (counters[lane, CUT] + 1 - layout.first_wins) << layout.bin_shift
     lowest = (end * denominator[0, lane] - 1) >> layout.shift
     if limit.shape[0] > 1 and limit[0, lane] - lowest <= limit[0, lane] >> 4:
@@ -262,7 +258,7 @@ def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any],
 
 @njit(nogil=True, cache=True)
 def _make_room(keys: Integers, counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int) -> None:
-    """Drop what lies above the cut; if ties at the cut still crowd the buffer, drop those that have lost."""
+    """Drop what is above the cut; if ties at the cut still fill the buffer, drop those that have lost."""
     kept = 0
     for place in range(counters[lane, FILLED]):
         if keys[lane, place] >> (layout.row_bits + layout.bin_shift) <= counters[lane, CUT]:
@@ -278,7 +274,7 @@ def _make_room(keys: Integers, counters: Integers, histogram: NDArray[np.int32],
 
 @njit(nogil=True, cache=True)
 def write_best(buffers: Buffers, layout: KeyLayout, size_of: Integers, partner: Integers, distance: Floats) -> None:
-    """Write the K best of the first lanes, in order; the numerator is recovered exactly from the key."""
+    """Write the K best of the first lanes, in order; the key gives the numerator exactly."""
     for lane in range(len(partner)):
         _make_room(buffers.keys, buffers.counters, buffers.histogram, layout, lane)
         best = np.sort(buffers.keys[lane, : buffers.counters[lane, FILLED]])

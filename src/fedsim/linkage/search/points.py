@@ -1,4 +1,7 @@
-"""Exact K nearest points: k-d tree for few dimensions, matrix product with re-ranking for many."""
+"""Exact K nearest points: a k-d tree for few dimensions, a matrix product with re-ranking for many.
+
+Letters: T queries of a tile, U distinct points, C candidates of a block, d dimensions.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,10 @@ from fedsim.linkage.search.runner import distinct_records, insert_sorted, row_ti
 from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Integers
 
-# Exact K nearest points with a k-d tree, for few dimensions
-#
-# scipy's tree is fast but leaves the order of ties, and the choice among them at the boundary, to chance. Here equal
-# points become one node, one neighbour more than needed is fetched, distances are computed anew by the metric's own
-# formula and put in the order (distance, row). If the extra neighbour does not lie clearly beyond the K-th, the ball up
-# to the K-th distance is fetched whole: the answer is exact for grids and duplicates too.
-#
-# Letters: T queries of a tile, U distinct points, d dimensions.
-
+# The k-d tree. scipy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
+# Here equal points become one node, one neighbour more than needed is fetched, distances are computed again with the formula
+# of the metric and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the complete ball
+# up to the K-th distance is fetched. So the answer is exact for grids and duplicates too.
 
 QUERIES_PER_TREE_TILE = 2048
 TIE_TOLERANCE = 1e-9  # relative; far above the rounding of either distance, far below any real gap
@@ -32,7 +30,7 @@ ExactDistance = Callable[[Floats, Floats, Integers], Floats]
 
 @njit(nogil=True, cache=True)
 def euclidean(queries: Floats, points: Floats, found: Integers) -> Floats:
-    """Distances from every query to its own list of points, summed over the dimensions in order."""
+    """Return the distances from every query to its own list of points, summed over the dimensions in order."""
     distances = np.empty(found.shape)
     for query in range(found.shape[0]):
         for place in range(found.shape[1]):
@@ -46,7 +44,7 @@ def euclidean(queries: Floats, points: Floats, found: Integers) -> Floats:
 
 @njit(nogil=True, cache=True)
 def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
-    """Haversine distances in metres; queries and points are (latitude, longitude) in radians."""
+    """Return haversine distances in metres; queries and points are (latitude, longitude) in radians."""
     distances = np.empty(found.shape)
     for query in range(found.shape[0]):
         latitude, longitude = queries[query, 0], queries[query, 1]
@@ -61,7 +59,7 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class PointNodes:
-    """Distinct candidate points and the rows that stand at each, ascending."""
+    """Distinct candidate points and the rows of each, ascending."""
 
     points: Floats  # (U, d)
     begins: Integers  # (U + 1,)
@@ -75,14 +73,14 @@ class PointNodes:
 
 
 class TreeSearch:
-    """Search by k-d tree in ``place(points)``, where distances grow with the metric's own up to an error ``rounding``."""
+    """Search by k-d tree in ``place(points)``, where distances grow with those of the metric up to ``rounding``."""
 
     def __init__(
         self,
         queries: Floats,
         candidates: Floats,
-        *,
         exact: ExactDistance,
+        *,
         place: Callable[[Floats], Floats],
         rounding: float,
     ) -> None:
@@ -91,7 +89,7 @@ class TreeSearch:
         self.tree = cKDTree(place(self.nodes.points))
 
     def tiles(self) -> list[Integers]:
-        """Neighbouring queries together: a tile then walks the same branches of the tree, twice as fast."""
+        """Group neighbouring queries: a tile then visits the same branches of the tree, which is twice as fast."""
         order = np.lexsort(self.places.T[:2])
         return split_rows(order, QUERIES_PER_TREE_TILE)
 
@@ -108,7 +106,7 @@ class TreeSearch:
         return partner, distance
 
     def _rank_ball(self, query: int, radius: float, partner: Integers, distance: Floats) -> None:
-        """Answer one query from every node up to its K-th distance and a little beyond."""
+        """Answer one query from all nodes up to its K-th distance and a little beyond."""
         ball = self.tree.query_ball_point(self.places[query], radius * (1 + TIE_TOLERANCE))
         found = np.array(ball, np.int64)[None, :]
         exact = self.exact(self.queries[query : query + 1], self.nodes.points, found)
@@ -120,7 +118,7 @@ class TreeSearch:
 def _rank(
     exact: Floats, found: Integers, begins: Integers, rows: Integers, partner: Integers, distance: Floats
 ) -> Integers:
-    """Write every query's K best rows by (distance, row); say which of its nodes was the farthest one needed."""
+    """Write the K best rows of every query by (distance, row); return the farthest node that each query needed."""
     k = partner.shape[1]
     farthest = np.zeros(len(exact), np.int64)
     for query in range(len(exact)):
@@ -147,7 +145,7 @@ def _rank(
 
 @njit(nogil=True, cache=True)
 def _in_order(exact: Floats, found: Integers, begins: Integers, query: int, k: int) -> bool:
-    """True in the common case: one record at each of the first K nodes, and no ties among them and the next."""
+    """Return true in the common case: one record at each of the first K nodes, and no ties among them and the next."""
     for place in range(k):
         alone = begins[found[query, place] + 1] - begins[found[query, place]] == 1
         nearer = place + 1 >= exact.shape[1] or exact[query, place] < exact[query, place + 1]
@@ -158,7 +156,7 @@ def _in_order(exact: Floats, found: Integers, begins: Integers, query: int, k: i
 
 @njit(nogil=True, cache=True)
 def _insertion_order(values: Floats) -> Integers:
-    """Stable ascending order of values that are all but sorted already."""
+    """Return the stable ascending order of values that are almost sorted."""
     order = np.arange(len(values))
     for place in range(1, len(values)):
         moving, hole = order[place], place
@@ -171,7 +169,7 @@ def _insertion_order(values: Floats) -> Integers:
 
 @njit(nogil=True, cache=True)
 def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers) -> Integers:
-    """Rows of all records at these nodes, ascending."""
+    """Return the rows of all records at these nodes, ascending."""
     if len(places) == 1:
         node = found[places[0]]
         return rows[begins[node] : begins[node + 1]]
@@ -187,14 +185,10 @@ def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers
     return tied
 
 
-# Exact K nearest points in many dimensions: a float32 matrix product sifts, float64 decides
-#
-# Coordinates are centred and scaled to one before they become float32 (raw GPS in float32 is wrong in the sixth digit).
-# ``|x|^2 + |y|^2 - 2xy`` then misses the true square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that
-# this error could hide is computed again from the original float64 coordinates.
-#
-# Letters: T queries of a tile, C candidates of a block, d dimensions.
-
+# Many dimensions: a float32 matrix product selects, float64 decides. Coordinates are centred and scaled to one before
+# they become float32 (raw GPS in float32 is wrong in the sixth digit). ``|x|^2 + |y|^2 - 2xy`` then misses the true
+# square by at most ``error`` times ``(|x| + |y|)^2``; every candidate that this error could hide is computed again from
+# the original float64 coordinates.
 
 QUERIES_PER_FLAT_TILE = 128
 CANDIDATES_PER_BLOCK = 4096
@@ -203,7 +197,7 @@ Float32 = NDArray[np.float32]
 
 
 class FlatSearch:
-    """Search of all candidates by blocks of a matrix product."""
+    """Search all candidates by blocks of a matrix product."""
 
     def __init__(self, queries: Floats, candidates: Floats) -> None:
         self.queries, self.candidates = queries, np.ascontiguousarray(candidates)
@@ -246,7 +240,7 @@ def _rerank_block(  # noqa: PLR0913, PLR0917 - numba passes arrays cheaply, tupl
     partner: Integers,
     distance: Floats,
 ) -> None:
-    """Compute again, and keep if near enough, every candidate whose rough square may be below the K-th."""
+    """Compute every candidate again whose rough square may be below the K-th, and insert it if it is near enough."""
     k = partner.shape[1]
     for query in range(rough.shape[0]):
         worst = distance[query, k - 1] / scale

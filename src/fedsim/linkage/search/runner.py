@@ -1,4 +1,7 @@
-"""Run an exact search: distinct records, tiles of queries on threads, and the generic search by distance blocks."""
+"""Run an exact search: distinct records, tiles of queries on threads, and the generic search by distance blocks.
+
+Letters: T queries of a tile, C candidates of a chunk.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ from numpy.typing import NDArray
 from fedsim.linkage.search.lanes import Buffers, KeyLayout, key_layout, lane_count, new_buffers, write_best
 from fedsim.types import Floats, Integers
 
-# Queries in pieces that a thread can work on
+Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
+SearchProgress = Callable[[int, int], None]
+QUERIES_PER_BLOCK_TILE = 32
+CANDIDATES_PER_CHUNK = 32_768
 
 
 def row_tiles(n_queries: int, size: int) -> list[Integers]:
-    """Consecutive rows, ``size`` at a time.
+    """Return consecutive rows, ``size`` at a time.
 
     >>> [tile.tolist() for tile in row_tiles(5, 2)]
     [[0, 1], [2, 3], [4]]
@@ -27,18 +33,12 @@ def row_tiles(n_queries: int, size: int) -> list[Integers]:
 
 
 def split_rows(rows: Integers, size: int) -> list[Integers]:
-    """Rows in their given order, ``size`` at a time."""
+    """Return rows in their given order, ``size`` at a time."""
     return [rows[first : first + size] for first in range(0, len(rows), size)]
 
 
-# Equal records are searched once
-
-
-Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
-
-
 def distinct_records(records: Records) -> tuple[Integers, Integers]:
-    """Row of the first record of every kind, and every record's kind.
+    """Return the row of the first record of every kind, and the kind of every record: equal records are searched once.
 
     >>> first, kind = distinct_records(["b", "a", "b"])
     >>> first.tolist(), kind.tolist()
@@ -52,18 +52,18 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
         records = np.column_stack([distinct_records(column)[1] for column in records])
     table = np.ascontiguousarray(records)
     if table.dtype.kind == "f":
-        table = table + 0.0  # -0.0 and 0.0 are the same place
+        table = table + 0.0  # -0.0 equals 0.0
     bytes_of_row = table.view(np.uint8).reshape(len(table), -1)
     _, first, kind = np.unique(_row_hashes(bytes_of_row), return_index=True, return_inverse=True)
-    if (table[first][kind] != table).any():  # two kinds of record share a hash: compare whole rows instead
-        whole_rows = bytes_of_row.view(np.dtype((np.void, bytes_of_row.shape[1]))).ravel()
-        _, first, kind = np.unique(whole_rows, return_index=True, return_inverse=True)
+    if (table[first][kind] != table).any():  # two kinds of record share a hash: compare the rows instead
+        complete_rows = bytes_of_row.view(np.dtype((np.void, bytes_of_row.shape[1]))).ravel()
+        _, first, kind = np.unique(complete_rows, return_index=True, return_inverse=True)
     return first, kind
 
 
 @njit(nogil=True, cache=True)
 def _row_hashes(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """FNV-1a of every row."""
+    """Return the FNV-1a hash of every row."""
     hashes = np.empty(len(rows), np.uint64)
     for row in range(len(rows)):
         state = np.uint64(0xCBF29CE484222325)
@@ -74,7 +74,7 @@ def _row_hashes(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def take_records(records: Records, rows: slice | Integers) -> Records:
-    """Some of the records, in the same form."""
+    """Return some of the records, in the same form."""
     if isinstance(records, list):
         return records[rows] if isinstance(rows, slice) else [records[row] for row in rows]
     if isinstance(records, tuple):
@@ -83,18 +83,12 @@ def take_records(records: Records, rows: slice | Integers) -> Records:
 
 
 def count_records(records: Records) -> int:
-    """Number of records."""
+    """Return the number of records."""
     return len(records[0]) if isinstance(records, tuple) else len(records)
 
 
-# Run a search over all its queries: tiles of queries on threads, results in the queries' order
-
-
-SearchProgress = Callable[[int, int], None]
-
-
 class Search(Protocol):
-    """Finds the K nearest candidates of a tile of queries, exactly, ties by candidate row."""
+    """A search that finds the K nearest candidates of a tile of queries, exactly; ties go to the lower row."""
 
     def tiles(self) -> list[Integers]: ...
 
@@ -102,9 +96,10 @@ class Search(Protocol):
 
 
 class LaneKernel(Protocol):
-    """Distances of many queries at once as fractions; the selector does the rest."""
+    """Computes the distances of many queries at once, as fractions."""
 
     n_candidates: int
+    size_of: Integers  # by candidate row: index into the distinct sizes
     ascending: bool  # candidates are visited by ascending row
 
     @property
@@ -119,8 +114,6 @@ class LaneKernel(Protocol):
 
     def denominators(self, tile: Integers) -> Integers: ...
 
-    def size_by_row(self) -> Integers: ...
-
     def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None: ...
 
 
@@ -129,7 +122,6 @@ class LaneSearch:
 
     def __init__(self, kernel: LaneKernel) -> None:
         self.kernel = kernel
-        self.size_by_row = kernel.size_by_row()
 
     def tiles(self) -> list[Integers]:
         return self.kernel.tiles()
@@ -148,14 +140,14 @@ class LaneSearch:
         buffers = new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
         kernel.scan(tile, buffers, layout)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
-        write_best(buffers, layout, self.size_by_row, partner, distance)
+        write_best(buffers, layout, kernel.size_of, partner, distance)
         return partner, distance
 
 
 def run_search(
     search: Search, n_queries: int, k: int, threads: int | None = None, progress: SearchProgress | None = None
 ) -> tuple[Integers, Floats]:
-    """Partners and distances of all queries, each row in the order (distance, candidate row)."""
+    """Return partners and distances of all queries, each row in the order (distance, candidate row)."""
     partner, distance = np.empty((n_queries, k), np.int64), np.empty((n_queries, k))
     done = 0
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
@@ -173,19 +165,8 @@ def run_search(
     return partner, distance
 
 
-# Exact K nearest by blocks of plain distances: slower, but right for every metric that can compute a block
-#
-# This is how a weighted sum of fields is searched, and what a new metric gets for free.
-#
-# Letters: T queries of a tile, C candidates of a chunk.
-
-
-QUERIES_PER_BLOCK_TILE = 32
-CANDIDATES_PER_CHUNK = 32_768
-
-
 class DistanceBlocks(Protocol):
-    """Distances from some of the queries to all candidates of one chunk."""
+    """Computes the distances from some of the queries to all candidates of one chunk."""
 
     def block(self, tile: Integers) -> Floats: ...
 
@@ -194,7 +175,7 @@ BlocksFactory = Callable[[Records, Records], DistanceBlocks]
 
 
 class BlockSearch:
-    """Search of all candidates, chunk by chunk."""
+    """The search that every metric gets for free: blocks of plain distances, chunk by chunk of the candidates."""
 
     def __init__(self, queries: Records, candidates: Records, blocks_of: BlocksFactory) -> None:
         self.n_queries, n_candidates = count_records(queries), count_records(candidates)
@@ -216,7 +197,7 @@ class BlockSearch:
 
 @njit(nogil=True, cache=True)
 def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -> bool:
-    """Insert into a list sorted by (distance, row) if it belongs there; rows must come in ascending order."""
+    """Insert into a list sorted by (distance, row) if it is near enough; rows must come in ascending order."""
     place = len(distance) - 1
     if value >= distance[place]:
         return False
@@ -229,7 +210,7 @@ def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -
 
 @njit(nogil=True, cache=True)
 def _merge_block(block: Floats, first: int, partner: Integers, distance: Floats) -> None:
-    """Merge a block of distances into every query's list."""
+    """Merge a block of distances into the list of every query."""
     for query in range(block.shape[0]):
         for place in range(block.shape[1]):
             if block[query, place] < distance[query, -1]:

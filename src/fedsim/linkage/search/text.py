@@ -1,12 +1,12 @@
 """Exact K nearest strings by edit distance (Myers' bit-parallel algorithm over vector lanes).
 
-Myers' bit-parallel algorithm (1999) keeps one column of the edit matrix as two bit vectors, the positive and the
-negative steps down the column. Here every lane of a vector holds the column of another query. Candidates are visited in
-lexicographic order, and the columns after every character are kept, so a candidate starts where it departs from the one
-before it: real titles share about half of their characters with their neighbour. Queries longer than 64 characters take
-several words per lane, with the horizontal step carried from word to word.
+Myers' algorithm (1999) represents one column of the edit matrix by two bit vectors, the positive and the negative steps
+down the column. Here every lane of a vector holds the column of another query. Candidates are visited in lexicographic
+order, and the columns after every character are stored, so a candidate starts where it differs from the one before it:
+real titles share about half of their characters with their neighbour. Queries of more than 64 characters take several
+words per lane, and the horizontal step is carried from word to word.
 
-Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D columns kept for reuse, n candidates.
+Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D stored columns, n candidates.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from fedsim.linkage.search.lanes import (
 from fedsim.linkage.search.runner import split_rows
 from fedsim.types import Floats, Integers
 
-COLUMNS_KEPT = 1024  # for reuse by the next candidate; longer candidates go on without keeping more
-BYTES_KEPT = 2**25  # the same for very long queries, whose columns are large
+STORED_COLUMNS = 1024  # for reuse by the next candidate; of longer candidates no more are stored
+STORED_BYTES = 2**25  # the same for very long queries, whose columns are large
 
 
 class TextArray(NamedTuple):
-    """Strings as one array of character numbers and the places where each begins."""
+    """Strings as one array of code points and the positions where each begins."""
 
     chars: NDArray[np.uint32]
     starts: Integers
@@ -51,7 +51,7 @@ class TextArray(NamedTuple):
 
 
 def to_text_array(strings: list[str]) -> TextArray:
-    """Any Unicode strings, one number per code point.
+    """Return any Unicode strings as one number per code point.
 
     >>> to_text_array(["né", ""]).lengths.tolist()
     [2, 0]
@@ -81,13 +81,13 @@ class Alphabet(NamedTuple):
 
 
 class SortedTexts(NamedTuple):
-    """Candidates in lexicographic order with the length of the prefix each shares with the one before."""
+    """Candidates in lexicographic order, and the length of the prefix that each shares with the one before."""
 
     chars: NDArray[np.uint32]  # numbers in the candidates' own alphabet
     starts: Integers
     shared: Integers
     rows: Integers
-    size_of: Integers  # by place in this order: index into the distinct sizes
+    size_of: Integers  # by position in this order: index into the distinct sizes
 
 
 class TextGroup(NamedTuple):
@@ -101,7 +101,7 @@ class TextGroup(NamedTuple):
 
 @intrinsic
 def advance_lanes(typing_context: Any, group: Any, chars: Any, begin: Any, start: Any, stop: Any) -> Any:
-    """Carry all lanes from column ``start`` to column ``stop`` of the candidate that begins at ``begin``."""
+    """Advance all lanes from column ``start`` to column ``stop`` of the candidate that begins at ``begin``."""
     signature = types.void(group, chars, types.int64, types.int64, types.int64)
     bits = group.types[0].dtype.bitwidth
 
@@ -120,7 +120,7 @@ def advance_lanes(typing_context: Any, group: Any, chars: Any, begin: Any, start
 
 
 class _Columns:
-    """A group's arrays and the offsets of its kept columns."""
+    """The arrays of a group and the offsets of its stored columns."""
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         arrays = [
@@ -132,7 +132,7 @@ class _Columns:
         self.width = ir.Constant(I64, lane_count(kind.types[0].dtype.bitwidth))
 
     def plus_at(self, depth: Any, word: Any = ZERO64) -> Any:
-        """Where the positive steps are kept; the negative ones follow. The last row serves all that lie deeper."""
+        """Return where the positive steps are stored; the negative ones follow. Deeper columns share the last row."""
         cap = self.builder.sub(self.state.length, ONE64)
         row = self.builder.select(self.builder.icmp_signed("<", depth, cap), depth, cap)
         place = self.builder.add(self.builder.mul(row, self.words), word)
@@ -146,7 +146,7 @@ class _Columns:
 
 
 class _Walk:
-    """The loop over a candidate's characters, for lanes of one word (kept in registers) or of several."""
+    """The loop over the characters of a candidate, for lanes of one word (in registers) or of several."""
 
     def __init__(self, lanes: Lanes, columns: _Columns, text: ArrayPointer, begin: Any, start: Any, stop: Any) -> None:
         self.lanes, self.columns, self.text = lanes, columns, text
@@ -163,7 +163,7 @@ class _Walk:
             new_plus, new_minus, _, _ = _myers_step(lanes, builder.load(plus), builder.load(minus), hit, edge)
             builder.store(new_plus, plus)
             builder.store(new_minus, minus)
-            self._keep(builder.add(column, ONE64), ZERO64, new_plus, new_minus)
+            self._store(builder.add(column, ONE64), ZERO64, new_plus, new_minus)
 
     def many_words(self) -> None:
         lanes, columns, builder = self.lanes, self.columns, self.lanes.builder
@@ -180,15 +180,15 @@ class _Walk:
                 new_plus, new_minus, rise_out, fall_out = _myers_step(lanes, plus, minus, hit, edge)
                 builder.store(rise_out, rise)
                 builder.store(fall_out, fall)
-                self._keep(builder.add(column, ONE64), word, new_plus, new_minus)
+                self._store(builder.add(column, ONE64), word, new_plus, new_minus)
 
-    def _keep(self, depth: Any, word: Any, plus: Any, minus: Any) -> None:
+    def _store(self, depth: Any, word: Any, plus: Any, minus: Any) -> None:
         self.lanes.store(plus, self.columns.state, self.columns.plus_at(depth, word))
         self.lanes.store(minus, self.columns.state, self.columns.minus_at(depth, word))
 
 
 def _myers_step(lanes: Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
-    """One character of the candidate: new vertical steps and the horizontal step out of this word (Hyyrö's form)."""
+    """Process one character: return new vertical steps and the horizontal step out of this word (Hyyrö's form)."""
     builder, one, top = lanes.builder, lanes.constant(1), lanes.constant(lanes.bits - 1)
     rise_in, fall_in = carry
     hit_or_minus = builder.or_(hit, minus)
@@ -205,7 +205,7 @@ def _myers_step(lanes: Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any,
 
 @intrinsic
 def texts_within(typing_context: Any, group: Any, depth: Any, limit: Any, size: Any) -> Any:
-    """Distances of all lanes after ``depth`` columns; true if any keeps its limit.
+    """Compute the distances of all lanes after ``depth`` columns; true if any is within its limit.
 
     The corner of the edit matrix is the depth plus all positive minus all negative steps down the last column.
     """
@@ -262,7 +262,7 @@ def _fill_group(chars: NDArray[Any], starts: Integers, queries: Integers, group:
 
 @njit(nogil=True, cache=True)
 def _fill_block(candidates: SortedTexts, group: TextGroup, accept_all: NDArray[Any], block: NDArray[Any]) -> None:
-    """Distances of every candidate (rows) to every lane (columns)."""
+    """Compute the distances of every candidate (rows) to every lane (columns)."""
     deepest = group.state.shape[0] - 2
     for place in range(len(candidates.rows)):
         begin = candidates.starts[place]
@@ -296,22 +296,15 @@ class TextKernel:
         shared = _shared_prefixes(texts.chars, texts.starts)
         self.candidates = SortedTexts(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
         self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, alphabet.size
-        self.size_of_row = np.empty(len(order), np.int64)
-        self.size_of_row[order] = size_of
+        self.size_of = np.empty(len(order), np.int64)
+        self.size_of[order] = size_of
         self.queries = to_text_array(queries)
         self.query_chars = alphabet.numbers(self.queries.chars)
-        self.longest = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
-
-    @property
-    def largest_denominator(self) -> int:
-        return self.longest if self.normalised else 1
-
-    @property
-    def largest_numerator(self) -> int:
-        return self.longest
+        self.largest_numerator = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
+        self.largest_denominator = self.largest_numerator if normalised else 1
 
     def tiles(self) -> list[Integers]:
-        """Queries that fit the same lanes, shortest lanes first."""
+        """Return queries that fit the same lanes, shortest lanes first."""
         lengths = self.queries.lengths
         bits = self._bits_for(lengths)
         words = -(-lengths // bits)
@@ -326,36 +319,33 @@ class TextKernel:
         return int(self._bits_for(self.queries.lengths[tile]).max())
 
     def denominators(self, tile: Integers) -> Integers:
-        """Per distinct size and lane, what the edit distance is divided by."""
+        """Return what the edit distance is divided by, per distinct size and lane."""
         if not self.normalised:
             return np.ones((1, len(tile)), np.int64)
         return np.maximum(np.maximum(self.sizes[:, None], self.queries.lengths[tile][None, :]), 1)  # (S, L)
-
-    def size_by_row(self) -> Integers:
-        return self.size_of_row
 
     def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
         _scan_texts(self.candidates, self._group(tile), buffers, layout)
 
     def block(self, tile: Integers) -> Floats:
-        """The distances from a tile to every candidate, in the candidates' own order."""
+        """Return the distances from a tile to every candidate, in the order of the candidates."""
         bits = self.bits_of(tile)
         block = np.empty((self.n_candidates, lane_count(bits)), f"i{bits // 8}")
         no_limit = np.zeros((len(self.sizes), lane_count(bits)), f"i{bits // 8}")
         _fill_block(self.candidates, self._group(tile), no_limit, block)
         edits = block[:, : len(tile)].T  # (L, n)
-        return edits / self.denominators(tile)[self.size_of_row].T if self.normalised else edits.astype(np.float64)
+        return edits / self.denominators(tile)[self.size_of].T if self.normalised else edits.astype(np.float64)
 
     def _bits_for(self, lengths: Integers) -> Integers:
-        narrowest = 16 if self.longest < 2**15 else 32
+        narrowest = 16 if self.largest_numerator < 2**15 else 32
         return np.asarray(np.maximum(np.select([lengths <= 16, lengths <= 32], [16, 32], 64), narrowest))
 
     def _group(self, tile: Integers) -> TextGroup:
         bits = self.bits_of(tile)
         lanes, words = lane_count(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
         kind = np.dtype(f"u{bits // 8}")
-        kept = max(1, min(COLUMNS_KEPT, BYTES_KEPT // (512 * words), self.longest))
-        state = np.empty((kept + 1, words, 2, lanes), kind)
+        columns = max(1, min(STORED_COLUMNS, STORED_BYTES // (512 * words), self.largest_numerator))
+        state = np.empty((columns + 1, words, 2, lanes), kind)
         state[0, :, 0], state[0, :, 1] = np.iinfo(kind).max, 0
         equal = np.zeros((self.alphabet_size, words, lanes), kind)
         group = TextGroup(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
