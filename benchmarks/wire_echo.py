@@ -93,9 +93,9 @@ def _echo_session(credentials: Credentials) -> str:
 def _answer_all(reception: SessionAcceptor) -> None:
     session = reception.session_with(CALLER)
     while True:
-        envelope = session.next()
+        envelope = session.receive()
         assert isinstance(envelope.message, Activations)
-        session.post(Gradients(0, values=envelope.message.values), reply_to=envelope.sequence)
+        session.send(Gradients(0, values=envelope.message.values), reply_to=envelope.sequence)
 
 
 def _echo_bare(credentials: Credentials) -> str:

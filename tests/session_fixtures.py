@@ -39,7 +39,7 @@ def station_of(party: Party, **changes) -> ConnectionState:
 
 def session_of(here: Party, there: Party, **changes) -> Session:
     """One side of a conversation that has not begun."""
-    return Session(station_of(here, note=Notes(), **changes), there, IDENT)
+    return Session(station_of(here, record_event=Notes(), **changes), there, IDENT)
 
 
 def sessions_of(here: Party, there: Party, **changes) -> tuple[Session, Session]:
@@ -104,7 +104,7 @@ def frame_of(message: Message, sequence: int = 1, **changes) -> bytes:
 
 def taken(session: Session) -> list[Envelope]:
     """What has come in and waits to be taken."""
-    return [session.next() for _ in range(len(session._inbox))]
+    return [session.receive() for _ in range(len(session._inbox))]
 
 
 def hello_of(caller: Party, **changes) -> Hello:

@@ -205,3 +205,11 @@ ENCODINGS = Registry("encoding")
 ENCODINGS.register("numeric", "fedsim.linkage.encoding.filters:NumericFilter", summary="Numbers, such as latitude.")
 ENCODINGS.register("date", "fedsim.linkage.encoding.filters:DateFilter", summary="Dates.")
 ENCODINGS.register("string", "fedsim.linkage.encoding.filters:StringFilter", summary="Text, such as a name.")
+
+TRANSPORTS = Registry("transport")
+TRANSPORTS.register(
+    "grpc", "fedsim.protocol.grpc_transport:GrpcTransport", summary="gRPC with mutual TLS, between organisations."
+)
+TRANSPORTS.register(
+    "in-process", "fedsim.protocol.transport:InProcessTransport", summary="Queues between threads of one process."
+)

@@ -5,15 +5,21 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from typing import ClassVar
 
 import pytest
 
+from e2e.job_folders import lay_out
+from e2e.party_threads import run_in_threads
+from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.protocol import grpc_transport as grpc
 from fedsim.protocol.grpc_transport import CHUNK_BYTES, GrpcTransport
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import Done, KeepBest, Save
+from fedsim.protocol.messages import Done, KeepBest, Party, Role, Save
 from fedsim.protocol.transport import ConnectionLost, InProcessTransport
+from fedsim.registry import TRANSPORTS
+from fedsim.runtime.party_context import open_transport
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
 from tls_fixtures import PAPERS, echo, large
 
@@ -196,7 +202,7 @@ def test_where_nobody_listens_there_is_no_line_yet(way):
 
 
 def test_an_address_is_taken_once_and_free_again_afterwards(way):
-    with listening(way) as address, pytest.raises(SettingError, match=address):
+    with listening(way) as address, raises(SettingError, "address-in-use"):
         way.of(CITY).listen(address, echo)
     way.of(CITY).listen(address, echo).close()
 
@@ -224,10 +230,54 @@ def test_a_conversation_goes_on_over_new_lines(way):
         here = reception.session_with(RENTALS)
         for step in range(4):
             answer = pool.submit(here.call, Save(step), Done)
-            question = there.next()
+            question = there.receive()
             lines[-1].close()
-            there.post(Done(str(question.message.step)), reply_to=question.sequence)
+            there.send(Done(str(question.message.step)), reply_to=question.sequence)
             assert answer.result(PATIENCE).fault == str(step)
         there.close()
         here.close()
     assert len(lines) >= 4
+
+
+# --- a transport from outside ------------------------------------------------------------------------------------
+
+
+class OutsideTransport:
+    """A transport that FedSim does not know: it shares the streams of another one and counts its calls."""
+
+    streams = InProcessTransport()
+    dialled: ClassVar[list[Party]] = []
+
+    def __init__(self, credentials):
+        self.credentials = credentials
+
+    def listen(self, address, answer):
+        return self.streams.listen(address, answer)
+
+    def dial(self, address, peer):
+        self.dialled.append(peer)
+        return self.streams.dial(address, peer)
+
+
+def test_a_transport_registered_from_outside_carries_a_job(tmp_path):
+    with TRANSPORTS.temporarily("outside", OutsideTransport):
+        place = lay_out(tmp_path / "job")
+        ledgers = run_in_threads(place, lambda own: open_transport(own, name="outside"))
+    assert {peer.role for peer in OutsideTransport.dialled} == {Role.COORDINATOR, Role.PRIMARY}
+    assert all(any(entry.kind == "welcome" for entry in entries) for entries in ledgers.values())
+
+
+def test_the_environment_names_a_transport_that_is_not_registered(tmp_path, monkeypatch):
+    place = lay_out(tmp_path / "job")
+    own = place.own(place.names[0])
+    monkeypatch.setenv("FEDSIM_TRANSPORT", f"{__name__}:OutsideTransport")
+    transport = open_transport(own)
+    assert isinstance(transport, OutsideTransport)
+    assert transport.credentials is not None
+    assert open_transport(own, insecure=True).credentials is None
+
+
+def test_an_unknown_transport_is_an_error(tmp_path):
+    place = lay_out(tmp_path / "job")
+    with raises(SettingError, "unknown-transport"):
+        open_transport(place.own(place.names[0]), name="grcp")

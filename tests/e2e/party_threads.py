@@ -6,14 +6,12 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from e2e.job_folders import Place
-from fedsim.cli.party import load_credentials
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import PeerError
-from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.transport import Transport
 from fedsim.runtime.coordinator import run_coordinator
-from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.primary import run_primary
 from fedsim.runtime.secondary import run_secondary
 
@@ -21,7 +19,7 @@ RUN = {Role.COORDINATOR: run_coordinator, Role.PRIMARY: run_primary, Role.SECOND
 
 
 def mutual_tls(own: PartyFile) -> Transport:
-    return GrpcTransport(load_credentials(own, insecure=False))
+    return open_transport(own)
 
 
 def run_in_threads(

@@ -101,7 +101,7 @@ def no_unpickling(monkeypatch):
 
 @pytest.mark.usefixtures("no_unpickling")
 def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
-    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", most_new=10)
+    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", max_new=10)
     with receiving(station_of(NOTARY), CITY, RENTALS) as notary, receiving(station_of(CITY), RENTALS) as city:
         second = started(secondary, tmp_path, notary[1], city[1])
         coordinator_side = [started(attend, coordinator, notary[0], party) for party in (CITY, RENTALS)]
@@ -109,20 +109,20 @@ def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
         table = EncodedQueries("rentals", QUERIES, COUNTED, offer_digest(QUERIES, COUNTED.astype(np.uint8)))
         assert fetch_partners(session, table, "").partner.shape == (12, 3)
         learnt = trained(RemoteSecondary(city[0].session_with(RENTALS), wire_format("float32")))
-        session.post(Farewell())
+        session.send(Farewell())
         joined(second, *coordinator_side)
     assert torch.isfinite(learnt).all()
 
 
 def attend(coordinator: Coordinator, reception, party: Party):
-    coordinator.attend(reception.session_with(party))
+    coordinator.serve(reception.session_with(party))
 
 
 def secondary(folder, to_notary, to_city):
     """All that a secondary does."""
     session = SessionConnector(station_of(RENTALS), to_notary, "door", NOTARY).open()
     order = fetch_row_mapping(session, CANDIDATES, offer_digest(CANDIDATES), "")
-    session.post(Farewell())
+    session.send(Farewell())
 
     def start(total_steps):
         return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder / "checkpoints")
@@ -131,12 +131,12 @@ def secondary(folder, to_notary, to_city):
         width=4,
         order=order,
         start=lambda asked: start(asked.total_steps),
-        trained=lambda: start(1),
+        load_trained=lambda: start(1),
         finish=lambda party: party.keep_best(),
-        farewell=lambda: None,
+        on_farewell=lambda: None,
         form=wire_format("float32"),
     )
-    role.talk(SessionConnector(station_of(RENTALS), to_city, "door", CITY).open())
+    role.serve(SessionConnector(station_of(RENTALS), to_city, "door", CITY).open())
 
 
 def trained(party):
@@ -148,5 +148,5 @@ def trained(party):
     party.restore(1)
     party.finish()
     found = party.infer(ROWS)
-    party.session.post(Farewell())
+    party.session.send(Farewell())
     return found

@@ -109,8 +109,8 @@ def test_a_session_takes_what_this_sender_may_send_to_this_receiver_and_nothing_
         read_all(session, frame_of(message))
         may = (sender, receiver) in routes_of(kind) and type(message) not in HANDSHAKE_MESSAGES
         assert (session.received == 1) is may
-        assert (session.connection.note == []) is may
-        refused += [] if may else session.connection.note
+        assert (session.connection.record_event == []) is may
+        refused += [] if may else session.connection.record_event
     assert {what for what, _ in refused} == {"line dropped"}
     assert all(facts["peer"] == f"{sender} 'there'" for _, facts in refused)
 
@@ -119,5 +119,7 @@ def test_who_sends_what_it_may_not_is_named_in_the_log():
     session = session_of(Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary"))
     read_all(session, frame_of(SMALL["row-order"]))
     reason = "a coordinator may not send 'row-order' to a primary"
-    assert session.connection.note == Notes([("line dropped", {"peer": "coordinator 'notary'", "reason": reason})])
+    assert session.connection.record_event == Notes(
+        [("line dropped", {"peer": "coordinator 'notary'", "reason": reason})]
+    )
     assert not session.connected

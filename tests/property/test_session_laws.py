@@ -71,7 +71,7 @@ class Talk:
         for _ in range(words):
             self.said[side].append(len(self.said[side]))
             message = Save(self.said[0][-1]) if side == 0 else Done(str(self.said[1][-1]))
-            self.sides[side].post(message)
+            self.sides[side].send(message)
 
     def line(self, words=(0, 0), faults=((), ())):
         """The life of a line: what was not received goes out, more is said, mischief is done, the rest arrives."""
@@ -207,16 +207,21 @@ class _Mischievous:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_calls_over_lines_that_break_a_thousand_times_get_their_answers(seed, monkeypatch):
     monkeypatch.setattr(handshake, "BACK_OFF", 0.001)
-    with receiving(station_of(CITY, note=Notes()), RENTALS) as (reception, transport), ThreadPoolExecutor() as pool:
+    with (
+        receiving(station_of(CITY, record_event=Notes()), RENTALS) as (reception, transport),
+        ThreadPoolExecutor() as pool,
+    ):
         mischief = Mischief(transport, np.random.default_rng(seed))
-        answering = pool.submit(answer_all, SessionConnector(station_of(RENTALS, note=Notes()), mischief, "door", CITY))
+        answering = pool.submit(
+            answer_all, SessionConnector(station_of(RENTALS, record_event=Notes()), mischief, "door", CITY)
+        )
         session = reception.session_with(RENTALS)
         asked = 0
         while mischief.faults <= MOST_FAULTS:
             assert session.call(Save(asked), Done).fault == str(asked)
             asked += 1
-        session.post(Begin(1))
-        session.post(Farewell())
+        session.send(Begin(1))
+        session.send(Farewell())
         assert answering.result(PATIENCE) == [*range(asked)]
 
 
@@ -224,10 +229,10 @@ def answer_all(dialler):
     """Answer every question with its number; return the numbers."""
     session, asked = dialler.open(), []
     while True:
-        envelope = session.next()
+        envelope = session.receive()
         if isinstance(envelope.message, Farewell):
             session.close()
             return asked
         if isinstance(envelope.message, Save):
             asked.append(envelope.message.step)
-            session.post(Done(str(envelope.message.step)), reply_to=envelope.sequence)
+            session.send(Done(str(envelope.message.step)), reply_to=envelope.sequence)

@@ -118,16 +118,16 @@ def record_training(
     steps = epochs * config.steps_per_epoch(len(subject.split.train))
     used = _protected_features(subject, linkage, wanted)
     local = start_secondary(linkage.scene.name, used.take(linkage.order), below, total_steps=steps)
-    answering = NoisySecondary(local, answers=_cut_noise(wanted.activations, linkage))
+    answering = NoisySecondary(local, activation_noise=_cut_noise(wanted.activations, linkage))
     ear = Eavesdropper(answering, int(WARM_UP_SHARE * steps))
-    sending = NoisySecondary(ear, sends=_cut_noise(wanted.gradients, linkage))
+    sending = NoisySecondary(ear, gradient_noise=_cut_noise(wanted.gradients, linkage))
     lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(subject.primary, lists, subject.split, config)
     heard = _transcript(subject, linkage, ear, local, result.metrics["validation"])
     laid = {
         "features": _feature_noise(subject.secondary, used),
-        "activations": answering.laid,
-        "gradients": sending.laid,
+        "activations": answering.meter,
+        "gradients": sending.meter,
     }
     heard = replace(heard, laid=laid, test=result.metrics["test"])
     if wanted.gradients is None or wanted.gradients.noise == 0:

@@ -12,7 +12,7 @@ import typer
 
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
-from fedsim.cli.party import load_credentials, measure_traffic, set_up_logging
+from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
@@ -20,11 +20,10 @@ from fedsim.contribution.ladder import RUNGS, Ladder, LadderTraining, train_ladd
 from fedsim.contribution.result_store import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore
 from fedsim.contribution.rungs import Rung, numbered_progress
 from fedsim.errors import FileError
-from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.run_store import SECRET_FILE
 from fedsim.storage.secrets import load_or_create_secret
 
@@ -84,7 +83,7 @@ def _compare_remotely(
     set_up_logging(own.name, mode)
     possible = [rung for rung in rungs if rung.method != "exact"]
     progress = numbered_progress(progress_printer(silent=mode.silent), options.seeds * len(possible))
-    transport = GrpcTransport(load_credentials(own, options.insecure))
+    transport = open_transport(own, insecure=options.insecure)
     with (
         measure_traffic(quiet=mode.silent) as traffic,
         open_party_context(job, own, transport, software_versions()) as context,

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +18,15 @@ from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_table
 from fedsim.config.job import read_job
-from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.config.party_file import read_party_file
 from fedsim.errors import FileError, SettingError
-from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.report.formatting import format_bytes, format_duration
 from fedsim.runs.progress import publish_progress
 from fedsim.runs.record import RECORD_FILE
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
+from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
 if TYPE_CHECKING:
     from fedsim.runtime.primary import TrainingOutcome
@@ -50,7 +47,7 @@ def run_party(job_path: Path, party_path: Path, mode: OutputMode, *, insecure: b
     outcome: TrainingOutcome | None = None
     with (
         measure_traffic(quiet=mode.silent, stay=stay) as traffic,
-        open_party_context(job, own, GrpcTransport(load_credentials(own, insecure)), software_versions()) as context,
+        open_party_context(job, own, open_transport(own, insecure=insecure), software_versions()) as context,
     ):
         traffic.connection = context.connection
         with publish_progress(context.folder, job, context.connection, context.progress):
@@ -85,12 +82,12 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
 
 def _run_role(context: PartyContext, *, stay: bool, show_progress: bool) -> TrainingOutcome | None:
     """Do the work of the party's role; networks are imported only where they are used."""
-    if context.own.role == "coordinator":
+    if context.party_file.role == "coordinator":
         from fedsim.runtime.coordinator import run_coordinator
 
         run_coordinator(context, stay=stay)
         return None
-    if context.own.role == "secondary":
+    if context.party_file.role == "secondary":
         from fedsim.runtime.secondary import run_secondary
 
         run_secondary(context, stay=stay)
@@ -183,23 +180,6 @@ def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter
         entries = traffic.connection.ledger.entries() if traffic.connection else []
         if entries and not quiet:
             print_ledger(entries, time.perf_counter() - traffic.started)
-
-
-def load_credentials(own: PartyFile, insecure: bool) -> Credentials | None:
-    """Read the party's certificate, or return none for an insecure connection."""
-    if insecure:
-        return None
-    if own.tls is None:
-        message = (
-            f"the party file of {own.party} has no [tls]; create certificates with `fedsim certs`, or use --insecure "
-            "between processes on one machine"
-        )
-        raise SettingError(message, code="no-certificate")
-    credentials = read_credentials(own.tls.authority, own.tls.certificate, own.tls.key, own.party)
-    left = credentials.days_left(datetime.now(UTC))
-    if left < RENEWAL_DAYS:
-        _logger.warning("the certificate of %s expires in %d days", own.party, left)
-    return credentials
 
 
 def set_up_logging(name: str, mode: OutputMode) -> None:

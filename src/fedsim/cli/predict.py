@@ -15,18 +15,17 @@ import typer
 import uvicorn
 
 from fedsim.cli.options import OutputMode
-from fedsim.cli.party import TrafficMeter, load_credentials, measure_traffic, set_up_logging
+from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.data.columns import infer_numbers
 from fedsim.data.sql import TableSource
 from fedsim.data.table_reader import read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.report.formatting import pluralise
-from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.predict import Predictions, Predictor
 from fedsim.serving.service import create_app
 from fedsim.storage.files import atomic_write, check_output_paths
@@ -132,13 +131,13 @@ def _open_predictor(
     if own.role is not Role.PRIMARY:
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
     set_up_logging(own.name, mode)
-    transport = GrpcTransport(load_credentials(own, insecure))
+    transport = open_transport(own, insecure=insecure)
     with open_party_context(job, own, transport, software_versions()) as context:
         traffic.connection = context.connection
         yield Predictor(context, wait_seconds=wait)
         for session in context.sessions():
             if not session.is_over:
-                session.post(Farewell())
+                session.send(Farewell())
 
 
 def _read_token(path: Path | None) -> str | None:

@@ -88,8 +88,8 @@ class ProtectedTrainer:
         party = start_secondary(data.name, as_features(data.features), below, total_steps=steps)
         return NoisySecondary(
             party,
-            answers=cut_noise_from_secret(terms.activations, secret),
-            sends=cut_noise_from_secret(terms.gradients, secret),
+            activation_noise=cut_noise_from_secret(terms.activations, secret),
+            gradient_noise=cut_noise_from_secret(terms.gradients, secret),
         )
 
 
@@ -272,8 +272,8 @@ def train_remote_ladder(
     """The ladder of a trained job, with the secondaries where they are."""
     post.connection.serves_predictions = True
     torch.set_num_threads(post.job.training.threads)
-    table = read_party_data(post.job, post.own)
-    reception = post.receive(post.secondaries)
+    table = read_party_data(post.job, post.party_file)
+    reception = post.listen(post.secondaries)
     reaches = {party.name: ReconnectingPeer(partial(reception.session_with, party)) for party in post.secondaries}
     ladder = train_ladder(
         remote_cases(post, table, seeds, unit), rungs, results, tell, RemoteTrainer(post, reaches).trained

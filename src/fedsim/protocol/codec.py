@@ -1,11 +1,12 @@
-"""Encode messages as frames and decode them, with every length, type and checksum verified.
+"""Encode messages as frames and decode them, verifying every length, type and checksum; seal row numbers.
 
 ::
 
     magic 4 | header bytes 4 | total bytes 8 | checksum of the header 8 | header | padding | arrays, each padded to 8
 
-Whatever a frame says of itself is checked before anything is allocated; a faulty frame is a WireError, never anything
-else. Arrays are views of the frame, and carry a checksum each (xxh3: it finds accidents; TLS keeps out malice).
+Every size that a frame declares is checked before memory is allocated; a faulty frame raises ``WireError`` and nothing
+else. Decoded arrays are views of the frame. Each array has its own xxh3 checksum, which detects accidents; TLS protects
+against attackers.
 """
 
 from __future__ import annotations
@@ -34,14 +35,17 @@ from fedsim.types import EncodedTable
 PREFIX = struct.Struct("<4sIQQ")
 MAGIC = b"FSIM"
 MAX_HEADER_BYTES = 1 << 20
-MAX_FRAME_BYTES = 1 << 30  # of one frame
-MAX_DIMENSION = 1 << 31  # of one dimension: rows are numbered in int32
+MAX_FRAME_BYTES = 1 << 30
+MAX_DIMENSION = 1 << 31  # rows are numbered in int32
 FACT_SLOTS: dict[Any, str] = {int: "whole", float: "number", str: "text", bool: "flag"}
+SEAL_KEY_BYTES = 32
+NONCE_BYTES = 12
+NO_BYTES: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """A message with its place in a conversation."""
+    """A message with its position in a session."""
 
     message: Message
     session: bytes = b""
@@ -52,169 +56,10 @@ class Envelope:
 
 @dataclass(frozen=True)
 class MessageLayout:
-    """What a message is made of: the slot of every fact, the shape of every array."""
+    """The protobuf slot of every fact of a message, and the shape of every array."""
 
     facts: dict[str, str]
     arrays: dict[str, Shape]
-
-
-def encode(envelope: Envelope) -> bytes:
-    """The frame of a message; raises WireError where no peer would take it, for it would be sent again for ever."""
-    message, layout = envelope.message, LAYOUTS[envelope.message.kind]
-    arrays = {name: np.ascontiguousarray(getattr(message, name)) for name in layout.arrays}
-    header = _encode_header(envelope, layout, arrays)
-    total = _pad_to_8(PREFIX.size + len(header)) + sum(_pad_to_8(array.nbytes) for array in arrays.values())
-    if len(header) > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
-        raise WireError(
-            f"a message '{message.kind}' of {total} bytes with a header of {len(header)}; at most {MAX_FRAME_BYTES} and "
-            f"{MAX_HEADER_BYTES} are taken"
-        )
-    pieces: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
-    pieces.append(bytes(_pad_to_8(PREFIX.size + len(header)) - PREFIX.size - len(header)))
-    for array in arrays.values():
-        pieces += [array.reshape(-1).view(np.uint8).data, bytes(_pad_to_8(array.nbytes) - array.nbytes)]
-    return b"".join(pieces)
-
-
-def _encode_header(envelope: Envelope, layout: MessageLayout, arrays: dict[str, NDArray[Any]]) -> bytes:
-    message = envelope.message
-    described = [_describe_array(name, array) for name, array in arrays.items()]
-    _check_shapes(type(message), described)
-    return Header(
-        protocol=PROTOCOL,
-        session=envelope.session,
-        sequence=envelope.sequence,
-        acknowledged=envelope.acknowledged,
-        reply_to=envelope.reply_to,
-        kind=message.kind,
-        facts={name: _encode_fact(message, name, slot) for name, slot in layout.facts.items()},
-        arrays=described,
-    ).SerializeToString(deterministic=True)
-
-
-def declared_size(first: bytes) -> int:
-    """How long the frame that begins like this says it is."""
-    if len(first) < PREFIX.size:
-        raise WireError(f"a frame begins with {PREFIX.size} bytes of prefix; {len(first)} came")
-    magic, header, total, _ = PREFIX.unpack_from(first)
-    if magic != MAGIC:
-        raise WireError("these bytes are no FedSim frame")
-    if header > MAX_HEADER_BYTES or total < PREFIX.size + header:
-        raise WireError(f"a frame declares {total} bytes with a header of {header}; that cannot be")
-    return int(total)
-
-
-def decode(frame: bytes) -> Envelope:
-    """The message of a frame; raises WireError for anything that is not exactly one."""
-    if declared_size(frame) != len(frame):
-        raise WireError(f"a frame of {len(frame)} bytes declares {declared_size(frame)}")
-    header, start = _decode_header(frame)
-    kind = KINDS.get(header.kind)
-    if kind is None:
-        raise WireError(f"there is no message {header.kind[:40]!a}")
-    given = {**_decode_facts(kind, header), **_decode_arrays(kind, header, frame, start)}
-    return Envelope(kind(**given), header.session, header.sequence, header.acknowledged, header.reply_to)
-
-
-def _decode_header(frame: bytes) -> tuple[Header, int]:
-    _, length, _, checksum = PREFIX.unpack_from(frame)
-    packed = frame[PREFIX.size : PREFIX.size + length]
-    if xxhash.xxh3_64_intdigest(packed) != checksum:
-        raise WireError("the header of a frame does not match its checksum")
-    header = Header()
-    try:
-        header.ParseFromString(packed)
-    except DecodeError:
-        raise WireError("the header of a frame is no protobuf header") from None
-    if header.protocol != PROTOCOL:
-        raise WireError(
-            f"the peer speaks protocol {header.protocol}, this release {PROTOCOL}; use the same release everywhere"
-        )
-    return header, _skip_padding(frame, PREFIX.size + length)
-
-
-def _decode_facts(kind: type[Message], header: Header) -> dict[str, Any]:
-    wanted = LAYOUTS[kind.kind].facts
-    if set(header.facts) != set(wanted):
-        raise WireError(f"a message '{kind.kind}' has other facts than {', '.join(wanted) or 'none'}")
-    found = {name: header.facts[name].WhichOneof("value") for name in wanted}
-    for name, slot in wanted.items():
-        if found[name] != slot:
-            raise WireError(f"fact '{name}' of a message '{kind.kind}' is of the wrong type")
-    given = {name: getattr(header.facts[name], slot) for name, slot in wanted.items()}
-    if any(isinstance(value, float) and not math.isfinite(value) for value in given.values()):
-        raise WireError(f"a number of a message '{kind.kind}' is not finite")
-    return given
-
-
-def _decode_arrays(kind: type[Message], header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
-    wanted = LAYOUTS[kind.kind].arrays
-    if [array.name for array in header.arrays] != list(wanted):
-        raise WireError(f"a message '{kind.kind}' has other arrays than {', '.join(wanted) or 'none'}")
-    _check_shapes(kind, header.arrays)
-    found = {}
-    for array in header.arrays:
-        found[array.name], start = _decode_array(kind, array, frame, start)
-    if start != len(frame):
-        raise WireError(f"a message '{kind.kind}' has {len(frame) - start} bytes more than its arrays")
-    return found
-
-
-def _check_shapes(kind: type[Message], arrays: Iterable[Array]) -> None:
-    sizes: dict[str, int] = {}
-    for array, shape in zip(arrays, LAYOUTS[kind.kind].arrays.values(), strict=True):
-        _check_shape(kind, array, shape, sizes)
-
-
-def _check_shape(kind: type[Message], array: Array, shape: Shape, sizes: dict[str, int]) -> None:
-    where = f"array '{array.name}' of a message '{kind.kind}'"
-    if array.dtype not in shape.dtypes:
-        raise WireError(f"{where} is of another type than {' or '.join(shape.dtypes)}")
-    if len(array.shape) != len(shape.letters):
-        raise WireError(f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}")
-    for letter, size in zip(shape.letters, array.shape, strict=True):
-        if size > MAX_DIMENSION:
-            raise WireError(f"{where} declares a dimension of {size}; at most {MAX_DIMENSION} are taken")
-        if sizes.setdefault(letter, size) != size:
-            raise WireError(f"{where} does not fit the other arrays: {size} against {sizes[letter]}")
-
-
-def _decode_array(kind: type[Message], array: Array, frame: bytes, start: int) -> tuple[NDArray[Any], int]:
-    dtype, count = np.dtype(array.dtype), 1
-    for size in array.shape:
-        count *= size  # whole numbers of any size: nothing overflows
-    if count * dtype.itemsize > len(frame) - start:
-        raise WireError(f"array '{array.name}' of a message '{kind.kind}' declares more than the frame holds")
-    values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
-    if _checksum(values) != array.checksum:
-        raise WireError(f"array '{array.name}' of a message '{kind.kind}' does not match its checksum")
-    return values, _skip_padding(frame, start + values.nbytes)
-
-
-def _skip_padding(frame: bytes, end: int) -> int:
-    """Where the next part begins; what fills the gap is zero, so that every bit of a frame is checked."""
-    if any(frame[end : _pad_to_8(end)]):
-        raise WireError("the padding of a frame is not zero")
-    return _pad_to_8(end)
-
-
-def _describe_array(name: str, array: NDArray[Any]) -> Array:
-    return Array(name=name, dtype=array.dtype.name, shape=array.shape, checksum=_checksum(array))
-
-
-def _checksum(array: NDArray[Any]) -> int:
-    return xxhash.xxh3_64_intdigest(array.reshape(-1).view(np.uint8).data)
-
-
-def _encode_fact(message: Message, name: str, slot: str) -> Fact:
-    value = getattr(message, name)
-    if slot == "whole":
-        return Fact(whole=int(value))
-    return Fact(**{slot: value})
-
-
-def _pad_to_8(size: int) -> int:
-    return -(-size // 8) * 8
 
 
 def _layout(kind: type[Message]) -> MessageLayout:
@@ -229,45 +74,201 @@ def _layout(kind: type[Message]) -> MessageLayout:
 LAYOUTS = {name: _layout(kind) for name, kind in KINDS.items()}
 
 
-# Hidden rows: the primary asks by its own records, and only the secondary knows which of its rows are meant
-#
-# Every link gets a row number of its own, so no number repeats; the coordinator tells the secondary which row each
-# stands for. For predictions, when coordinator and secondary do not speak, that list travels with the primary's
-# question: sealed by AES-GCM under a key the primary does not have.
-#
-# Letters: n records, K partners.
+def encode(envelope: Envelope) -> bytes:
+    """Return the frame of a message; raise ``WireError`` if it is too large for any peer to accept."""
+    message, layout = envelope.message, LAYOUTS[envelope.message.kind]
+    arrays = {name: np.ascontiguousarray(getattr(message, name)) for name in layout.arrays}
+    entries = [
+        Array(name=name, dtype=array.dtype.name, shape=array.shape, checksum=_checksum(array))
+        for name, array in arrays.items()
+    ]
+    _check_shapes(message.kind, entries)
+    values = {name: getattr(message, name) for name in layout.facts}
+    header = Header(
+        protocol=PROTOCOL,
+        session=envelope.session,
+        sequence=envelope.sequence,
+        acknowledged=envelope.acknowledged,
+        reply_to=envelope.reply_to,
+        kind=message.kind,
+        facts={
+            name: Fact(whole=int(values[name])) if slot == "whole" else Fact(**{slot: values[name]})
+            for name, slot in layout.facts.items()
+        },
+        arrays=entries,
+    ).SerializeToString(deterministic=True)
+    end = PREFIX.size + len(header)
+    total = _pad_to_8(end) + sum(_pad_to_8(array.nbytes) for array in arrays.values())
+    if len(header) > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
+        raise WireError(
+            f"message '{message.kind}' has {total} bytes and a header of {len(header)} bytes; the limits are "
+            f"{MAX_FRAME_BYTES} and {MAX_HEADER_BYTES}",
+            code="frame-too-large",
+        )
+    parts: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
+    parts.append(bytes(_pad_to_8(end) - end))
+    for array in arrays.values():
+        parts += [array.reshape(-1).view(np.uint8).data, bytes(_pad_to_8(array.nbytes) - array.nbytes)]
+    return b"".join(parts)
 
 
-SEAL_KEY_BYTES = 32
-NONCE_BYTES = 12
-NO_BYTES: NDArray[np.uint8] = np.zeros(0, np.uint8)
+def declared_size(first: bytes) -> int:
+    """Return the size that a frame declares, given its first bytes."""
+    if len(first) < PREFIX.size:
+        raise WireError(
+            f"a frame starts with a prefix of {PREFIX.size} bytes, but only {len(first)} arrived", code="bad-prefix"
+        )
+    magic, header, total, _ = PREFIX.unpack_from(first)
+    if magic != MAGIC:
+        raise WireError("the received bytes are not a FedSim frame", code="bad-prefix")
+    if header > MAX_HEADER_BYTES or total < PREFIX.size + header:
+        raise WireError(
+            f"a frame declares {total} bytes and a header of {header} bytes, which is impossible", code="bad-prefix"
+        )
+    return int(total)
+
+
+def decode(frame: bytes) -> Envelope:
+    """Return the message of a frame; raise ``WireError`` unless the bytes are exactly one valid frame."""
+    if declared_size(frame) != len(frame):
+        raise WireError(f"a frame of {len(frame)} bytes declares {declared_size(frame)} bytes", code="bad-frame-size")
+    header, start = _decode_header(frame)
+    kind = KINDS.get(header.kind)
+    if kind is None:
+        raise WireError(f"unknown message {header.kind[:40]!a}", code="unknown-message")
+    content = {**_decode_facts(header), **_decode_arrays(header, frame, start)}
+    return Envelope(kind(**content), header.session, header.sequence, header.acknowledged, header.reply_to)
+
+
+def _decode_header(frame: bytes) -> tuple[Header, int]:
+    _, length, _, checksum = PREFIX.unpack_from(frame)
+    packed = frame[PREFIX.size : PREFIX.size + length]
+    if xxhash.xxh3_64_intdigest(packed) != checksum:
+        raise WireError("the header of a frame does not match its checksum", code="bad-checksum")
+    header = Header()
+    try:
+        header.ParseFromString(packed)
+    except DecodeError:
+        raise WireError("the header of a frame is not valid protobuf", code="bad-header") from None
+    if header.protocol != PROTOCOL:
+        raise WireError(
+            f"the peer uses protocol {header.protocol}, this release uses {PROTOCOL}; install the same release everywhere",
+            code="other-protocol",
+        )
+    return header, _skip_padding(frame, PREFIX.size + length)
+
+
+def _decode_facts(header: Header) -> dict[str, Any]:
+    expected = LAYOUTS[header.kind].facts
+    if set(header.facts) != set(expected):
+        raise WireError(
+            f"message '{header.kind}' must have the facts: {', '.join(expected) or 'none'}", code="bad-facts"
+        )
+    for name, slot in expected.items():
+        if header.facts[name].WhichOneof("value") != slot:
+            raise WireError(f"fact '{name}' of message '{header.kind}' has the wrong type", code="bad-facts")
+    values = {name: getattr(header.facts[name], slot) for name, slot in expected.items()}
+    if any(isinstance(value, float) and not math.isfinite(value) for value in values.values()):
+        raise WireError(f"message '{header.kind}' contains a number that is not finite", code="bad-facts")
+    return values
+
+
+def _decode_arrays(header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
+    expected = LAYOUTS[header.kind].arrays
+    if [array.name for array in header.arrays] != list(expected):
+        raise WireError(
+            f"message '{header.kind}' must have the arrays: {', '.join(expected) or 'none'}", code="bad-arrays"
+        )
+    _check_shapes(header.kind, header.arrays)
+    decoded = {}
+    for array in header.arrays:
+        dtype = np.dtype(array.dtype)
+        count = math.prod(array.shape)  # Python integers: cannot overflow
+        if count * dtype.itemsize > len(frame) - start:
+            raise WireError(
+                f"array '{array.name}' of message '{header.kind}' is longer than its frame", code="bad-arrays"
+            )
+        values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
+        if _checksum(values) != array.checksum:
+            raise WireError(
+                f"array '{array.name}' of message '{header.kind}' does not match its checksum", code="bad-checksum"
+            )
+        decoded[array.name] = values
+        start = _skip_padding(frame, start + values.nbytes)
+    if start != len(frame):
+        raise WireError(
+            f"message '{header.kind}' has {len(frame) - start} bytes after its arrays", code="bad-frame-size"
+        )
+    return decoded
+
+
+def _check_shapes(kind: str, arrays: Iterable[Array]) -> None:
+    """Check types, dimensions and sizes; a letter has one size in all arrays of a message."""
+    sizes: dict[str, int] = {}
+    for array, shape in zip(arrays, LAYOUTS[kind].arrays.values(), strict=True):
+        where = f"array '{array.name}' of message '{kind}'"
+        if array.dtype not in shape.dtypes:
+            raise WireError(f"{where} must be of type {' or '.join(shape.dtypes)}", code="bad-arrays")
+        if len(array.shape) != len(shape.letters):
+            raise WireError(
+                f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}", code="bad-arrays"
+            )
+        for letter, size in zip(shape.letters, array.shape, strict=True):
+            if size > MAX_DIMENSION:
+                raise WireError(
+                    f"{where} declares a dimension of {size}; the limit is {MAX_DIMENSION}", code="bad-arrays"
+                )
+            if sizes.setdefault(letter, size) != size:
+                raise WireError(
+                    f"{where} does not fit the other arrays: {size} against {sizes[letter]}", code="bad-arrays"
+                )
+
+
+def _skip_padding(frame: bytes, end: int) -> int:
+    """Return where the next part begins; padding must be zero, so that every bit of a frame is verified."""
+    if any(frame[end : _pad_to_8(end)]):
+        raise WireError("the padding of a frame is not zero", code="bad-padding")
+    return _pad_to_8(end)
+
+
+def _checksum(array: NDArray[Any]) -> int:
+    return xxhash.xxh3_64_intdigest(array.reshape(-1).view(np.uint8).data)
+
+
+def _pad_to_8(size: int) -> int:
+    return -(-size // 8) * 8
+
+
+# Sealed row numbers. If a job hides rows, every link has its own number and only the secondary knows the row behind
+# it. For predictions, the coordinator sends those rows through the primary, sealed by AES-GCM under a key that the
+# primary does not have.
 
 
 def derive_seal_key(secret: bytes, partner_list: str) -> NDArray[np.uint8]:
-    """The key that coordinator and secondary share for one list."""
+    """Derive the key that coordinator and secondary share for one list."""
     return np.frombuffer(derive_subkey(secret, f"seal of {partner_list}", SEAL_KEY_BYTES), np.uint8)
 
 
 def seal_rows(key: NDArray[np.uint8], rows: NDArray[np.int32]) -> NDArray[np.uint8]:
-    """Rows that only the secondary can read; the same rows give the same bytes, and so the same noise."""
+    """Encrypt rows for the secondary; equal rows give equal bytes and therefore the same noise."""
     plain = np.ascontiguousarray(rows, "<i4").tobytes()
     nonce = blake2b(plain, key=key.tobytes(), digest_size=NONCE_BYTES).digest()
     return np.frombuffer(nonce + AESGCM(key.tobytes()).encrypt(nonce, plain, None), np.uint8)
 
 
-def unseal_rows(key: NDArray[np.uint8], closed: NDArray[np.uint8]) -> NDArray[np.int32]:
-    """The rows that were sealed; raises PeerError for anything else."""
-    content = closed.tobytes()
+def unseal_rows(key: NDArray[np.uint8], sealed: NDArray[np.uint8]) -> NDArray[np.int32]:
+    """Decrypt rows; raise ``PeerError`` if the coordinator did not seal them."""
+    content = sealed.tobytes()
     try:
         plain = AESGCM(key.tobytes()).decrypt(content[:NONCE_BYTES], content[NONCE_BYTES:], None)
     except (InvalidTag, ValueError):
-        raise PeerError("the primary sent rows that the coordinator did not seal") from None
+        raise PeerError("the primary sent rows that the coordinator did not seal", code="bad-seal") from None
     return np.frombuffer(plain, "<i4").astype(np.int32)
 
 
-# A short name for identifiers that were sent before, so that they need not be sent again
+def offer_digest(table: EncodedTable, *extra: NDArray[Any]) -> str:
+    """Return the digest that announces an encoded table, and arrays sent with it, in an Offer message.
 
-
-def offer_digest(table: EncodedTable, *beside: NDArray[Any]) -> str:
-    """That of an encoded table, and of what is sent beside it."""
-    return arrays_digest(np.frombuffer(table.fingerprint.encode(), np.uint8), table.bits, *beside)
+    It covers fingerprint and filters. Files use :func:`fedsim.linkage.files.encoded_table_digest`, another value.
+    """
+    return arrays_digest(np.frombuffer(table.fingerprint.encode(), np.uint8), table.bits, *extra)

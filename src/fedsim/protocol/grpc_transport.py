@@ -1,8 +1,8 @@
 """The gRPC transport: bidirectional streams with mutual TLS.
 
-A frame of up to 4 MiB is one gRPC message, a longer one several; the size it declares is checked before it is
-collected. HTTP/2 pings are the heartbeat: they are answered by gRPC's own threads while Python computes, and a peer
-that does not answer them for 40 seconds is gone.
+A frame of up to 4 MiB is one gRPC message, a longer frame is several; its declared size is checked before it is
+collected. HTTP/2 pings are the heartbeat: gRPC's own threads answer them while Python computes, and a peer that does
+not answer for 40 seconds counts as disconnected.
 """
 
 from __future__ import annotations
@@ -25,14 +25,13 @@ from fedsim.protocol.messages import Party
 from fedsim.protocol.tls import Credentials, check_plaintext, probe_tls, split_address
 from fedsim.protocol.transport import ConnectionLost, StreamHandler
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what went wrong is said in our own words
-
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # FedSim reports failures itself
 
 METHOD = "/fedsim.Parties/Talk"
 CHUNK_BYTES = 4 << 20
-FIRST_BYTES = 2 << 20  # of the first frame of a line: a greeting
-MAX_STREAMS = 128  # at a time, of all callers together
-MAX_STREAMS_PER_PARTY = 3  # of one caller: a line, the one that replaces it, and one to be told "no"
+FIRST_BYTES = 2 << 20  # of the first frame of a stream, a Hello
+MAX_STREAMS = 128  # open at a time, from all callers
+MAX_STREAMS_PER_PARTY = 3  # one in use, one that replaces it, and one to be rejected
 FRAMES_PER_SECOND, FRAMES_AT_ONCE = 5000.0, 20000.0
 DIAL_SECONDS = 5.0
 CLOSING_SECONDS = 2.0
@@ -41,7 +40,7 @@ OPTIONS = [
     ("grpc.max_send_message_length", CHUNK_BYTES + 1024),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 30_000),  # a ping stands in line behind data on a slow link
+    ("grpc.http2.ping_timeout_ms", 30_000),  # on a slow link a ping queues behind data
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]
@@ -57,7 +56,7 @@ END_OF_STREAM = b""
 
 
 class GrpcTransport:
-    """Mutual TLS; without credentials plaintext, on this machine alone."""
+    """Connects processes with mutual TLS; without credentials in plaintext, on this machine only."""
 
     def __init__(self, credentials: Credentials | None, *, most_bytes: int = MAX_FRAME_BYTES) -> None:
         self.credentials, self.most_bytes = credentials, most_bytes
@@ -67,17 +66,17 @@ class GrpcTransport:
             check_plaintext(address)
         return GrpcListener(address, answer, self.credentials, self.most_bytes)
 
-    def dial(self, address: str, peer: Party) -> GrpcClientStream:
-        channel = self._channel(address, peer)
+    def dial(self, address: str, peer: Party) -> GrpcStream:
+        channel = self._open_channel(address, peer)
         if _is_ready(channel):
-            return GrpcClientStream(channel, self.most_bytes)
+            return GrpcStream.from_client(channel, self.most_bytes)
         channel.close()
         if self.credentials is None:
-            raise ConnectionLost(f"nobody answers at {address}")
-        found = probe_tls(address, self.credentials, peer)
-        raise ConnectionLost(found.words or f"{address} is not ready yet", lasting=found.lasting and _is_open(address))
+            raise ConnectionLost(f"no party answers at {address}")
+        probe = probe_tls(address, self.credentials, peer)
+        raise ConnectionLost(probe.words or f"{address} is not ready yet", lasting=probe.lasting and _is_open(address))
 
-    def _channel(self, address: str, peer: Party) -> Any:
+    def _open_channel(self, address: str, peer: Party) -> Any:
         if self.credentials is None:
             check_plaintext(address)
             return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
@@ -88,26 +87,18 @@ class GrpcTransport:
 
 
 class GrpcListener:
-    """A server with a thread per line."""
+    """A server with one thread per stream."""
 
     def __init__(self, address: str, answer: StreamHandler, credentials: Credentials | None, most_bytes: int) -> None:
         self._answer, self._secure, self._most_bytes = answer, credentials is not None, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
         self._server = grpc.server(
-            ThreadPoolExecutor(MAX_STREAMS, "fedsim-line"),
+            ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=MAX_STREAMS,
             handlers=[_Handlers(self._talk)],
         )
-        self.address = self._bind(address, credentials)
-        self._server.start()
-
-    def close(self) -> None:
-        self._server.stop(grace=0.5).wait()
-
-    def _bind(self, address: str, credentials: Credentials | None) -> str:
-        host = address.rpartition(":")[0]
         try:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
@@ -117,21 +108,32 @@ class GrpcListener:
                 port = self._server.add_secure_port(address, trust)
         except RuntimeError:
             raise SettingError(
-                f"cannot listen at {address}: another program uses the port, or the address is not this machine's; "
-                "stop that program, or have another port in the job (all parties approve it anew)"
+                f"cannot listen at {address}: the port is in use, or the address does not belong to this machine; stop "
+                "the other program, or change the port in the job (all parties must approve it again)",
+                code="address-in-use",
+                address=address,
             ) from None
-        return f"{host}:{port}"
+        self.address = f"{address.rpartition(':')[0]}:{port}"
+        self._server.start()
+
+    def close(self) -> None:
+        self._server.stop(grace=0.5).wait()
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         caller = self._caller(context)
-        if not self._enter(caller):
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many lines of one party")
-        line = GrpcServerStream(requests, context, self._most_bytes)
-        threading.Thread(target=self._answer, args=(caller, line), daemon=True).start()
+        with self._lock:
+            count = self._open.get(caller, 0) + 1
+            admitted = count <= (MAX_STREAMS_PER_PARTY if caller else MAX_STREAMS)
+            self._open[caller] = count if admitted else count - 1
+        if not admitted:
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections from one party")
+        stream = GrpcStream(requests, context.cancel, self._most_bytes)
+        context.add_callback(stream.end)
+        threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
         try:
-            yield from line.outgoing()
+            yield from stream.outgoing()
         finally:
-            line.close()
+            stream.close()
             with self._lock:
                 self._open[caller] -= 1
 
@@ -144,18 +146,9 @@ class GrpcListener:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
             raise
 
-    def _enter(self, caller: Party | None) -> bool:
-        most = MAX_STREAMS_PER_PARTY if caller else MAX_STREAMS
-        with self._lock:
-            self._open[caller] = self._open.get(caller, 0) + 1
-            if self._open[caller] > most:
-                self._open[caller] -= 1
-                return False
-            return True
-
 
 class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """The one method there is."""
+    """Serves the only method."""
 
     def __init__(self, talk: Any) -> None:
         self._method = grpc.stream_stream_rpc_method_handler(talk)
@@ -164,51 +157,23 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._method if details.method == METHOD else None
 
 
-class GrpcServerStream:
-    """A line that came in; its outgoing frames are what the handler yields."""
+class GrpcStream:
+    """One end of a gRPC call; ``cut`` aborts the call if the peer does not end it in time after ``close``."""
 
-    def __init__(self, requests: Iterator[bytes], context: Any, most_bytes: int) -> None:
-        self._context, self._queue, self._closed = context, SimpleQueue[bytes](), threading.Event()
-        self._frames = _join_frames(requests, most_bytes, RateLimiter())
-        context.add_callback(self._end)
+    def __init__(self, incoming: Iterator[bytes] | None, cut: Callable[[], Any], most_bytes: int) -> None:
+        self._queue, self._closed, self._cut = SimpleQueue[bytes](), threading.Event(), cut
+        self._frames = iter(()) if incoming is None else _join_frames(incoming, most_bytes, RateLimiter())
+
+    @classmethod
+    def from_client(cls, channel: Any, most_bytes: int) -> GrpcStream:
+        """Start a call on a channel that is ready."""
+        stream = cls(None, channel.close, most_bytes)
+        call = channel.stream_stream(METHOD)(stream.outgoing())
+        stream._frames = _join_frames(call, most_bytes, RateLimiter())
+        return stream
 
     def outgoing(self) -> Iterator[bytes]:
-        """Pieces to send, until the line is closed."""
-        while frame := self._queue.get():
-            yield from split_frame(frame)
-
-    def send(self, frame: bytes) -> None:
-        if self._closed.is_set():
-            raise ConnectionLost
-        self._queue.put(frame)
-
-    def receive(self) -> bytes:
-        try:
-            return next(self._frames)
-        except (StopIteration, grpc.RpcError):
-            self.close()
-            raise ConnectionLost from None
-
-    def close(self) -> None:
-        """What was sent goes out first; a caller that does not take it is cut off."""
-        if not self._closed.is_set():
-            self._end()
-            _call_later(self._context.cancel)
-
-    def _end(self) -> None:
-        self._closed.set()
-        self._queue.put(END_OF_STREAM)
-
-
-class GrpcClientStream:
-    """A line that was dialled."""
-
-    def __init__(self, channel: Any, most_bytes: int) -> None:
-        self._channel, self._queue, self._closed = channel, SimpleQueue[bytes](), threading.Event()
-        self._call = channel.stream_stream(METHOD)(self._outgoing())
-        self._frames = _join_frames(self._call, most_bytes, RateLimiter())
-
-    def _outgoing(self) -> Iterator[bytes]:
+        """Yield the gRPC messages to send, until the stream is closed."""
         while frame := self._queue.get():
             yield from split_frame(frame)
 
@@ -223,35 +188,43 @@ class GrpcClientStream:
         except StopIteration:
             self.close()
             raise ConnectionLost from None
-        except grpc.RpcError as fault:
+        except grpc.RpcError as error:
             self.close()
-            raise ConnectionLost(_status_reason(fault)) from None
+            raise ConnectionLost(_status_reason(error)) from None
 
     def close(self) -> None:
-        """What was sent goes out first; the other side then ends the line too, or is cut off."""
+        """Send what is queued, then end the call; a peer that does not end it too is cut off."""
         if not self._closed.is_set():
-            self._closed.set()
-            self._queue.put(END_OF_STREAM)
-            _call_later(self._channel.close)
+            self.end()
+            timer = threading.Timer(CLOSING_SECONDS, self._cut)
+            timer.daemon = True
+            timer.start()
+
+    def end(self) -> None:
+        """Mark the stream as closed and wake up the sender."""
+        self._closed.set()
+        self._queue.put(END_OF_STREAM)
 
 
 class RateLimiter:
-    """So many frames per second and no more, with room for a burst."""
+    """Limits frames per second, with room for a burst."""
 
     def __init__(self, rate: float = FRAMES_PER_SECOND, burst: float = FRAMES_AT_ONCE) -> None:
         self._rate, self._burst, self._left, self._seen = rate, burst, burst, time.monotonic()
 
     def take(self) -> None:
-        """Count one; raises WireError where there are too many."""
+        """Count one frame; raise ``WireError`` if there are too many."""
         now = time.monotonic()
         self._left = min(self._burst, self._left + (now - self._seen) * self._rate) - 1
         self._seen = now
         if self._left < 0:
-            raise WireError(f"more than {self._rate:.0f} messages per second")
+            raise WireError(
+                f"more than {self._rate:.0f} messages per second", code="too-many-messages", limit=self._rate
+            )
 
 
 def split_frame(frame: bytes) -> Iterator[bytes]:
-    """A frame as gRPC messages.
+    """Split a frame into gRPC messages.
 
     >>> [len(piece) for piece in split_frame(bytes(CHUNK_BYTES + 1))]
     [4194304, 1]
@@ -264,32 +237,32 @@ def split_frame(frame: bytes) -> Iterator[bytes]:
         yield bytes(view[start : start + CHUNK_BYTES])
 
 
-def _join_frames(messages: Iterator[bytes], most_bytes: int, allowance: RateLimiter) -> Iterator[bytes]:
-    """Whole frames from gRPC messages; nothing larger than it declares, and nothing larger than we allow."""
-    most = min(FIRST_BYTES, most_bytes)  # nobody has said a word yet
+def _join_frames(messages: Iterator[bytes], most_bytes: int, limiter: RateLimiter) -> Iterator[bytes]:
+    """Collect frames from gRPC messages; no frame exceeds its declared size or the limit."""
+    most = min(FIRST_BYTES, most_bytes)  # the caller has not identified itself yet
     for first in messages:
-        allowance.take()
+        limiter.take()
         total = declared_size(first)
         if total > most:
-            raise WireError(f"a frame declares {total} bytes; at most {most} are taken")
+            raise WireError(f"a frame declares {total} bytes; the limit is {most}", code="frame-too-large", limit=most)
         most = most_bytes
         if len(first) == total:
             yield first
             continue
         collected = bytearray(first)
         while len(collected) < total:
-            allowance.take()
+            limiter.take()
             piece = next(messages, END_OF_STREAM)
             if not piece:
                 raise ConnectionLost
             collected += piece
         if len(collected) != total:
-            raise WireError(f"a frame of {len(collected)} bytes declares {total}")
+            raise WireError(f"a frame of {len(collected)} bytes declares {total} bytes", code="bad-frame-size")
         yield bytes(collected)
 
 
 def _is_ready(channel: Any) -> bool:
-    """Whether the connection stands, as soon as that is known."""
+    """Wait until the channel is connected or has failed, and return whether it is connected."""
     known, ready = threading.Event(), threading.Event()
 
     def changed(state: grpc.ChannelConnectivity) -> None:
@@ -304,14 +277,8 @@ def _is_ready(channel: Any) -> bool:
     return ready.is_set()
 
 
-def _call_later(cut: Callable[[], Any]) -> None:
-    timer = threading.Timer(CLOSING_SECONDS, cut)
-    timer.daemon = True
-    timer.start()
-
-
 def _is_open(address: str) -> bool:
-    """Whether somebody listens there: what TLS then refuses, it will refuse again."""
+    """Return whether the port is open: then a TLS failure is lasting."""
     try:
         socket.create_connection(split_address(address), timeout=1.0).close()
     except OSError:
@@ -319,9 +286,10 @@ def _is_open(address: str) -> bool:
     return True
 
 
-def _status_reason(fault: Any) -> str:
-    if fault.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return "the other side takes no more lines of this party for now"
-    if fault.code() is grpc.StatusCode.UNAUTHENTICATED:
-        return "the other side does not know our certificate's name"
-    return "the line broke"
+def _status_reason(error: Any) -> str:
+    status = error.code() if isinstance(error, grpc.Call) else None  # a server's error has no status
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return "the peer accepts no more connections from this party at the moment"
+    if status is grpc.StatusCode.UNAUTHENTICATED:
+        return "the peer does not recognise the name in our certificate"
+    return "connection lost"

@@ -1,8 +1,10 @@
-"""Everything that may leave an organisation: one class per message, and which role may send it to which.
+"""Everything that may leave an organisation: the parties, one class per message, and the ledger that counts messages.
 
-A message carries plain facts (whole numbers, numbers, text, flags) and arrays of a fixed type and number of dimensions;
-nothing else can be encoded. Letters: n primary records, m secondary records, K partners, U distinct rows, C width of
-the cut layer, b bytes of a filter, s sealed bytes; arrays of one message agree in the letters they share."""
+Each message class names the pairs of roles that may exchange it. A message carries plain facts (integers, floats,
+text, flags) and arrays with a fixed type and number of dimensions; nothing else can be encoded. Letters: n primary
+records, m secondary records, K partners, U distinct rows, C width of the cut layer, b bytes of a filter, s sealed
+bytes. Arrays of one message agree in the letters they share.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,11 @@ from numpy.typing import NDArray
 
 from fedsim.errors import SettingError
 
-# Who takes part in a job
-
-
 PARTY_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 
 
 class Role(StrEnum):
-    """What a party does; a certificate is good for one role only."""
+    """What a party does in a job; a certificate is valid for one role only."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
@@ -33,7 +32,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Party:
-    """A role and a name, as a certificate proves them.
+    """A role and a name, as proven by a certificate.
 
     >>> str(Party(Role.SECONDARY, "rentals"))
     "secondary 'rentals'"
@@ -45,44 +44,42 @@ class Party:
     def __post_init__(self) -> None:
         if not PARTY_NAME.fullmatch(self.name):
             raise SettingError(
-                f"party name '{self.name[:60]}'; use up to 40 small letters, digits and '-', as in a host name"
+                f"invalid party name '{self.name[:60]}'; use up to 40 lowercase letters, digits and '-'",
+                code="invalid-party-name",
             )
 
     def __str__(self) -> str:
         return f"{self.role} '{self.name}'"
 
 
-# Words that come from a peer, made harmless for logs, terminals and the next peer
+MAX_PEER_TEXT = 2000  # characters of a peer's text that are shown
 
 
-MAX_PEER_TEXT = 2000
-
-
-def safe_peer_text(words: str) -> str:
-    """One line of what can be printed.
+def safe_peer_text(text: str) -> str:
+    """Return text from a peer as one printable line, safe for logs, terminals and other peers.
 
     >>> safe_peer_text("disk full\\x1b[2J\\n")
     'disk full?[2J?'
     """
-    return replace_unprintable(words[:MAX_PEER_TEXT])
+    return replace_unprintable(text[:MAX_PEER_TEXT])
 
 
-def replace_unprintable(words: str) -> str:
-    """All of it, without what steers a terminal."""
-    return "".join(each if each.isprintable() else "?" for each in words)
+def replace_unprintable(text: str) -> str:
+    """Replace every unprintable character, including terminal control sequences, by a question mark."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
-PROTOCOL = 1  # raise it whenever a message changes
+PROTOCOL = 1  # increase whenever a message changes
 OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
 
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
 Route = tuple[Role, Role]
 EVERYONE: tuple[Route, ...] = ((P, C), (C, P), (S, C), (C, S), (S, P), (P, S))
-REALS = ("float32", "float16", "int16")  # int16 holds the bits of bfloat16, which NumPy does not have
+REALS = ("float32", "float16", "int16")  # int16 holds the bits of bfloat16, which NumPy lacks
 
 
 class Phase(StrEnum):
-    """The parts of a job, in order."""
+    """The phases of a job, in order."""
 
     JOIN = "join"
     LINK = "link"
@@ -93,41 +90,41 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """What an array of a message may be: types, and a letter per dimension."""
+    """Allowed types of an array in a message, and one letter per dimension."""
 
     dtypes: tuple[str, ...]
     letters: str
 
 
 class Message:
-    """Base of all messages; ``routes`` are the pairs of sender and receiver that may use it."""
+    """Base class of all messages; ``routes`` lists the allowed pairs of sender and receiver."""
 
-    kind: ClassVar[str] = "message"  # of any kind
+    kind: ClassVar[str] = "message"
     phase: ClassVar[Phase]
     routes: ClassVar[tuple[Route, ...]]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"  # contents belong into no log
+        return f"{type(self).__name__}()"  # the content must not reach a log
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hello(Message):
-    """The first word on every line: who calls, about which job, and where an interrupted conversation stood."""
+    """First message on every connection: the caller, its job, and how far an interrupted session got."""
 
     kind, phase, routes = "hello", Phase.JOIN, EVERYONE
     party: str
     role: str
-    job: str  # the job as JSON; it is the same file everywhere
-    versions: str  # of the software, as JSON
-    instance: str  # drawn when the process started
-    resume: str  # the session to go on with, or nothing
+    job: str  # the job file as JSON, equal at all parties
+    versions: str  # software versions as JSON
+    instance: str  # random, drawn when the process starts
+    resume: str  # the session to resume, or empty
     received: int
     clock: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Welcome(Message):
-    """The answer to a Hello that was accepted; a session other than the one asked for is a new one."""
+    """Accepts a Hello; a session other than the requested one is new."""
 
     kind, phase, routes = "welcome", Phase.JOIN, EVERYONE
     session: str
@@ -138,7 +135,7 @@ class Welcome(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Refusal(Message):
-    """The answer to a Hello that was not accepted. ``passing``: it may be accepted later."""
+    """Rejects a Hello. ``passing``: it may be accepted later."""
 
     kind, phase, routes = "refusal", Phase.JOIN, EVERYONE
     reason: str
@@ -147,9 +144,9 @@ class Refusal(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trouble(Message):
-    """The sender gives up; ``origin`` is the party that failed first. The reason holds no data.
+    """The sender stops; ``origin`` is the party that failed first. The reason contains no data.
 
-    ``passing``: nothing is wrong with the job, somebody was away or was stopped.
+    ``passing``: the job itself is fine; a party was unreachable or was stopped by its owner.
     """
 
     kind, phase, routes = "trouble", Phase.END, EVERYONE
@@ -160,14 +157,14 @@ class Trouble(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Farewell(Message):
-    """All is done; the receiver may leave."""
+    """The job is done; the receiver may exit."""
 
     kind, phase, routes = "farewell", Phase.END, EVERYONE
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Notice(Message):
-    """Why an answer takes long."""
+    """Explains why a reply is delayed."""
 
     kind, phase, routes = "notice", Phase.JOIN, EVERYONE
     text: str
@@ -175,7 +172,7 @@ class Notice(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Offer(Message):
-    """Identifiers are ready; digests tell what need not be sent again. ``have`` is that of the last answer in hand."""
+    """Announces encoded identifiers by digest; ``have`` is the digest of the last answer received."""
 
     kind, phase, routes = "offer", Phase.LINK, ((P, C), (S, C))
     partner_list: str
@@ -185,7 +182,7 @@ class Offer(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Want(Message):
-    """Whether the identifiers offered are to be sent."""
+    """Whether the offered identifiers must be sent."""
 
     kind, phase, routes = "want", Phase.LINK, ((C, P), (C, S))
     wanted: bool
@@ -204,7 +201,7 @@ class Candidates(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Queries(Message):
-    """Encoded identifiers of the primary; ``counted`` marks the training records, from which the scale is learnt."""
+    """Encoded identifiers of the primary; ``counted`` marks the training records, which determine the scale."""
 
     kind, phase, routes = "queries", Phase.LINK, ((P, C),)
     partner_list: str
@@ -216,9 +213,10 @@ class Queries(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Partners(Message):
-    """For every primary record its partners under pseudonymous row numbers, and how similar they are, with noise.
+    """The partners of every primary record as pseudonymous row numbers, with noisy similarities.
 
-    Neither the scale nor the noise chosen for a tau is told: with both, similarities would be distances again.
+    The message contains neither the scale nor the noise chosen for a tau: both together would turn similarities back
+    into distances.
     """
 
     kind, phase, routes = "partners", Phase.LINK, ((C, P),)
@@ -226,14 +224,14 @@ class Partners(Message):
     n_candidates: int
     partner: Annotated[NDArray[Any], Shape(("int32",), "nK")]
     similarity: Annotated[NDArray[Any], Shape(("float32",), "nK")]
-    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, where rows are hidden
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, if the job hides rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowOrder(Message):
-    """Which of the secondary's rows each pseudonym stands for; the primary never sees it.
+    """The row of the secondary behind each pseudonym; the primary never sees it.
 
-    Where rows are hidden, every link has a number of its own, and ``seal`` opens what the coordinator seals later.
+    If the job hides rows, every link has its own number, and ``seal`` is the key of row lists that are sealed later.
     """
 
     kind, phase, routes = "row-order", Phase.LINK, ((C, S),)
@@ -244,14 +242,14 @@ class RowOrder(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unchanged(Message):
-    """The last answer still holds."""
+    """The last answer is still valid."""
 
     kind, phase, routes = "unchanged", Phase.LINK, ((C, P), (C, S))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Meet(Message):
-    """The first question to a secondary: how wide is your cut layer? ``predicting``: take the part you have saved."""
+    """First request to a secondary: how wide is your cut layer? ``predicting``: load the saved model."""
 
     kind, phase, routes = "meet", Phase.JOIN, ((P, S),)
     predicting: bool
@@ -259,10 +257,10 @@ class Meet(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Begin(Message):
-    """Start training anew, from drawn weights, for this many steps.
+    """Start training from fresh random weights, for this many steps.
 
-    ``study``: a training to compare with, from a seed of its own, of which nothing is kept; as a ``placebo`` the
-    secondary shuffles its feature rows first. Otherwise it is the job's own training, and the seed the job's.
+    ``study``: a comparison run with its own seed; nothing of it is saved. ``placebo``: the secondary shuffles its
+    feature rows first. Without ``study`` this is the training of the job, with the seed of the job.
     """
 
     kind, phase, routes = "begin", Phase.TRAIN, ((P, S),)
@@ -274,7 +272,7 @@ class Begin(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ready(Message):
-    """How wide the cut layer is, and how many records there are."""
+    """The width of the cut layer and the number of records."""
 
     kind, phase, routes = "ready", Phase.JOIN, ((S, P),)
     width: int
@@ -283,7 +281,7 @@ class Ready(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ask(Message):
-    """The cut layer of these distinct rows, for a training step."""
+    """Requests the cut layer of these distinct rows for a training step."""
 
     kind, phase, routes = "ask", Phase.TRAIN, ((P, S),)
     step: int
@@ -292,7 +290,7 @@ class Ask(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Activations(Message):
-    """The cut layer of the rows asked for; ``step`` is -1 outside training."""
+    """The cut layer of the requested rows; ``step`` is -1 outside training."""
 
     kind, phase, routes = "activations", Phase.TRAIN, ((S, P),)
     step: int
@@ -301,7 +299,7 @@ class Activations(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Gradients(Message):
-    """Gradients of the activations given last."""
+    """Gradients of the last activations."""
 
     kind, phase, routes = "gradients", Phase.TRAIN, ((P, S),)
     step: int
@@ -310,23 +308,23 @@ class Gradients(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Infer(Message):
-    """The cut layer of these distinct rows with nothing dropped and nothing remembered."""
+    """Requests the cut layer of these distinct rows without dropout and without keeping a graph."""
 
     kind, phase, routes = "infer", Phase.TRAIN, ((P, S),)
     rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
-    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # what the rows mean, where they are hidden
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the meaning of the rows, if the job hides rows
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeepBest(Message):
-    """This epoch is the best so far."""
+    """The current epoch is the best so far."""
 
     kind, phase, routes = "keep-best", Phase.TRAIN, ((P, S),)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UseBest(Message):
-    """Go back to the weights of the best epoch."""
+    """Restore the weights of the best epoch."""
 
     kind, phase, routes = "use-best", Phase.TRAIN, ((P, S),)
 
@@ -341,7 +339,7 @@ class Save(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Restore(Message):
-    """Go back to the checkpoint of this step."""
+    """Restore the checkpoint of this step."""
 
     kind, phase, routes = "restore", Phase.TRAIN, ((P, S),)
     step: int
@@ -357,7 +355,7 @@ class ForgetBefore(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Done(Message):
-    """What was asked is done; a fault that leaves both sides able to go on is named."""
+    """Confirms a request; ``fault`` describes a failure after which the session continues."""
 
     kind, phase, routes = "done", Phase.TRAIN, ((S, P), (C, P))
     fault: str
@@ -365,14 +363,14 @@ class Done(Message):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Finish(Message):
-    """Training has ended: save your part of the model."""
+    """Training is complete: save your part of the model."""
 
     kind, phase, routes = "finish", Phase.END, ((P, S), (P, C))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NewQueries(Message):
-    """Encoded identifiers of new primary records; answered by Partners, with scale and noise rule of training."""
+    """Encoded identifiers of new primary records; answered by Partners with the scale and noise of training."""
 
     kind, phase, routes = "new-queries", Phase.PREDICT, ((P, C),)
     partner_list: str
@@ -381,16 +379,12 @@ class NewQueries(Message):
     bits: Annotated[NDArray[Any], Shape(("uint8",), "nb")]
 
 
-def _by_kind(classes: Iterable[type[Message]]) -> dict[str, type[Message]]:
-    return {found.kind: found for found in classes}
-
-
-KINDS: dict[str, type[Message]] = _by_kind(Message.__subclasses__())
+KINDS: dict[str, type[Message]] = {message.kind: message for message in Message.__subclasses__()}
 
 
 @dataclass(frozen=True, order=True)
 class LedgerEntry:
-    """One line of the ledger."""
+    """Messages and bytes of one kind between two parties in one phase."""
 
     phase: str
     kind: str
@@ -401,14 +395,14 @@ class LedgerEntry:
 
 
 class Ledger:
-    """Counts at one party; bytes are those of whole frames, sent again or not."""
+    """Counts every frame that a party sends or receives; bytes include headers and resent frames."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str, str, str], list[int]] = {}
         self._lock = threading.Lock()
 
-    def note(self, message: Message, sender: Party, receiver: Party, size: int, phase: Phase | None = None) -> None:
-        """Count one frame; a phase is given where the message's own does not say it."""
+    def count(self, message: Message, sender: Party, receiver: Party, size: int, phase: Phase | None = None) -> None:
+        """Count one frame; ``phase`` overrides the phase of the message class."""
         key = (phase or message.phase).value, message.kind, str(sender), str(receiver)
         with self._lock:
             counts = self._counts.setdefault(key, [0, 0])
@@ -416,19 +410,18 @@ class Ledger:
             counts[1] += size
 
     def entries(self) -> list[LedgerEntry]:
-        """All lines, in the order of the phases."""
+        """Return all entries in the order of the phases."""
         with self._lock:
-            found = [LedgerEntry(*key, *counts) for key, counts in self._counts.items()]
-        return _by_phase(found)
+            return _by_phase(LedgerEntry(*key, *counts) for key, counts in self._counts.items())
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all frames, sent and received."""
+        """The bytes of all frames, sent and received."""
         return sum(entry.bytes for entry in self.entries())
 
 
 def sum_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
-    """One line for all that have the same phase, kind, sender and receiver."""
+    """Add up entries with the same phase, kind, sender and receiver."""
     counts: dict[tuple[str, str, str, str], list[int]] = {}
     for entry in entries:
         found = counts.setdefault((entry.phase, entry.kind, entry.sender, entry.receiver), [0, 0])
@@ -438,7 +431,7 @@ def sum_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> list[LedgerEntry]:
-    """The ledgers of all parties of one process, every frame counted once (each was noted by both its ends)."""
+    """Merge the ledgers of all parties in one process; each frame, counted at both ends, counts once."""
     found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
     return _by_phase(found.values())
 

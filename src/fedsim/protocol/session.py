@@ -1,9 +1,15 @@
-"""A session with one peer that survives reconnects, the state that all sessions of a process share, and failure notices."""
+"""A session with one peer that survives reconnects, the state that all sessions of a process share, and failure notices.
+
+Every message arrives once and in order, or the session ends. Frames are numbered and kept until the peer acknowledges
+them; after a reconnect both sides report what they received and the rest is sent again. A peer that was restarted has
+lost its session: it ends with PeerRestarted, and the caller goes back to the last common checkpoint.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import math
 import secrets
 import threading
 import time
@@ -11,19 +17,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from fedsim.errors import (
-    AwayError,
-    FedSimError,
-    FileError,
-    FingerprintError,
-    InputError,
-    PeerError,
-    PolicyError,
-    SettingError,
-    WireError,
-)
+from fedsim import errors
+from fedsim.errors import AwayError, FedSimError, PeerError, WireError
 from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import (
     Farewell,
@@ -40,70 +37,87 @@ from fedsim.protocol.messages import (
 )
 from fedsim.protocol.transport import ConnectionLost, FrameStream
 
-# What all conversations of one process share: who speaks, what was counted, and whether anybody gave up
+log = logging.getLogger("fedsim.parties")
+
+POLL = 0.2  # seconds between checks of the stop signal
+WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of waiting before it is logged, and logged again
+MAX_BAD_FRAMES = 100  # connections in a row that the peer broke by an invalid frame
+MAX_INBOX_BYTES = 1 << 30
+HANDSHAKE_MESSAGES = (Hello, Welcome, Refusal)
+Kind = TypeVar("Kind", bound=Message)
+EventRecorder = Callable[[str, Mapping[str, Any]], object]
 
 
-SIGNAL_POLL = 0.2
-EventLogger = Callable[[str, Mapping[str, Any]], object]
+class PartyFailure(NamedTuple):
+    """The party that failed first, its reason, and whether the same job may succeed later."""
 
+    origin: str
+    reason: str
+    passing: bool
 
-def _ignore_event(what: str, facts: Mapping[str, Any]) -> None:
-    """Notes go nowhere unless a party keeps a log."""
+    def to_error(self) -> PeerError:
+        """Return the error for whoever waits for that party."""
+        kind = AwayError if self.passing else PeerError
+        return kind(f"{self.origin} stopped: {self.reason}", code="peer-stopped", origin=self.origin)
 
 
 class StopSignal:
-    """Rung once, by whoever fails first; everybody who waits hears it, and so with the owner's wish to stop.
+    """Stops everything that waits in this process: after the first failure of any party, or on the owner's request.
 
-    An exception out of a signal, in the midst of gRPC, would leave locks behind that nobody opens again.
+    It is polled, because an exception raised by a signal handler inside gRPC would leave its locks held.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._rung: tuple[str, str, bool] | None = None
         self._stopped = False
+        self.failure: PartyFailure | None = None  # the first one
 
     def report_failure(self, origin: str, reason: str, *, passing: bool = False) -> None:
-        """Tell all who wait in this process; the first reason stays. One that passes is worth another attempt."""
+        """Report the failure of a party; only the first one counts."""
         with self._lock:
-            self._rung = self._rung or (origin, reason, passing)
+            self.failure = self.failure or PartyFailure(origin, reason, passing)
 
     def stop(self) -> None:
-        """The owner wishes to stop; all who wait leave with KeyboardInterrupt."""
+        """Stop on the owner's request: everything that waits raises KeyboardInterrupt."""
         self._stopped = True
 
-    @property
-    def rung(self) -> tuple[str, str, bool] | None:
-        """Who failed, why, and whether that passes."""
-        return self._rung
-
     def check_interrupt(self) -> None:
-        """Leave with KeyboardInterrupt where the owner wishes to stop, whatever the others do."""
+        """Raise KeyboardInterrupt if the owner wants to stop."""
         if self._stopped:
             raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Raise what was rung."""
+        """Raise KeyboardInterrupt or the reported failure, if any."""
         self.check_interrupt()
-        if self._rung:
-            origin, reason, passing = self._rung
-            kind = AwayError if passing else PeerError
-            raise kind(f"{origin} stopped: {reason}")
+        if self.failure:
+            raise self.failure.to_error()
 
     def wait(self, seconds: float) -> None:
-        """Do nothing for so long, unless something is rung."""
+        """Sleep, unless there is a reason to stop."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.check()
-            time.sleep(min(SIGNAL_POLL, seconds))
+            time.sleep(min(POLL, seconds))
 
 
 @dataclass(eq=False)
 class ConnectionState:
-    """A party's place in a job. ``instance`` is drawn anew by every process, so a restart can be told from a cut.
+    """What all sessions of a party share.
 
-    ``wait_seconds`` is how long to wait for a peer that is away; it may change as the job goes on. ``staying``:
-    training is over and predictions are answered, so a peer that gives up ends its own conversation and nothing else.
-    ``waits`` says in words for whom one waits, and since when, after a moment in which anybody may be late.
+    Parameters
+    ----------
+    party, job, versions
+        What a Hello contains; ``job`` and ``versions`` are compared with those of the peers.
+    wait_seconds
+        How long to wait for a disconnected peer; it changes as the job proceeds.
+    serves_predictions
+        Training is over, so a peer that fails ends its own session only.
+    record_event
+        Writes an event to the party's audit log.
+    instance
+        Drawn by every process, which tells a restart from a reconnect.
+    waits
+        One text for every peer that this party waits for, for progress displays.
     """
 
     party: Party
@@ -111,351 +125,326 @@ class ConnectionState:
     versions: Mapping[str, str]
     wait_seconds: float = 600.0
     serves_predictions: bool = field(default=False, kw_only=True)
-    note: EventLogger = _ignore_event
+    record_event: EventRecorder = lambda event, facts: None
     instance: str = field(default_factory=lambda: secrets.token_hex(16))
     ledger: Ledger = field(default_factory=Ledger)
     stop_signal: StopSignal = field(default_factory=StopSignal)
     waits: dict[Party, str] = field(default_factory=dict)
 
-    def wait_for(self, peer: Party, seconds: float, how: str = "") -> str:
-        """Note that one has waited so long for a peer, until it is forgotten; returns the words."""
+    def show_wait(self, peer: Party, seconds: float, detail: str = "") -> str:
+        """Set the text in ``waits`` for a peer and return the time since when this party waits."""
         began = time.strftime("%H:%M:%S", time.localtime(time.time() - seconds))
-        self.waits[peer] = f"{peer} since {began}{how}"
-        return self.waits[peer]
+        self.waits[peer] = f"{peer} since {began}{detail}"
+        return began
 
     @property
     def job_text(self) -> str:
-        """The job as it is compared."""
+        """The job as sorted JSON."""
         return json.dumps(self.job, sort_keys=True)
 
     @property
     def version_text(self) -> str:
-        """The versions as they are compared."""
+        """The versions as sorted JSON."""
         return json.dumps(self.versions, sort_keys=True)
 
 
-# A conversation with one peer that outlives its lines: every message arrives once and in order, or the session ends
-#
-# Frames are numbered and kept until the other side has acknowledged them; after a cut both sides say what they received
-# and the rest is sent again. A peer that started anew has forgotten the conversation: the session then ends with
-# PeerRestarted, and whoever used it goes back to the last common checkpoint.
-
-
-log = logging.getLogger("fedsim.parties")
-
-POLL = 0.2  # seconds between looks at the alarm
-WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of absence or silence before it is said, and said again
-MAX_BAD_FRAMES = 100  # lines dropped in a row, for what the peer sent on them
-MAX_INBOX_BYTES = 1 << 30  # bytes of messages that nobody has looked at yet
-HANDSHAKE_MESSAGES = (Hello, Welcome, Refusal)
-Kind = TypeVar("Kind", bound=Message)
-
-
 class PeerRestarted(Exception):  # noqa: N818
-    """The peer is a new process that knows nothing of this conversation."""
+    """The peer is a new process that knows nothing of this session."""
 
     def __init__(self, peer: Party) -> None:
-        super().__init__(f"{peer} started anew")
+        super().__init__(f"{peer} was restarted")
         self.peer = peer
 
 
 class Session:
-    """Made by a handshake; ``peer_instance`` is the process that is spoken with."""
+    """One session, created by a handshake; ``peer_instance`` identifies the process of the peer."""
 
-    def __init__(self, station: ConnectionState, peer: Party, ident: bytes, peer_instance: str = "") -> None:
-        self.connection, self.peer, self.ident, self.peer_instance = station, peer, ident, peer_instance
-        self.phase: Phase | None = None  # for the ledger, where a message's own phase does not say it
+    def __init__(self, state: ConnectionState, peer: Party, ident: bytes, peer_instance: str = "") -> None:
+        self.connection, self.peer, self.ident, self.peer_instance = state, peer, ident, peer_instance
+        self.phase: Phase | None = None  # overrides the phase of messages in the ledger
+        self.received = 0  # the last sequence number received
+        self.peer_finished = False  # the peer said farewell and will not reconnect
         self._changed = threading.Condition()
-        self._line: FrameStream | None = None
-        self._sent, self._received = 0, 0
-        self._outbox: deque[tuple[int, Message, bytes]] = deque()
+        self._stream: FrameStream | None = None
+        self._sent = 0
+        self._outbox: deque[tuple[int, Message, bytes]] = deque()  # not acknowledged yet
         self._inbox: deque[tuple[Envelope, int]] = deque()
-        self._waiting = 0  # bytes of it
-        self._over: Exception | None = None
-        self._garbage = 0
-        self._away_since: float | None = time.monotonic()
-        self._touched = time.monotonic()
-        self._told = 0.0
+        self._inbox_bytes = 0
+        self._end_reason: Exception | None = None
+        self._bad_frames = 0  # in a row
+        self._disconnected_since: float | None = time.monotonic()
+        self._last_activity = time.monotonic()
+        self._wait_logged = 0.0
         self._notice = ""
-        self._done = False
-
-    @property
-    def received(self) -> int:
-        """The last sequence taken in."""
-        return self._received
 
     @property
     def connected(self) -> bool:
-        """Whether there is a line just now."""
-        return self._line is not None
+        """Whether there is a connection now."""
+        return self._stream is not None
 
     @property
-    def away_seconds(self) -> float:
-        """Since when there is no line; 0 while there is one."""
-        since = self._away_since
+    def disconnected_seconds(self) -> float:
+        """Seconds without a connection; 0 while connected."""
+        since = self._disconnected_since
         return 0.0 if since is None else time.monotonic() - since
 
     @property
-    def is_done(self) -> bool:
-        """Whether the peer has said farewell: it will not be there again."""
-        return self._done
-
-    @property
     def is_over(self) -> bool:
-        """Whether it can never go on."""
-        return self._over is not None
+        """Whether the session has ended for good."""
+        return self._end_reason is not None
 
-    def post(self, message: Message, reply_to: int = 0) -> int:
-        """Send a message, now or as soon as there is a line; returns its sequence."""
+    def send(self, message: Message, reply_to: int = 0) -> int:
+        """Send a message now, or as soon as there is a connection; return its sequence number."""
         with self._changed:
-            if self._over:
-                raise self._over
-            frame = encode(Envelope(message, self.ident, self._sent + 1, self._received, reply_to))
+            if self._end_reason:
+                raise self._end_reason
+            frame = encode(Envelope(message, self.ident, self._sent + 1, self.received, reply_to))
             self._sent += 1
             self._outbox.append((self._sent, message, frame))
-            self._send(message, frame)
+            self._transmit(message, frame)
             return self._sent
 
     def call(self, message: Message, kind: type[Kind]) -> Kind:
-        """Send a message and wait for its answer."""
-        return self.fetch(self.post(message), kind)
+        """Send a message and wait for its reply."""
+        return self.wait_reply(self.send(message), kind)
 
-    def fetch(self, request: int, kind: type[Kind]) -> Kind:
-        """The answer to the message of this sequence; answers to earlier ones, no longer wanted, are passed over."""
+    def wait_reply(self, request: int, kind: type[Kind]) -> Kind:
+        """Wait for the reply to the message with this sequence number; replies to earlier messages are skipped."""
         while True:
-            envelope = self._next(self.connection.wait_seconds)
+            envelope = self._receive(self.connection.wait_seconds)
             if envelope.reply_to == request and isinstance(envelope.message, kind):
                 return envelope.message
             if envelope.reply_to == request or not 0 < envelope.reply_to < request:
                 raise PeerError(
-                    f"{self.peer} answered with '{envelope.message.kind}' where '{kind.kind}' is due; "
-                    "use the same release everywhere"
+                    f"{self.peer} replied with '{envelope.message.kind}' instead of '{kind.kind}'; install the same "
+                    "release everywhere",
+                    code="unexpected-reply",
                 )
 
-    def next(self) -> Envelope:
-        """The next message, however long the peer takes while it is there."""
-        return self._next(None)
+    def receive(self) -> Envelope:
+        """Wait for the next message, without a limit while the peer is connected."""
+        return self._receive(None)
 
     def check(self) -> None:
-        """Raise what has ended the conversation or the job, if anything has."""
+        """Raise whatever has ended the session or the job."""
         self.connection.stop_signal.check()
-        if self._over:
-            raise self._over
+        if self._end_reason:
+            raise self._end_reason
 
     def check_received(self, received: int) -> None:
-        """Refuse a peer that has received what was never sent."""
+        """Raise ``WireError`` if the peer claims to have received more than was sent."""
         if received > self._sent:
-            raise WireError(f"{self.peer} has received {received} frames of a conversation that had {self._sent}")
+            raise WireError(
+                f"{self.peer} claims {received} received frames, but this session sent {self._sent}",
+                code="bad-sequence",
+            )
 
-    def attach(self, line: FrameStream, received: int) -> None:
-        """Go on with a new line, on which the peer says it has received this much."""
+    def attach(self, stream: FrameStream, received: int) -> None:
+        """Continue on a new connection, resending everything after the ``received`` frames."""
         with self._changed:
             self.check_received(received)
-            if self._over:
-                line.close()
+            if self._end_reason:
+                stream.close()
                 return
-            old, self._line, self._away_since, self._told = self._line, line, None, 0.0
-            self._touched = time.monotonic()
+            old, self._stream, self._disconnected_since, self._wait_logged = self._stream, stream, None, 0.0
+            self._last_activity = time.monotonic()
             self.connection.waits.pop(self.peer, None)
             self._acknowledge(received)
             for _, message, frame in self._outbox:
-                self._send(message, frame)
+                self._transmit(message, frame)
             self._changed.notify_all()
-        if old is not None and old is not line:
+        if old is not None and old is not stream:
             old.close()
 
-    def read(self, line: FrameStream) -> None:
-        """Take in what comes on a line until it breaks; garbage breaks it."""
+    def read(self, stream: FrameStream) -> None:
+        """Receive frames until the connection breaks; an invalid frame closes it."""
         try:
             while True:
-                self._take(line.receive())
-        except WireError as fault:
-            self._drop(line)
-            log.warning("%s sent what breaks the protocol, its line is dropped: %s", self.peer, fault)
-            self.connection.note("line dropped", {"peer": str(self.peer), "reason": str(fault)})
-            self._lose_patience(fault)
+                self._take(stream.receive())
+        except WireError as error:
+            stream.close()
+            self._detach(stream)
+            log.warning("%s sent an invalid frame; closing the connection: %s", self.peer, error)
+            self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
+            self._bad_frames += 1
+            if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
+                reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"
+                self.end(PeerError(reason, code="too-many-bad-frames"))
         except ConnectionLost:
-            self._drop(line)
+            stream.close()
+            self._detach(stream)
 
     def end(self, reason: Exception) -> None:
-        """Nothing comes after this; whoever waits is told the reason."""
+        """End the session for good; everything that waits for it raises ``reason``."""
         with self._changed:
-            self._over = self._over or reason
-            line, self._line = self._line, None
-            self._away_since = self._away_since or time.monotonic()
+            self._end_reason = self._end_reason or reason
+            stream, self._stream = self._stream, None
+            self._disconnected_since = self._disconnected_since or time.monotonic()
             self._changed.notify_all()
-        if line is not None:
-            line.close()
+        if stream is not None:
+            stream.close()
 
     def close(self, seconds: float = 3.0) -> None:
-        """Let the last words out, then end."""
+        """Send what is queued, then end the session."""
         deadline = time.monotonic() + seconds
         with self._changed:
-            self._over = self._over or PeerError(f"the conversation with {self.peer} has ended")
-            line = self._line
-        if line is not None:
-            line.close()
+            self._end_reason = self._end_reason or PeerError(
+                f"the session with {self.peer} is closed", code="session-closed"
+            )
+            stream = self._stream
+        if stream is not None:
+            stream.close()
         with self._changed:
-            while self._line is not None and time.monotonic() < deadline:
+            while self._stream is not None and time.monotonic() < deadline:
                 self._changed.wait(POLL)
 
-    def _next(self, seconds: float | None) -> Envelope:
-        self._touched = time.monotonic()
+    def _receive(self, max_silence: float | None) -> Envelope:
+        self._last_activity = time.monotonic()
         try:
             with self._changed:
                 while not self._inbox:
                     self.check()
-                    self._mind_the_time(seconds)
+                    self._check_wait(max_silence)
                     self._changed.wait(POLL)
                 envelope, size = self._inbox.popleft()
-                self._waiting -= size
+                self._inbox_bytes -= size
                 return envelope
         finally:
             self.connection.waits.pop(self.peer, None)
 
-    def _mind_the_time(self, seconds: float | None) -> None:
-        now = time.monotonic()
-        if self._away_since is not None:
-            away = now - self._away_since
-            if away > self.connection.wait_seconds:
+    def _check_wait(self, max_silence: float | None) -> None:
+        """Raise ``AwayError`` after too long a wait; log a long one."""
+        now, limit = time.monotonic(), self.connection.wait_seconds
+        if self._disconnected_since is not None:
+            waited = now - self._disconnected_since
+            if waited > limit:
                 raise AwayError(
-                    f"{self.peer} has been away for {away:.0f} seconds; start it again, then this party: both go on "
-                    "where they were"
+                    f"{self.peer} has been disconnected for {waited:.0f} seconds; restart it, then this party: both "
+                    "continue where they were",
+                    code="peer-away",
                 )
-            self._tell_wait(now, away, "")
-        elif seconds is not None:
-            silent = now - self._touched
-            if silent > seconds:
+            detail = ""
+            retrying = "retrying until it returns" if math.isinf(limit) else f"retrying for {limit:.0f} s"
+            text = f"connection to {self.peer} lost at %s; {retrying}"
+        elif max_silence is not None:
+            waited = now - self._last_activity
+            if waited > max_silence:
                 raise AwayError(
-                    f"{self.peer} is connected but has not answered for {seconds:.0f} seconds; look at its log"
+                    f"{self.peer} is connected but has not answered for {max_silence:.0f} seconds; read its log",
+                    code="peer-silent",
                 )
-            self._tell_wait(now, silent, ", which is connected but silent")
-
-    def _tell_wait(self, now: float, seconds: float, how: str) -> None:
-        if seconds <= WAIT_LOG_AFTER:
+            detail, text = ", connected but silent", f"{self.peer} is connected but has not answered since %s"
+        else:
+            return
+        if waited <= WAIT_LOG_AFTER:
             self.connection.waits.pop(self.peer, None)
             return
-        words = self.connection.wait_for(self.peer, seconds, how)
-        if not self._told or now - self._told > WAIT_LOG_EVERY:
-            self._told = now
-            log.warning("waiting for %s", words)
+        began = self.connection.show_wait(self.peer, waited, detail)
+        if not self._wait_logged or now - self._wait_logged > WAIT_LOG_EVERY:
+            self._wait_logged = now
+            log.warning(text, began)
 
-    def _send(self, message: Message, frame: bytes) -> None:
-        if self._line is None:
+    def _transmit(self, message: Message, frame: bytes) -> None:
+        if self._stream is None:
             return
         try:
-            self._line.send(frame)
-            self.connection.ledger.note(message, self.connection.party, self.peer, len(frame), self.phase)
+            self._stream.send(frame)
+            self.connection.ledger.count(message, self.connection.party, self.peer, len(frame), self.phase)
         except ConnectionLost:
-            self._lose(self._line)
-
-    def _lose_patience(self, fault: WireError) -> None:
-        """A peer that sends nothing but garbage, on one line after the other, would keep us waiting for ever."""
-        self._garbage += 1
-        if self._garbage >= MAX_BAD_FRAMES:
-            self.end(PeerError(f"{self.peer} broke the protocol {self._garbage} times in a row: {fault}"))
+            self._detach(self._stream)
 
     def _take(self, frame: bytes) -> None:
-        envelope = decode(frame)
+        """Check a frame and deliver its message unless it was received before."""
+        envelope, party = decode(frame), self.connection.party
         message = envelope.message
         if isinstance(message, HANDSHAKE_MESSAGES) or envelope.session != self.ident:
-            raise WireError(f"a frame '{message.kind}' of another conversation")
-        if (self.peer.role, self.connection.party.role) not in message.routes:
-            raise WireError(f"a {self.peer.role} may not send '{message.kind}' to a {self.connection.party.role}")
+            raise WireError(f"frame '{message.kind}' belongs to another session", code="other-session")
+        if (self.peer.role, party.role) not in message.routes:
+            raise WireError(f"a {self.peer.role} may not send '{message.kind}' to a {party.role}", code="bad-route")
         with self._changed:
-            if not 1 <= envelope.sequence <= self._received + 1 or envelope.acknowledged > self._sent:
-                raise WireError(f"frame {envelope.sequence} came after frame {self._received}")
-            if self._inbox and self._waiting + len(frame) > MAX_INBOX_BYTES:
-                raise WireError(f"more than {MAX_INBOX_BYTES} bytes before the first was looked at")
+            if not 1 <= envelope.sequence <= self.received + 1 or envelope.acknowledged > self._sent:
+                raise WireError(f"frame {envelope.sequence} arrived after frame {self.received}", code="bad-sequence")
+            if self._inbox and self._inbox_bytes + len(frame) > MAX_INBOX_BYTES:
+                raise WireError(f"more than {MAX_INBOX_BYTES} unread bytes", code="inbox-full")
             self._acknowledge(envelope.acknowledged)
-            self._touched = time.monotonic()
-            if envelope.sequence > self._received:
-                self._received, self._garbage = envelope.sequence, 0
-                self.connection.ledger.note(message, self.peer, self.connection.party, len(frame), self.phase)
+            self._last_activity = time.monotonic()
+            if envelope.sequence > self.received:
+                self.received, self._bad_frames = envelope.sequence, 0
+                self.connection.ledger.count(message, self.peer, party, len(frame), self.phase)
                 self._deliver(envelope, len(frame))
             self._changed.notify_all()
 
     def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
-        if isinstance(message, Trouble) and self.connection.serves_predictions:
-            self._away_since = time.monotonic()
-            kind = AwayError if message.passing else PeerError
-            self._over = self._over or kind(
-                f"{safe_peer_text(message.origin)} stopped: {safe_peer_text(message.reason)}"
-            )
-        elif isinstance(message, Trouble):
-            self.connection.stop_signal.report_failure(
-                safe_peer_text(message.origin), safe_peer_text(message.reason), passing=message.passing
-            )
+        if isinstance(message, Trouble):
+            failure = PartyFailure(safe_peer_text(message.origin), safe_peer_text(message.reason), message.passing)
+            if self.connection.serves_predictions:
+                self._disconnected_since = time.monotonic()
+                self._end_reason = self._end_reason or failure.to_error()
+            else:
+                self.connection.stop_signal.report_failure(*failure[:2], passing=failure.passing)
         elif isinstance(message, Notice):
             if message.text != self._notice:
                 self._notice = message.text
                 log.info("%s: %s", self.peer, safe_peer_text(message.text))
         else:
-            self._done = self._done or isinstance(message, Farewell)
+            self.peer_finished = self.peer_finished or isinstance(message, Farewell)
             self._inbox.append((envelope, size))
-            self._waiting += size
+            self._inbox_bytes += size
 
     def _acknowledge(self, received: int) -> None:
         while self._outbox and self._outbox[0][0] <= received:
             self._outbox.popleft()
 
-    def _drop(self, line: FrameStream) -> None:
-        line.close()
-        self._lose(line)
-
-    def _lose(self, line: FrameStream) -> None:
+    def _detach(self, stream: FrameStream) -> None:
         with self._changed:
-            if self._line is line:
-                self._line, self._away_since = None, time.monotonic()
+            if self._stream is stream:
+                self._stream, self._disconnected_since = None, time.monotonic()
                 self._changed.notify_all()
 
 
-# What the others are told when a party fails: the kind of failure, nothing of its data, paths or columns
+# Failure notices. Other parties learn the kind of a failure, never data, paths or columns.
 
-
-PUBLIC_ERRORS = (PolicyError, FingerprintError, PeerError)  # written to be told
-FAULT_DESCRIPTIONS: tuple[tuple[type[BaseException], str], ...] = (
-    (FileError, "a file or folder of its own cannot be read or written"),
-    (InputError, "its own table breaks a rule"),
-    (SettingError, "one of its own settings cannot be kept"),
-    (KeyboardInterrupt, "its owner stopped it"),
+PUBLIC_ERRORS = (errors.PolicyError, errors.FingerprintError, PeerError)  # their text may be sent to other parties
+PUBLIC_REASONS: tuple[tuple[type[BaseException], str], ...] = (
+    (errors.FileError, "it cannot read or write one of its files"),
+    (errors.InputError, "its table breaks a rule"),
+    (errors.SettingError, "one of its settings is invalid"),
+    (FedSimError, "it cannot continue"),
 )
 
 
-def public_reason(fault: BaseException) -> str:
-    """The words for the other parties; details stay in the local log.
+def public_reason(error: BaseException) -> str:
+    """Return the reason of a failure for other parties; details stay in the local log.
 
-    >>> public_reason(FileError("cannot write /home/ada/secret: disk full"))
-    'a file or folder of its own cannot be read or written; its log has the details'
+    >>> public_reason(errors.FileError("cannot write /home/ada/secret: disk full"))
+    'it cannot read or write one of its files; its log has the details'
     """
-    if isinstance(fault, PUBLIC_ERRORS):
-        return str(fault)
-    words = next((words for kind, words in FAULT_DESCRIPTIONS if isinstance(fault, kind)), "")
-    if isinstance(fault, KeyboardInterrupt):
-        return words
-    words = words or ("it cannot go on" if isinstance(fault, FedSimError) else "a defect stopped it")
-    return f"{words}; its log has the details"
+    if isinstance(error, PUBLIC_ERRORS):
+        return str(error)
+    if isinstance(error, KeyboardInterrupt):
+        return "its owner stopped it"
+    reason = next((text for kind, text in PUBLIC_REASONS if isinstance(error, kind)), "an internal error stopped it")
+    return f"{reason}; its log has the details"
 
 
-def failure_notice(station: ConnectionState, fault: BaseException) -> Trouble:
-    """What to tell: our own failure, or that of the party that made us stop."""
-    if station.stop_signal.rung:
-        return Trouble(*station.stop_signal.rung)
-    passing = isinstance(fault, AwayError | KeyboardInterrupt)
-    return Trouble(str(station.party), public_reason(fault), passing)
+def failure_notice(state: ConnectionState, error: BaseException) -> Trouble:
+    """Return the message that reports this party's failure, or the failure that made it stop."""
+    if state.stop_signal.failure:
+        return Trouble(*state.stop_signal.failure)
+    return Trouble(str(state.party), public_reason(error), isinstance(error, AwayError | KeyboardInterrupt))
 
 
-def abort_session(session: Session, fault: FedSimError) -> None:
-    """End one conversation that cannot go on, and say why; the sender stays for all others."""
+def abort_session(session: Session, error: FedSimError) -> None:
+    """End one session and tell the peer why; all other sessions continue."""
     if not session.is_over:
-        close_sessions([session], Trouble(str(session.connection.party), public_reason(fault), passing=False))
+        close_sessions([session], Trouble(str(session.connection.party), public_reason(error), passing=False))
 
 
-def close_sessions(sessions: list[Session], last_word: Message) -> None:
-    """Tell all who still listen, and end their conversations."""
+def close_sessions(sessions: list[Session], last_message: Message) -> None:
+    """Send a last message on all sessions and close them."""
     for session in sessions:
-        with suppress(PeerError, PeerRestarted):  # what ended a conversation, perhaps just now
-            session.post(last_word)
+        with suppress(PeerError, PeerRestarted):  # the session may have ended just now
+            session.send(last_message)
     for session in sessions:
         session.close()

@@ -1,4 +1,7 @@
-"""The transport interface, and the in-process transport: the same frames through queues."""
+"""The transport interface (ordered streams of frames to one peer), and the in-process transport, which uses queues.
+
+A transport is registered in :data:`fedsim.registry.TRANSPORTS` as a function of the party's credentials.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from fedsim.protocol.messages import Party
 
 
 class ConnectionLost(Exception):  # noqa: N818
-    """The line is gone. A session dials again; ``lasting`` says that this would be in vain, and why."""
+    """A stream is broken. The session reconnects unless ``lasting`` says that reconnecting is pointless."""
 
-    def __init__(self, reason: str = "the line broke", *, lasting: bool = False) -> None:
+    def __init__(self, reason: str = "connection lost", *, lasting: bool = False) -> None:
         super().__init__(reason)
         self.lasting = lasting
 
@@ -23,42 +26,43 @@ class FrameStream(Protocol):
     """One connection to one peer."""
 
     def send(self, frame: bytes) -> None:
-        """Hand a frame over; raises LineBroken where the line is known to be gone."""
+        """Queue a frame for sending; raise ``ConnectionLost`` if the stream is known to be broken."""
 
     def receive(self) -> bytes:
-        """The next frame, however long it takes; raises LineBroken."""
+        """Wait for the next frame and return it; raise ``ConnectionLost`` if the stream breaks."""
 
     def close(self) -> None:
-        """Let the line go; both sides see it break."""
+        """Close the stream at both ends."""
 
 
-# The caller as its certificate proves it (nobody where there is no TLS); runs in a thread of its own until it is done
-# with the line.
+# Called in a thread of its own for every incoming stream, with the caller that the certificate proves (None without
+# TLS); it returns when it is done with the stream.
 StreamHandler = Callable[[Party | None, FrameStream], None]
 
 
 class Listener(Protocol):
-    """An open door."""
+    """An open port."""
 
     @property
     def address(self) -> str:
-        """Where it listens, with the port that was found free where port 0 was asked for."""
+        """The address it listens at, with the real port if port 0 was requested."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Stop listening."""
 
 
 class Transport(Protocol):
     """A way to reach peers."""
 
     def listen(self, address: str, answer: StreamHandler) -> Listener:
-        """Answer every line that comes in."""
+        """Accept streams at an address and handle each one by ``answer``."""
 
     def dial(self, address: str, peer: Party) -> FrameStream:
-        """A line to this peer and no other; raises LineBroken."""
+        """Open a stream to this peer and no other; raise ``ConnectionLost`` if that fails."""
 
 
 class QueueStream:
-    """One end of a line; an empty frame says that it broke."""
+    """One end of an in-process stream; an empty frame means that the stream is closed."""
 
     def __init__(self, incoming: SimpleQueue[bytes], outgoing: SimpleQueue[bytes]) -> None:
         self._incoming, self._outgoing, self.closed = incoming, outgoing, False
@@ -83,12 +87,12 @@ class QueueStream:
 
 
 def stream_pair() -> tuple[QueueStream, QueueStream]:
-    """Both ends of a line.
+    """Return both ends of an in-process stream.
 
     >>> here, there = stream_pair()
-    >>> here.send(b"word")
+    >>> here.send(b"frame")
     >>> there.receive()
-    b'word'
+    b'frame'
     """
     forth: SimpleQueue[bytes] = SimpleQueue()
     back: SimpleQueue[bytes] = SimpleQueue()
@@ -96,44 +100,45 @@ def stream_pair() -> tuple[QueueStream, QueueStream]:
 
 
 class InProcessTransport:
-    """Addresses are any words; callers need no certificate, for they are ourselves."""
+    """Connects parties in one process; addresses are arbitrary names, and credentials are not needed."""
 
-    def __init__(self) -> None:
-        self._doors: dict[str, _InProcessListener] = {}
+    def __init__(self, credentials: object = None) -> None:
+        self._listeners: dict[str, _InProcessListener] = {}
 
     def listen(self, address: str, answer: StreamHandler) -> _InProcessListener:
-        if address in self._doors:
-            raise SettingError(f"somebody listens at '{address}' already; give every party an address of its own")
-        self._doors[address] = door = _InProcessListener(address, answer, self._doors)
-        return door
+        if address in self._listeners:
+            raise SettingError(
+                f"address '{address}' is already in use; give every party its own address", code="address-in-use"
+            )
+        self._listeners[address] = listener = _InProcessListener(address, answer, self._listeners)
+        return listener
 
     def dial(self, address: str, peer: Party) -> QueueStream:
-        door = self._doors.get(address)
-        if door is None:
-            raise ConnectionLost(f"nobody listens at '{address}'")
-        return door.entered()
+        listener = self._listeners.get(address)
+        if listener is None:
+            raise ConnectionLost(f"no party listens at '{address}'")
+        return listener.connect()
 
 
 class _InProcessListener:
-    def __init__(self, address: str, answer: StreamHandler, doors: dict[str, _InProcessListener]) -> None:
-        self.address, self._answer, self._doors = address, answer, doors
+    def __init__(self, address: str, answer: StreamHandler, listeners: dict[str, _InProcessListener]) -> None:
+        self.address, self._answer, self._listeners = address, answer, listeners
         self._lock = threading.Lock()
-        self._lines: list[QueueStream] | None = []  # none once it is closed
+        self._streams: list[QueueStream] | None = []  # None after close
 
-    def entered(self) -> QueueStream:
-        """A line that is answered."""
+    def connect(self) -> QueueStream:
         here, there = stream_pair()
         with self._lock:
-            if self._lines is None:
-                raise ConnectionLost(f"nobody listens at '{self.address}'")
-            self._lines = [*(line for line in self._lines if not line.closed), there]
+            if self._streams is None:
+                raise ConnectionLost(f"no party listens at '{self.address}'")
+            self._streams = [*(stream for stream in self._streams if not stream.closed), there]
         threading.Thread(target=self._answer, args=(None, there), daemon=True).start()
         return here
 
     def close(self) -> None:
-        """Nobody comes in any more, and whoever is there has to leave: a process that ends takes its lines with it."""
-        self._doors.pop(self.address, None)
+        """Stop listening and close all streams, as the end of a process does."""
+        self._listeners.pop(self.address, None)
         with self._lock:
-            lines, self._lines = self._lines or [], None
-        for line in lines:
-            line.close()
+            streams, self._streams = self._streams or [], None
+        for stream in streams:
+            stream.close()

@@ -20,70 +20,66 @@ log = logging.getLogger("fedsim.parties")
 POLL_SECONDS = 0.2
 
 
-def run_coordinator(post: PartyContext, *, stay: bool = False) -> None:
-    """Attend all parties until the job is done; ``stay`` goes on for predictions."""
+def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
+    """Serve all parties until the job is done; with ``stay`` also for predictions afterwards."""
     lists = {
         name: LinkageConfig(
             terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies, terms.hide_rows
         )
-        for name, terms in post.job.secondaries.items()
+        for name, terms in context.job.secondaries.items()
     }
-    secret, most_new = load_or_create_secret(post.folder / "secret"), post.own.policy.max_new_records
-    role = Coordinator(lists, secret, post.folder / "lists", most_new=most_new)
+    secret, max_new = load_or_create_secret(context.folder / "secret"), context.party_file.policy.max_new_records
+    role, connection = Coordinator(lists, secret, context.folder / "lists", max_new=max_new), context.connection
     if role.was_finished and not stay:
-        log.info("job '%s' was finished before", post.job.name)
+        log.info("job '%s' is already finished", context.job.name)
         return
     if stay:
-        post.connection.wait_seconds, post.connection.serves_predictions = float("inf"), role.was_finished
-    reception = post.receive(post.others)
-    attendants = [_PartyHandler(role, reception, party, post) for party in post.others]
-    for attendant in attendants:
-        attendant.start()
-    _wait_until_finished(post, role, attendants, stay)
+        connection.wait_seconds, connection.serves_predictions = float("inf"), role.was_finished
+    acceptor = context.listen(context.others)
+    handlers = [_PartyHandler(role, acceptor, party, context) for party in context.others]
+    for handler in handlers:
+        handler.start()
+    while True:
+        for handler in handlers:
+            if handler.error:
+                raise handler.error
+        connection.stop_signal.check()
+        if role.all_linked:
+            context.progress.follow(connection.ledger.entries())
+            context.progress.enter(WAITING_STAGE)
+        if role.finished.wait(POLL_SECONDS):
+            if not stay:
+                return
+            connection.serves_predictions = True
+            role.finished.clear()
 
 
 class _PartyHandler(threading.Thread):
-    """Attends one party through all its restarts."""
+    """Serves one party through all its restarts."""
 
-    def __init__(self, role: Coordinator, reception: SessionAcceptor, party: Party, post: PartyContext) -> None:
-        super().__init__(name=f"attending {party}", daemon=True)
-        self.role, self.reception, self.party, self.post = role, reception, party, post
-        self.fault: BaseException | None = None
+    def __init__(self, role: Coordinator, acceptor: SessionAcceptor, party: Party, context: PartyContext) -> None:
+        super().__init__(name=f"serving {party}", daemon=True)
+        self.role, self.acceptor, self.party, self.connection = role, acceptor, party, context.connection
+        self.error: BaseException | None = None
 
     def run(self) -> None:
         try:
             while True:
-                session = self.reception.session_with(self.party)
+                session = self.acceptor.session_with(self.party)
                 try:
-                    self.role.attend(session)
+                    self.role.serve(session)
                 except PeerRestarted as restarted:
                     log.info("%s", restarted)
-                except FedSimError as fault:
-                    if self.post.connection.stop_signal.rung or not self.post.connection.serves_predictions:
+                except FedSimError as error:
+                    if self.connection.stop_signal.failure or not self.connection.serves_predictions:
                         raise
-                    log.info("%s; others may still ask", fault)
-                    abort_session(session, fault)
-        except BaseException as fault:  # raised again where the others are told
-            if not (isinstance(fault, PeerError) and self._may_stay_away()):
-                self.fault = fault
+                    log.info("%s; other requests are still served", error)
+                    abort_session(session, error)
+        except BaseException as error:  # raised again in the main thread, which notifies the other parties
+            if not (isinstance(error, PeerError) and self._may_be_absent()):
+                self.error = error
 
-    def _may_stay_away(self) -> bool:
-        """Once all is linked, a secondary that has gone is no matter of ours; nobody but the primary ends the job."""
-        linked = self.role.all_linked and not self.post.connection.stop_signal.rung
+    def _may_be_absent(self) -> bool:
+        """Once everything is linked, the coordinator no longer needs a secondary; only the primary ends the job."""
+        linked = self.role.all_linked and not self.connection.stop_signal.failure
         return linked and self.party.role is Role.SECONDARY
-
-
-def _wait_until_finished(post: PartyContext, role: Coordinator, attendants: list[_PartyHandler], stay: bool) -> None:
-    while True:
-        for attendant in attendants:
-            if attendant.fault:
-                raise attendant.fault
-        post.connection.stop_signal.check()
-        if role.all_linked:
-            post.progress.follow(post.connection.ledger.entries())
-            post.progress.enter(WAITING_STAGE)
-        if role.finished.wait(POLL_SECONDS):
-            if not stay:
-                return
-            post.connection.serves_predictions = True
-            role.finished.clear()

@@ -1,15 +1,16 @@
-"""Everything a role needs while it runs: job, party file, locked folder, connections and failure notices."""
+"""Everything a role needs while it runs: job, party file, locked folder, transport, sessions and failure notices."""
 
 from __future__ import annotations
 
 import logging
+import os
 import platform
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,44 +23,78 @@ from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, Settin
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport import Listener, Transport
+from fedsim.registry import TRANSPORTS
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.runs.audit_log import AuditFact, AuditLog
 from fedsim.runs.progress import PartyProgress
 from fedsim.runs.run_folder import AlreadyRunningError, lock_run_folder, persist_ledger, run_path
 from fedsim.version import VERSION
 
-# A party at its post: approved, checked, alone in its folder, with a log; whoever fails tells the others why
-
-
 log = logging.getLogger("fedsim.parties")
 
-FAILURE_NOTICE_SECONDS = 10.0  # to reach a peer that is only to be told of an end
-LATE_PEER_SECONDS = 20.0  # from its start a failed coordinator waits for those that start more slowly
+FAILURE_NOTICE_SECONDS = 10.0  # to reach a peer only to report the end
+LATE_PEER_SECONDS = 20.0  # how long after its start a failed coordinator waits for slower parties
+TRANSPORT_VARIABLE = "FEDSIM_TRANSPORT"
+AnswerT = TypeVar("AnswerT")
+
+
+def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str = "") -> Transport:
+    """Open the transport by which a party reaches its peers.
+
+    Parameters
+    ----------
+    party_file
+        The party; its ``[tls]`` section names the credentials.
+    insecure
+        Use no credentials, for processes of one machine.
+    name
+        A name in :data:`fedsim.registry.TRANSPORTS`, or ``"package.module:attribute"`` of a transport that is not
+        registered. Without one, the environment variable ``FEDSIM_TRANSPORT`` decides, and gRPC is the default.
+    """
+    name = name or os.environ.get(TRANSPORT_VARIABLE, "grpc")
+    if ":" in name and name not in TRANSPORTS:
+        TRANSPORTS.register(name, name)
+    factory: Callable[[Credentials | None], Transport] = TRANSPORTS[name]
+    if insecure:
+        return factory(None)
+    tls = party_file.tls
+    if tls is None:
+        raise SettingError(
+            f"the file of {party_file.party} has no [tls] section; create certificates with `fedsim certs`, or use "
+            "--insecure between processes of one machine",
+            code="no-certificate",
+        )
+    credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party)
+    days = credentials.days_left(datetime.now(UTC))
+    if days < RENEWAL_DAYS:
+        log.warning("the certificate of %s expires in %d days", party_file.party, days)
+    return factory(credentials)
 
 
 @dataclass(frozen=True, eq=False)
 class PartyContext:
-    """All that a role needs to do its work."""
+    """A running party: what it works on, and its connections."""
 
     job: Job
-    own: PartyFile
+    party_file: PartyFile
     folder: Path
     connection: ConnectionState
     transport: Transport
     opened: list[Session] = field(default_factory=list)
-    diallers: dict[Role, SessionConnector] = field(default_factory=dict)
-    receptions: list[SessionAcceptor] = field(default_factory=list)
+    connectors: dict[Role, SessionConnector] = field(default_factory=dict)
+    acceptors: list[SessionAcceptor] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     progress: PartyProgress = field(default_factory=PartyProgress)
 
     def peer(self, role: Role) -> Party:
-        """The coordinator or the primary."""
+        """Return the coordinator or the primary of the job."""
         return next(party for party in self.job.parties if party.role is role)
 
     @property
     def others(self) -> list[Party]:
-        """All parties of the job but this one."""
+        """All parties of the job except this one."""
         return [party for party in self.job.parties if party != self.connection.party]
 
     @property
@@ -68,124 +103,118 @@ class PartyContext:
         return [party for party in self.job.parties if party.role is Role.SECONDARY]
 
     def dial(self, role: Role, wait_seconds: float | None = None) -> Session:
-        """A conversation with the coordinator or the primary."""
+        """Open a session with the coordinator or the primary."""
         peer = self.peer(role)
-        if role not in self.diallers:
-            self.diallers[role] = SessionConnector(self.connection, self.transport, self.job.address_of(peer), peer)
-        session = self.diallers[role].open(wait_seconds)
+        if role not in self.connectors:
+            self.connectors[role] = SessionConnector(self.connection, self.transport, self.job.address_of(peer), peer)
+        session = self.connectors[role].open(wait_seconds)
         self.opened[:] = [*(other for other in self.opened if not other.is_over), session]
         return session
 
-    def receive(self, expected: list[Party]) -> SessionAcceptor:
-        """Listen for these parties."""
-        reception = SessionAcceptor(self.connection, expected)
-        address = self.own.network.listen or self.job.address_of(self.connection.party)
-        self.listeners.append(self.transport.listen(address, reception.answer))
-        self.receptions.append(reception)
-        return reception
+    def listen(self, expected: list[Party]) -> SessionAcceptor:
+        """Accept sessions from these parties."""
+        acceptor = SessionAcceptor(self.connection, expected)
+        address = self.party_file.network.listen or self.job.address_of(self.connection.party)
+        self.listeners.append(self.transport.listen(address, acceptor.answer))
+        self.acceptors.append(acceptor)
+        return acceptor
 
     def sessions(self) -> list[Session]:
-        """All conversations that are going on."""
-        ahead = (session for dialler in self.diallers.values() for session in dialler.ahead())
-        received = (session for reception in self.receptions for session in reception.sessions())
-        return [session for session in (*self.opened, *ahead, *received) if not session.is_over]
+        """Return all sessions that have not ended."""
+        pending = (session for connector in self.connectors.values() for session in connector.pending())
+        accepted = (session for acceptor in self.acceptors for session in acceptor.sessions())
+        return [session for session in (*self.opened, *pending, *accepted) if not session.is_over]
 
 
 @contextmanager
 def open_party_context(
-    job: Job, own: PartyFile, transport: Transport, versions: Mapping[str, str]
+    job: Job, party_file: PartyFile, transport: Transport, versions: Mapping[str, str]
 ) -> Iterator[PartyContext]:
-    """The party's post from its owner's approval to its last word; faults are told to the other parties."""
-    require_membership(job, own)
-    audit = AuditLog(own.folder / "audit.jsonl", own.party)
-    station = ConnectionState(own.party, job.to_dict(), versions, float(job.network.wait_seconds), audit.append)
-    post = PartyContext(job, own, run_path(job, own), station, transport)
-    with ExitStack() as alone:
+    """Run a party: lock its folder, check policy and approval, and report a failure to the other parties."""
+    require_membership(job, party_file)
+    audit = AuditLog(party_file.folder / "audit.jsonl", party_file.party)
+    wait_seconds = float(job.network.wait_seconds)
+    state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append)
+    context = PartyContext(job, party_file, run_path(job, party_file), state, transport)
+    with ExitStack() as stack:
         try:
-            alone.enter_context(lock_run_folder(job, own))
-            alone.enter_context(persist_ledger(post.folder, station.ledger))
-            _check_consent(post, audit)
-            yield post
-        except AlreadyRunningError:  # the others speak with that process, and all is well with them
+            stack.enter_context(lock_run_folder(job, party_file))
+            stack.enter_context(persist_ledger(context.folder, state.ledger))
+            _check_consent(context, audit)
+            yield context
+        except AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise
-        except BaseException as fault:
-            station.note = partial(_log_if_possible, audit)
-            trouble = _failure_notice(station, fault)
-            station.note("stopped", {"job": job.short_hash, "told": trouble.reason, "details": _failure_details(fault)})
-            _notify_peers(post, trouble, fault)
+        except BaseException as error:
+            state.record_event = _record_if_possible(audit)
+            notice = failure_notice(state, error)
+            if isinstance(error, ApprovalError):  # its text names files and commands of ours
+                notice = Trouble(str(state.party), "its owner has not approved this job", passing=False)
+            facts = {"job": job.short_hash, "told": notice.reason, "details": _failure_details(error)}
+            state.record_event("stopped", facts)
+            _notify_peers(context, notice, error)
             raise
         else:
-            audit.append("finished", {"job": job.short_hash, "bytes": station.ledger.total_bytes})
-            for session in post.sessions():
+            audit.append("finished", {"job": job.short_hash, "bytes": state.ledger.total_bytes})
+            for session in context.sessions():
                 session.close()
         finally:
-            for listener in post.listeners:
+            for listener in context.listeners:
                 listener.close()
 
 
-def _check_consent(post: PartyContext, audit: AuditLog) -> None:
-    job, own, versions = post.job, post.own, post.connection.versions
+def _check_consent(context: PartyContext, audit: AuditLog) -> None:
+    """Check the owner's policy and approval, and record both."""
+    job, party_file, versions = context.job, context.party_file, context.connection.versions
     audit.append("started", {"job": job.hash, "versions": [f"{name} {version}" for name, version in versions.items()]})
-    broken = policy_violations(job, own)
-    if broken:
+    if broken := policy_violations(job, party_file):
         raise PolicyError("; ".join(violation.message for violation in broken), code="policy-violation")
-    audit.append("approved", {"job": job.hash, "how": require_approval(job, own)})
+    audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
 
 
-def _log_if_possible(audit: AuditLog, what: str, facts: Mapping[str, AuditFact]) -> None:
-    """A party does nothing it cannot log, but tell the others that it stops."""
-    try:
-        audit.append(what, facts)
-    except FileError as silence:
-        log.warning("%s", silence)
+def _record_if_possible(audit: AuditLog) -> Callable[[str, Mapping[str, AuditFact]], None]:
+    """Let a failing party reach its peers even if its audit log cannot be written; it must do nothing else then."""
 
-
-def _failure_notice(station: ConnectionState, fault: BaseException) -> Trouble:
-    if isinstance(fault, ApprovalError):  # whose text names a file and a command of ours
-        return Trouble(str(station.party), "its owner has not approved this job", passing=False)
-    return failure_notice(station, fault)
-
-
-def _failure_details(fault: BaseException) -> str:
-    """The whole reason, for our own log; of a defect its place in the program, for its text may hold anything."""
-    if isinstance(fault, FedSimError):
-        return str(fault)
-    places = traceback.extract_tb(fault.__traceback__)
-    where = f" in {Path(places[-1].filename).name}, line {places[-1].lineno}" if places else ""
-    return f"{type(fault).__name__}{where}"
-
-
-def _notify_peers(post: PartyContext, trouble: Trouble, fault: BaseException) -> None:
-    """Tell those who listen, and those who have not come yet."""
-    close_sessions(post.sessions(), trouble)
-    if (
-        isinstance(fault, Exception) and not post.connection.serves_predictions
-    ):  # who was stopped by hand does not wait for it
+    def record(event: str, facts: Mapping[str, AuditFact]) -> None:
         try:
-            _notify_absent_peers(post, trouble, fault)
-        except (PeerError, SettingError) as silence:
-            log.debug("not everybody could be told: %s", silence)
+            audit.append(event, facts)
+        except FileError as error:
+            log.warning("%s", error)
+
+    return record
 
 
-def _notify_absent_peers(post: PartyContext, trouble: Trouble, fault: Exception) -> None:
-    """The coordinator, which everybody comes to, stays a moment; anybody else who has not joined yet tells it."""
-    log.error("stopping, and telling the others: %s", fault if isinstance(fault, FedSimError) else trouble.reason)
-    if post.connection.party.role is Role.COORDINATOR:
-        reception = post.receptions[0] if post.receptions else post.receive(post.others)
-        reception.dismiss(trouble, min(LATE_PEER_SECONDS, post.job.network.wait_seconds))
-        close_sessions(post.sessions(), trouble)
-    elif not post.opened and not isinstance(fault, PeerError):  # that would be the coordinator itself
-        close_sessions([post.dial(Role.COORDINATOR, FAILURE_NOTICE_SECONDS)], trouble)
+def _failure_details(error: BaseException) -> str:
+    """Return the reason for our own log; an internal error is given by its place, because its text may hold data."""
+    if isinstance(error, FedSimError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"
 
 
-# A peer that may start anew at any time: whoever asks it something asks again
+def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) -> None:
+    """Report a failure to all connected parties, and to those that have not connected yet."""
+    close_sessions(context.sessions(), notice)
+    if not isinstance(error, Exception) or context.connection.serves_predictions:
+        return  # a party stopped by its owner does not wait for others
+    log.error("stopping and notifying the other parties: %s", _own_reason(error, notice))
+    try:
+        if context.connection.party.role is Role.COORDINATOR:  # everybody connects to it, so it waits a moment
+            acceptor = context.acceptors[0] if context.acceptors else context.listen(context.others)
+            acceptor.send_last(notice, min(LATE_PEER_SECONDS, context.job.network.wait_seconds))
+            close_sessions(context.sessions(), notice)
+        elif not context.opened and not isinstance(error, PeerError):  # with a PeerError the coordinator is the cause
+            close_sessions([context.dial(Role.COORDINATOR, FAILURE_NOTICE_SECONDS)], notice)
+    except (PeerError, SettingError) as unreachable:
+        log.debug("not every party could be notified: %s", unreachable)
 
 
-AnswerT = TypeVar("AnswerT")
+def _own_reason(error: Exception, notice: Trouble) -> str:
+    return str(error) if isinstance(error, FedSimError) else notice.reason
 
 
 class ReconnectingPeer:
-    """Keeps a conversation and opens another when the peer has lost it."""
+    """A peer that may be restarted at any time: opens a new session when the old one is lost."""
 
     def __init__(self, open_session: Callable[[], Session]) -> None:
         self._open = open_session
@@ -193,35 +222,32 @@ class ReconnectingPeer:
 
     @property
     def connected(self) -> bool:
-        """Whether the peer is there just now."""
+        """Whether the peer is connected now."""
         return self._session is not None and not self._session.is_over and self._session.connected
 
     def session(self) -> Session:
-        """The conversation of now, opened where there is none."""
+        """Return the current session; open one if there is none."""
         if self._session is None or self._session.is_over:
             self._session = self._open()
         return self._session
 
-    def ask(self, question: Callable[[Session], AnswerT]) -> AnswerT:
-        """Put a question until it is answered; it must do no harm twice."""
+    def ask(self, request: Callable[[Session], AnswerT]) -> AnswerT:
+        """Repeat a request until it is answered; asking twice must be harmless."""
         while True:
             try:
-                return question(self.session())
+                return request(self.session())
             except PeerRestarted as restarted:
-                log.info("%s; asking it again", restarted)
-
-
-# The software and the machine on which a party's numbers depend
+                log.info("%s; repeating the request", restarted)
 
 
 def software_versions() -> dict[str, str]:
-    """Releases, and where torch is loaded what decides the last bit of a sum: its threads and its instructions.
+    """Return software versions and, if torch is loaded, what decides the last bit of a sum: threads and CPU features.
 
-    A process that has yet to load torch says it once more, in its log, when it has.
+    A process that loads torch later records its versions once more.
     """
-    found = {"fedsim": VERSION, "python": platform.python_version(), "numpy": np.__version__}
+    versions = {"fedsim": VERSION, "python": platform.python_version(), "numpy": np.__version__}
     torch = sys.modules.get("torch")
     if torch is not None:
-        found |= {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
-        found["threads"] = str(torch.get_num_threads())
-    return found
+        versions |= {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+        versions["threads"] = str(torch.get_num_threads())
+    return versions

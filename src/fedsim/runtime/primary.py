@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from fedsim.protocol.codec import offer_digest
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
-from fedsim.protocol.session import PeerRestarted, Session, StopSignal, close_sessions
+from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
 from fedsim.runtime.record_run import CompletedTraining, GateSummary, RunProgressHook, save_run_record, summarise_gates
@@ -37,12 +38,12 @@ from fedsim.types import Integers, Split
 log = logging.getLogger("fedsim.parties")
 
 SOLO_MODEL = "solo"
-FAREWELL_SECONDS = 4.0
+FAREWELL_SECONDS = 4.0  # a secondary that missed the farewell reconnects every two seconds
 
 
 @dataclass(frozen=True, eq=False)
 class PreparedPrimary:
-    """The primary's own records, ready to train."""
+    """The primary's records, ready for training."""
 
     data: PrimaryData
     preparation: FeaturePreprocessor
@@ -52,86 +53,83 @@ class PreparedPrimary:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """How the job ended at the primary."""
+    """The result of a job at the primary."""
 
     metrics: dict[str, dict[str, float]]
     best_epoch: int
     epochs: int
 
 
-def run_primary(post: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOutcome:
-    """Link, train, evaluate, save, and tell everybody that all is done."""
-    torch.set_num_threads(post.job.training.threads)
-    post.connection.note("computes with", software_versions())
-    keep, coordinator = RunStore(post.folder, post.job), ReconnectingPeer(lambda: post.dial(Role.COORDINATOR))
-    if keep.has_weights(TRAINED_MODEL):
-        log.info("job '%s' was trained before", post.job.name)
-        reception = post.receive(post.secondaries)
-        _notify_coordinator(coordinator, post)
-        reception.dismiss(Farewell(), FAREWELL_SECONDS)  # those who did not hear it dial every two seconds
-        return load_outcome(keep)
-    reception = post.receive(post.secondaries)
-    coordinator.session()  # it compares jobs and releases; no data is touched before
-    post.progress.enter(Phase.LINK.value)
-    table = read_party_data(post.job, post.own)
-    prepared = prepare_primary(table, post)
+def run_primary(context: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOutcome:
+    """Link, train, evaluate and save, then tell all parties that the job is done."""
+    torch.set_num_threads(context.job.training.threads)
+    context.connection.record_event("computes with", software_versions())
+    store = RunStore(context.folder, context.job)
+    coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
+    acceptor = context.listen(context.secondaries)
+    if store.has_weights(TRAINED_MODEL):
+        log.info("job '%s' is already trained", context.job.name)
+        _notify_coordinator(coordinator, context)
+        acceptor.send_last(Farewell(), FAREWELL_SECONDS)
+        return load_outcome(store)
+    coordinator.session()  # compares job and release, before any data is read
+    context.progress.enter(Phase.LINK.value)
+    table = read_party_data(context.job, context.party_file)
+    prepared = prepare_primary(table, context)
     lists = {
-        party: _load_or_fetch_links(post, keep, coordinator, table, party, prepared.split) for party in post.secondaries
+        party: _load_or_fetch_links(store, coordinator, table, party, prepared.split) for party in context.secondaries
     }
-    reaches = {party: ReconnectingPeer(_session_opener(reception.session_with, party)) for party in post.secondaries}
-    result, gates = _train(post, prepared, lists, reaches, (*hooks, RunProgressHook(post.progress)))
-    links = {party.name: delivery for party, delivery in lists.items()}
-    save_run_record(post.folder, CompletedTraining(post.job, table, prepared, links, result, gates), post.progress)
-    if post.own.serving.when_partner_is_away == "solo":
-        train_solo(post, keep, prepared)
-    _save_model(keep, prepared, result)  # the last of all parts: where it is, nothing else is missing
-    _notify_coordinator(coordinator, post)
-    close_sessions(post.sessions(), Farewell())
-    return load_outcome(keep)
+    peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
+    result, gates = _train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    links = {party.name: found for party, found in lists.items()}
+    completed = CompletedTraining(context.job, table, prepared, links, result, gates)
+    save_run_record(context.folder, completed, context.progress)
+    if context.party_file.serving.when_partner_is_away == "solo":
+        train_solo(context, store, prepared)
+    _save_model(store, TRAINED_MODEL, prepared, result)  # last: where it exists, nothing else is missing
+    _notify_coordinator(coordinator, context)
+    close_sessions(context.sessions(), Farewell())
+    return load_outcome(store)
 
 
-def prepare_primary(table: PartyData, post: PartyContext) -> PreparedPrimary:
-    """Split the records, and learn from the training rows how columns become numbers."""
-    party, job = str(post.connection.party), post.job
-    labels, classes, goal = _read_labels(table, job, party)
-    rng = RandomSource(job.seed, post.own.name).rng("split")
-    split = (
-        group_split(identifier_groups(table, job), rng) if job.task.split == "group" else random_split(len(table), rng)
-    )
-    frame = table.features()
-    preparation = fit_preprocessor(
-        frame,
-        party=party,
-        rows=split.train,
-        rules=FeatureRules(kinds=post.own.features.kinds),
-        label=table.columns.label,
-    )
-    return PreparedPrimary(
-        PrimaryData(to_features(preparation, frame), labels, goal, post.own.name), preparation, classes, split
-    )
+def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
+    """Split the records, and fit the preprocessing of features to the training rows."""
+    job, name, party = context.job, context.party_file.name, str(context.connection.party)
+    rng = RandomSource(job.seed, name).rng("split")
+    grouped = job.task.split == "group"
+    split = group_split(identifier_groups(table, job), rng) if grouped else random_split(len(table), rng)
+    labels: NDArray[Any]
+    if job.task.kind == "classification":
+        (labels, classes), task = class_labels(table.label(), party), TaskType.CLASSES
+    else:
+        labels, classes, task = numeric_labels(table.label(), party), [], TaskType.NUMBERS
+    rules, frame = FeatureRules(kinds=context.party_file.features.kinds), table.features()
+    preparation = fit_preprocessor(frame, party=party, rows=split.train, rules=rules, label=table.columns.label)
+    data = PrimaryData(to_features(preparation, frame), labels, task, name)
+    return PreparedPrimary(data, preparation, classes, split)
 
 
 def to_features(preparation: FeaturePreprocessor, frame: Any) -> Features:
-    """Records as the networks take them."""
+    """Convert records to the input of a network."""
     return Features.of(preparation.apply(frame))
 
 
 def to_neighbours(links: PrivateLinks) -> Neighbours:
-    """Links as the networks take them."""
+    """Convert links to the input of a network."""
     return Neighbours(links.partner.astype(np.int64), links.similarity.astype(np.float64))
 
 
 def training_config(job: Job, method: str | None = None) -> Config:
-    """The training a job describes."""
+    """Return the training configuration of a job."""
     training = job.training
-    wanted = ConfigOverrides(training.epochs, training.batch_size, training.learning_rate, training.patience)
-    config = build_config(training.preset, method or training.method, wanted, seed=job.seed, device="cpu")
+    overrides = ConfigOverrides(training.epochs, training.batch_size, training.learning_rate, training.patience)
+    config = build_config(training.preset, method or training.method, overrides, seed=job.seed, device="cpu")
     return replace(config, save_steps=training.checkpoint_steps)
 
 
 @dataclass(frozen=True, eq=False)
 class OwnerStopHook(Hook):
-    """Hears the owner's wish to stop where no partner is waited for."""
+    """Stops a training without partners on the owner's request."""
 
     stop_signal: StopSignal
 
@@ -139,86 +137,69 @@ class OwnerStopHook(Hook):
         self.stop_signal.check_interrupt()
 
 
-def train_solo(post: PartyContext, keep: RunStore, prepared: PreparedPrimary) -> None:
-    """Train the primary's own features alone, for the hours in which a partner is away."""
-    config, hooks = training_config(post.job, "solo"), [OwnerStopHook(post.connection.stop_signal)]
-    result = train(prepared.data, [], prepared.split, config, hooks=hooks)
-    keep.save_weights(SOLO_MODEL, result.model.primary.model.network.state_dict(), _model_facts(prepared, result))
-
-
-def _read_labels(table: PartyData, job: Job, party: str) -> tuple[NDArray[Any], list[Any], TaskType]:
-    if job.task.kind == "classification":
-        return *class_labels(table.label(), party), TaskType.CLASSES
-    return numeric_labels(table.label(), party), [], TaskType.NUMBERS
+def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary) -> None:
+    """Train on the primary's features alone, for predictions while a partner is unreachable."""
+    config, hooks = training_config(context.job, "solo"), [OwnerStopHook(context.connection.stop_signal)]
+    _save_model(store, SOLO_MODEL, prepared, train(prepared.data, [], prepared.split, config, hooks=hooks))
 
 
 def identifier_groups(table: PartyData, job: Job) -> Integers:
-    """Records that no secondary's linkage can tell apart stay together."""
+    """Group records that no secondary's linkage can tell apart."""
     written = [table.identifiers(name) for name in job.secondaries]
     compared = [table.compared(job, name) for name in job.secondaries]
     return group_matching_records(written, compared, party=str(table.own.party))
 
 
-def _session_opener(session_with: Callable[[Party], Session], party: Party) -> Callable[[], Session]:
-    return lambda: session_with(party)
-
-
 def _load_or_fetch_links(
-    post: PartyContext, keep: RunStore, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
+    store: RunStore, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
 ) -> PrivateLinks:
-    """The partners of every record, from the coordinator or from what it sent before."""
-    encoded = keep.encoded(table, party.name)
+    """Return the partners of every record, from the coordinator or from what it sent before."""
+    encoded = store.encoded(table, party.name)
     counted = np.zeros(len(encoded), dtype=bool)
     counted[split.train] = True
-    digest = offer_digest(encoded, counted.astype(np.uint8))
-    path = post.folder / "lists" / f"{party.name}.safetensors"
-    kept = load_private_links(path) if path.is_file() else None
-    have = "" if kept is None else arrays_digest(kept.partner, kept.similarity)
-    question = EncodedQueries(party.name, encoded, counted, digest)
-    answer = coordinator.ask(lambda session: fetch_partners(session, question, have))
-    if answer is None and kept is not None:
-        return kept
+    path = store.folder / "lists" / f"{party.name}.safetensors"
+    saved = load_private_links(path) if path.is_file() else None
+    have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
+    queries = EncodedQueries(party.name, encoded, counted, offer_digest(encoded, counted.astype(np.uint8)))
+    answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
+    if answer is None and saved is not None:
+        return saved
     if answer is None:
-        raise PeerError(f"{coordinator.session().peer} says that nothing has changed, but nothing was there before")
-    delivery = PrivateLinks(np.array(answer.partner), np.array(answer.similarity))
+        raise PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
+    links = PrivateLinks(np.array(answer.partner), np.array(answer.similarity))
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_private_links(delivery, path)
-    return delivery
+    save_private_links(links, path)
+    return links
 
 
 def _train(
-    post: PartyContext,
+    context: PartyContext,
     prepared: PreparedPrimary,
     lists: dict[Party, PrivateLinks],
-    reaches: dict[Party, ReconnectingPeer],
+    peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[Hook],
 ) -> tuple[TrainingResult, GateSummary]:
-    """Train; whenever a secondary starts anew, all go back to the last common checkpoint."""
-    config, form = training_config(post.job), wire_format(post.job.training.wire)
-    noise = load_cut_noise(post.job.protection.gradients, post.folder)
+    """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
+    job, checkpoints = context.job, context.folder / "checkpoints"
+    config, form = training_config(job), wire_format(job.training.wire)
+    noise = load_cut_noise(job.protection.gradients, context.folder)
     while True:
         try:
-            holders = {party: RemoteSecondary(reach.session(), form, noise=noise) for party, reach in reaches.items()}
-            held = [NeighbourList(to_neighbours(links), (holders[party],)) for party, links in lists.items()]
-            result = train_with(
-                prepared.data, held, prepared.split, config, folder=post.folder / "checkpoints", hooks=hooks
-            )
-            gates = summarise_gates(result, prepared, [part.neighbours for part in held])
-            for holder in holders.values():
-                holder.finish()
+            remotes = {party: RemoteSecondary(peer.session(), form, noise=noise) for party, peer in peers.items()}
+            neighbours = [NeighbourList(to_neighbours(links), (remotes[party],)) for party, links in lists.items()]
+            result = train_with(prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks)
+            gates = summarise_gates(result, prepared, [part.neighbours for part in neighbours])
+            for remote in remotes.values():
+                remote.finish()
         except PeerRestarted as restarted:
-            log.warning("%s; all go on from the last common checkpoint", restarted)
-            post.connection.note("restarted", {"peer": str(restarted.peer)})
+            log.warning("%s; resuming from the last common checkpoint", restarted)
+            context.connection.record_event("restarted", {"peer": str(restarted.peer)})
         else:
             return result, gates
 
 
-def _save_model(keep: RunStore, prepared: PreparedPrimary, result: TrainingResult) -> None:
-    keep.save_weights(TRAINED_MODEL, result.model.primary.model.network.state_dict(), _model_facts(prepared, result))
-
-
-def _model_facts(prepared: PreparedPrimary, result: TrainingResult) -> dict[str, Any]:
-    return {
+def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: TrainingResult) -> None:
+    facts = {
         "preparation": prepared.preparation.to_json(),
         "target": target_state(result.model.target),
         "classes": prepared.classes,
@@ -226,18 +207,19 @@ def _model_facts(prepared: PreparedPrimary, result: TrainingResult) -> dict[str,
         "history": [asdict(epoch) for epoch in result.history],
         "best_epoch": result.best.number,
     }
+    store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
 
 
-def load_outcome(keep: RunStore) -> TrainingOutcome:
-    """How a training that has ended went."""
-    facts = keep.load_weights(TRAINED_MODEL)[1]
+def load_outcome(store: RunStore) -> TrainingOutcome:
+    """Load the outcome of a completed training."""
+    facts = store.load_weights(TRAINED_MODEL)[1]
     return TrainingOutcome(facts["metrics"], facts["best_epoch"], len(facts["history"]))
 
 
-def _notify_coordinator(coordinator: ReconnectingPeer, post: PartyContext) -> None:
-    """A coordinator that has not heard of the end is told; one that has gone has heard."""
-    post.connection.wait_seconds = FAILURE_NOTICE_SECONDS
+def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) -> None:
+    """Tell the coordinator that training is complete; one that is gone already knows."""
+    context.connection.wait_seconds = FAILURE_NOTICE_SECONDS
     try:
         coordinator.ask(send_finish)
     except PeerError:
-        log.info("the coordinator has gone before")
+        log.info("the coordinator has already exited")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedsim.config.job import Job
@@ -17,7 +17,7 @@ from fedsim.protocol.transport import InProcessTransport, Transport
 from fedsim.runs.progress import publish_progress
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.coordinator import run_coordinator
-from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
+from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.primary import TrainingOutcome, load_outcome, run_primary
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
 from fedsim.runtime.secondary import run_secondary
@@ -31,7 +31,7 @@ SHUTDOWN_SECONDS = 5.0
 
 @dataclass(frozen=True, eq=False)
 class LocalRun:
-    """How a job ended in one process."""
+    """The result of a job in one process."""
 
     outcome: TrainingOutcome
     ledger: list[LedgerEntry]
@@ -40,48 +40,55 @@ class LocalRun:
 def run_local(
     job: Job, files: Sequence[PartyFile], hooks: Sequence[Hook] = (), transport: Transport | None = None
 ) -> LocalRun:
-    """Run every party of a job in a thread of its own."""
-    by_party = {own.party: own for own in files}
+    """Run every party of a job in its own thread.
+
+    Parameters
+    ----------
+    job
+        The job.
+    files
+        The party file of every party; policies and approvals apply as they do between organisations.
+    hooks
+        Hooks of the primary's training.
+    transport
+        How the parties talk to each other; by default queues in this process.
+
+    Returns
+    -------
+    LocalRun
+        Metrics of the trained model, and every message that was sent. A job that was trained before is not trained
+        again; its ledger is empty.
+    """
+    by_party = {file.party: file for file in files}
     missing = [str(party) for party in job.parties if party not in by_party]
     if missing:
-        raise SettingError(f"job '{job.name}' needs a party file for {', '.join(missing)} as well")
-    trained = _load_earlier_run(job, files)
-    if trained is not None:
-        return trained
-    way = transport or InProcessTransport()
-    threads = [_PartyThread(job, by_party[party], way, hooks) for party in job.parties]
+        raise SettingError(
+            f"job '{job.name}' also needs the party files of {', '.join(missing)}", code="missing-party-file"
+        )
+    learners = [file for file in files if file.role is not Role.COORDINATOR]
+    if all(RunStore(run_path(job, file), job).has_weights(TRAINED_MODEL) for file in learners):
+        folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)
+        log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
+        return LocalRun(load_outcome(RunStore(folder, job)), [])
+    transport = transport or InProcessTransport()
+    threads = [_PartyThread(job, by_party[party], transport, hooks) for party in job.parties]
     for thread in threads:
         thread.start()
     try:
-        _wait_for(threads)
-    except KeyboardInterrupt:  # threads that still compute when Python ends would take it down with them
+        while (alive := [thread for thread in threads if thread.is_alive()]) and not any(t.error for t in threads):
+            alive[0].join(POLL_SECONDS)
+    except KeyboardInterrupt:  # threads that still compute when Python exits would crash it
         for thread in threads:
-            thread.stop()
+            if thread.stop_signal:
+                thread.stop_signal.stop()
         _join_threads(threads)
         raise
-    faults = [thread.fault for thread in threads if thread.fault]
-    first = next((fault for fault in faults if not isinstance(fault, PeerError)), faults[0] if faults else None)
-    if first:
-        raise first
+    _join_threads(threads)  # after a failure the others have a moment to hear of it
+    errors = [thread.error for thread in threads if thread.error]
+    if errors:  # the cause, rather than a peer's report of it
+        raise next((error for error in errors if not isinstance(error, PeerError)), errors[0])
     outcome = next(thread.outcome for thread in threads if thread.outcome)
     return LocalRun(outcome, merge_ledgers(thread.ledger for thread in threads))
-
-
-def _load_earlier_run(job: Job, files: Sequence[PartyFile]) -> LocalRun | None:
-    """The outcome of an earlier call, where every party that learns has kept its part."""
-    learners = [own for own in files if own.role is not Role.COORDINATOR]
-    if not all(RunStore(run_path(job, own), job).has_weights(TRAINED_MODEL) for own in learners):
-        return None
-    folder = next(run_path(job, own) for own in learners if own.role is Role.PRIMARY)
-    log.info("job '%s' was trained before, in %s; change the job to train anew", job.name, folder)
-    return LocalRun(load_outcome(RunStore(folder, job)), [])
-
-
-def _wait_for(threads: Sequence[_PartyThread]) -> None:
-    """Until all have ended; after a fault the others have a moment to hear of it."""
-    while (alive := [thread for thread in threads if thread.is_alive()]) and not any(each.fault for each in threads):
-        alive[0].join(POLL_SECONDS)
-    _join_threads(threads)
 
 
 def _join_threads(threads: Sequence[_PartyThread]) -> None:
@@ -91,29 +98,24 @@ def _join_threads(threads: Sequence[_PartyThread]) -> None:
 
 
 class _PartyThread(threading.Thread):
-    def __init__(self, job: Job, own: PartyFile, transport: Transport, hooks: Sequence[Hook]) -> None:
-        super().__init__(name=str(own.party), daemon=True)
-        self.job, self.own, self.transport, self.hooks = job, own, transport, hooks
+    def __init__(self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook]) -> None:
+        super().__init__(name=str(party_file.party), daemon=True)
+        self.job, self.party_file, self.transport, self.hooks = job, party_file, transport, hooks
         self.ledger = Ledger()
         self.outcome: TrainingOutcome | None = None
-        self.fault: BaseException | None = None
-        self._alarm: StopSignal | None = None
-
-    def stop(self) -> None:
-        """Have the party end at its next safe point, as its owner's signal does where it is a process."""
-        if self._alarm:
-            self._alarm.stop()
+        self.error: BaseException | None = None
+        self.stop_signal: StopSignal | None = None
 
     def run(self) -> None:
-        roles: Mapping[Role, Callable[[PartyContext], TrainingOutcome | None]] = {
-            Role.COORDINATOR: run_coordinator,
-            Role.PRIMARY: lambda post: run_primary(post, self.hooks),
-            Role.SECONDARY: run_secondary,
-        }
         try:
-            with open_party_context(self.job, self.own, self.transport, software_versions()) as post:
-                self.ledger, self._alarm = post.connection.ledger, post.connection.stop_signal
-                with publish_progress(post.folder, post.job, post.connection, post.progress):
-                    self.outcome = roles[self.own.role](post)
-        except BaseException as fault:  # told to whoever waits for all threads
-            self.fault = fault
+            with open_party_context(self.job, self.party_file, self.transport, software_versions()) as context:
+                self.ledger, self.stop_signal = context.connection.ledger, context.connection.stop_signal
+                with publish_progress(context.folder, context.job, context.connection, context.progress):
+                    if self.party_file.role is Role.COORDINATOR:
+                        run_coordinator(context)
+                    elif self.party_file.role is Role.SECONDARY:
+                        run_secondary(context)
+                    else:
+                        self.outcome = run_primary(context, self.hooks)
+        except BaseException as error:  # raised again by run_local
+            self.error = error

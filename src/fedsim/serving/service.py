@@ -62,7 +62,7 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
     token
         If given, requests to /predict must have the header ``Authorization: Bearer TOKEN``.
     """
-    title = f"FedSim: {predictor.post.job.name}"
+    title = f"FedSim: {predictor.context.job.name}"
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # these pages load remote scripts
     guard = [Depends(_require_token(token))] if token else []
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from error_fixtures import raises
 from fedsim.contribution.job_ladder import remote_cases, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, LadderTraining
 from fedsim.contribution.result_store import ResultStore
@@ -47,7 +48,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
         before = predicted(job, files, transport, records)
         with open_party_context(job, files["city"], transport, software_versions()) as post:
             ladder = train_remote_ladder(post, results, NEEDED, 1, "S$", lambda _: None)
-            (arrays,) = remote_cases(post, read_party_data(job, post.own), 1)
+            (arrays,) = remote_cases(post, read_party_data(job, post.party_file), 1)
         assert predicted(job, files, transport, records) == before
     found = {rung["key"]: rung["mean"] for rung in ladder.described()["rungs"]}
     assert set(found) == {rung.key for rung in NEEDED}
@@ -81,7 +82,7 @@ def test_a_secondary_takes_part_in_no_more_studies_than_its_owner_allows(tmp_pat
     with (
         staying(job, files["rentals"], transport),
         open_party_context(job, files["city"], transport, software_versions()) as post,
-        pytest.raises(PeerError, match="takes part in 0 studies and has seen 0; its owner may raise max_studies"),
+        pytest.raises(PeerError, match="max_studies"),
     ):
         train_remote_ladder(post, ResultStore(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)
 
@@ -91,6 +92,6 @@ def test_without_a_training_there_is_nothing_to_compare(tmp_path):
     job, files = read_all(tmp_path)
     with (
         open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post,
-        pytest.raises(FileError, match="train it first"),
+        raises(FileError, "not-trained"),
     ):
         train_remote_ladder(post, ResultStore(tmp_path / "results"), NEEDED, 1, "S$", lambda _: None)

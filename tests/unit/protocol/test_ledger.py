@@ -16,11 +16,11 @@ ROWS, REALS = np.arange(4, dtype=np.int32), np.zeros((4, 2), np.float32)
 
 def small_ledger() -> Ledger:
     ledger = Ledger()
-    ledger.note(Trouble("x", "y", False), CITY, NOTARY, 5)
-    ledger.note(Activations(1, values=REALS), RENTALS, CITY, 100)
-    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30)
-    ledger.note(Ask(2, rows=ROWS), CITY, RENTALS, 12)
-    ledger.note(Want(True), NOTARY, CITY, 7)
+    ledger.count(Trouble("x", "y", False), CITY, NOTARY, 5)
+    ledger.count(Activations(1, values=REALS), RENTALS, CITY, 100)
+    ledger.count(Ask(1, rows=ROWS), CITY, RENTALS, 30)
+    ledger.count(Ask(2, rows=ROWS), CITY, RENTALS, 12)
+    ledger.count(Want(True), NOTARY, CITY, 7)
     return ledger
 
 
@@ -36,22 +36,22 @@ def test_messages_and_bytes_are_counted_in_the_order_of_the_job():
 
 def test_a_phase_may_be_said_where_the_message_does_not_say_it():
     ledger = Ledger()
-    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30, Phase.PREDICT)
-    ledger.note(Ask(1, rows=ROWS), CITY, RENTALS, 30)
+    ledger.count(Ask(1, rows=ROWS), CITY, RENTALS, 30, Phase.PREDICT)
+    ledger.count(Ask(1, rows=ROWS), CITY, RENTALS, 30)
     assert [entry.phase for entry in ledger.entries()] == ["train", "predict"]
 
 
 def test_every_message_belongs_to_a_phase():
     ledger = Ledger()
     for message in SMALL.values():
-        ledger.note(message, CITY, RENTALS, len(encode(Envelope(message))))
+        ledger.count(message, CITY, RENTALS, len(encode(Envelope(message))))
     assert {entry.phase for entry in ledger.entries()} <= set(Phase)
     assert len(ledger.entries()) == len(SMALL)
 
 
 def test_a_ledger_tells_sizes_and_no_contents():
     ledger = Ledger()
-    ledger.note(Hello("rentals", "secondary", "the whole job", "versions", "me", "", 0, 1.0), RENTALS, CITY, 9)
+    ledger.count(Hello("rentals", "secondary", "the whole job", "versions", "me", "", 0, 1.0), RENTALS, CITY, 9)
     (line,) = [asdict(entry) for entry in ledger.entries()]
     assert set(line) == {"phase", "kind", "sender", "receiver", "messages", "bytes"}
     assert "the whole job" not in repr(ledger.entries())
@@ -59,7 +59,7 @@ def test_a_ledger_tells_sizes_and_no_contents():
 
 def test_many_threads_count_together():
     ledger = Ledger()
-    joined(*[started(lambda: [ledger.note(Want(True), NOTARY, CITY, 2) for _ in range(500)]) for _ in range(8)])
+    joined(*[started(lambda: [ledger.count(Want(True), NOTARY, CITY, 2) for _ in range(500)]) for _ in range(8)])
     assert [(entry.messages, entry.bytes) for entry in ledger.entries()] == [(4000, 8000)]
 
 

@@ -150,7 +150,7 @@ def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
     lay_out(tmp_path)
     job, _ = read_all(tmp_path, approved=False)
     station = ConnectionState(CITY, {}, {})
-    station.wait_for(NOTARY, 5.0)
+    station.show_wait(NOTARY, 5.0)
     with publish_progress(tmp_path, job, station, PartyProgress()):
         while not (tmp_path / "progress.json").exists():
             time.sleep(0.01)
@@ -162,7 +162,7 @@ def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
 def test_a_party_that_names_no_phase_is_as_far_as_its_messages() -> None:
     station, progress = ConnectionState(CITY, {}, {}), PartyProgress(clock=iter(range(100)).__next__)
     progress.follow(station.ledger.entries())
-    station.ledger.note(Finish(), CITY, NOTARY, 10, Phase.LINK)
+    station.ledger.count(Finish(), CITY, NOTARY, 10, Phase.LINK)
     progress.follow(station.ledger.entries())
     progress.follow(station.ledger.entries())
     assert [stage.name for stage in progress.stages] == ["join", "link"]

@@ -101,13 +101,13 @@ def test_other_links_follow_from_dummies_and_from_a_least_degree(tmp_path, name)
 def test_blur_wants_identifiers_of_the_schema(tmp_path):
     blur = 'blur = { latitude = "lat", longitude = "length", epsilon_per_km = 5 }'
     lay_out(tmp_path, {"job": {LIST: f"{LIST}\n{blur}"}})
-    with pytest.raises(SettingError, match="'length' is no identifier of the schema"):
+    with pytest.raises(SettingError, match="'length'"):
         read_all(tmp_path)
 
 
 def test_rows_are_not_hidden_without_noise_on_activations(tmp_path):
     lay_out(tmp_path, {"job": {LIST: f"{LIST}\nhide_rows = true"}})
-    with pytest.raises(SettingError, match="equal rows would look equal"):
+    with pytest.raises(SettingError, match="hide_rows"):
         read_all(tmp_path)
 
 

@@ -25,7 +25,7 @@ def test_a_primary_that_leaves_in_mid_conversation_is_not_waited_for_as_in_train
 
     secondary = threading.Thread(target=again, daemon=True)
     with open_party_context(job, files["city"], transport, software_versions()) as post:
-        reception = post.receive(post.secondaries)
+        reception = post.listen(post.secondaries)
         secondary.start()
         for party in post.secondaries:
             reception.session_with(party)

@@ -25,7 +25,7 @@ def post(tmp_path: Path) -> Iterator[PartyContext]:
 
 def trained_alone(post: PartyContext) -> bool:
     keep = RunStore(post.folder, post.job)
-    train_solo(post, keep, prepare_primary(read_party_data(post.job, post.own), post))
+    train_solo(post, keep, prepare_primary(read_party_data(post.job, post.party_file), post))
     return keep.has_weights(SOLO_MODEL)
 
 

@@ -14,33 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.protocol import messages as m
 from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, values_occasion
-from fedsim.protocol.messages import (
-    OUTSIDE_TRAINING,
-    Activations,
-    Ask,
-    Begin,
-    Done,
-    Finish,
-    ForgetBefore,
-    Gradients,
-    Infer,
-    KeepBest,
-    Meet,
-    Message,
-    NewQueries,
-    Offer,
-    Partners,
-    Phase,
-    Queries,
-    Ready,
-    Restore,
-    Save,
-    Unchanged,
-    UseBest,
-    Want,
-)
 from fedsim.protocol.session import Session
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.types import EncodedTable
@@ -58,52 +34,52 @@ class EncodedQueries:
     digest: str
 
 
-def fetch_partners(session: Session, table: EncodedQueries, have: str) -> Partners | None:
-    """The partners of every record; nothing where those in hand (``have`` is their digest) still hold."""
-    request = session.post(Offer(table.partner_list, table.digest, have))
-    if session.fetch(request, Want).wanted:
-        encoded = table.encoded
-        request = session.post(
-            Queries(
-                table.partner_list,
-                encoded.fingerprint,
-                encoded.n_bits,
-                bits=encoded.bits,
-                counted=table.counted.astype(np.uint8),
-            )
+def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Partners | None:
+    """Request the partners of every record; return None if those with the digest ``have`` are still valid."""
+    request, encoded = session.send(m.Offer(table.partner_list, table.digest, have)), table.encoded
+    if session.wait_reply(request, m.Want).wanted:
+        queries = m.Queries(
+            table.partner_list,
+            encoded.fingerprint,
+            encoded.n_bits,
+            bits=encoded.bits,
+            counted=table.counted.astype(np.uint8),
         )
-    answer = session.fetch(request, Message)
-    if isinstance(answer, Unchanged):
+        request = session.send(queries)
+    answer = session.wait_reply(request, m.Message)
+    if isinstance(answer, m.Unchanged):
         return None
-    return _check_partners(session, answer, table.partner_list, len(table.encoded))
+    return _check_partners(session, answer, table.partner_list, len(encoded))
 
 
-def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> Partners:
-    """The partners of records that took no part in training."""
-    answer = session.call(NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits), Message)
-    if isinstance(answer, Done):
-        raise PeerError(f"{session.peer} made no links of '{partner_list}': {answer.fault}")
+def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> m.Partners:
+    """Request the partners of records that took no part in training."""
+    queries = m.NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
+    answer = session.call(queries, m.Message)
+    if isinstance(answer, m.Done):
+        raise PeerError(f"{session.peer} cannot link '{partner_list}': {answer.fault}", code="not-linked")
     return _check_partners(session, answer, partner_list, len(encoded))
 
 
-def _check_partners(session: Session, answer: Message, partner_list: str, n_records: int) -> Partners:
-    fits = (
-        isinstance(answer, Partners)
+def _check_partners(session: Session, answer: m.Message, partner_list: str, n_records: int) -> m.Partners:
+    if (
+        isinstance(answer, m.Partners)
         and answer.partner_list == partner_list
         and len(answer.partner) == n_records
         and answer.partner.size > 0
         and answer.partner.min() >= 0
         and answer.partner.max() < answer.n_candidates
         and bool(np.isfinite(answer.similarity).all())
+    ):
+        return answer
+    raise PeerError(
+        f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records", code="bad-links"
     )
-    if not fits or not isinstance(answer, Partners):
-        raise PeerError(f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records")
-    return answer
 
 
 @dataclass(frozen=True)
 class ComparisonRun:
-    """A training to compare with: its seed, and whether the secondary's feature rows are shuffled in it."""
+    """A training run to compare with: its seed, and whether the secondary shuffles its feature rows."""
 
     seed: int
     placebo: bool = False
@@ -112,7 +88,7 @@ class ComparisonRun:
 class RemoteSecondary:
     """A secondary in another process; implements :class:`fedsim.splitnn.secondary_model.Secondary` by messages.
 
-    Gradients, and what needs no answer, are sent without waiting: the next answer shows that they arrived.
+    Gradients and commands without a reply are sent without waiting; the next reply shows that they arrived.
     """
 
     def __init__(
@@ -127,87 +103,87 @@ class RemoteSecondary:
     ) -> None:
         self.session, self.form, self.noise, self.device, self.study = session, form, noise, device, study
         self.name = session.peer.name
-        ready = session.call(Meet(predicting), Ready)
+        ready = session.call(m.Meet(predicting), m.Ready)
         if ready.width < 1 or ready.n_records < 1:
-            raise PeerError(f"{session.peer} has a cut layer of {ready.width} for {ready.n_records} records")
+            raise PeerError(
+                f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records",
+                code="bad-width",
+            )
         self.width, self.n_records = ready.width, ready.n_records
-        self._rows: NDArray[Any] = np.zeros(0, np.int32)  # asked for last
+        self._rows: NDArray[Any] = np.zeros(0, np.int32)  # of the last request
         self._sealed: NDArray[Any] = NO_BYTES
-        self._asked: tuple[int, int, int] | None = None  # step, rows, sequence
+        self._request: tuple[int, int, int] | None = None  # step, number of rows, sequence number
 
-    def use_partners(self, partners: Partners) -> None:
-        """Ask about these partners from now on; where rows are hidden, only the secondary knows which they are."""
+    def use_partners(self, partners: m.Partners) -> None:
+        """Request rows of these partners from now on; if rows are hidden, only the secondary knows which they are."""
         self.n_records, self._sealed = partners.n_candidates, np.array(partners.sealed)
 
     def begin(self, total_steps: int) -> None:
-        self._asked = None
-        message = Begin(total_steps)
+        self._request = None
+        message = m.Begin(total_steps)
         if self.study is not None:
-            message = Begin(total_steps, study=True, seed=self.study.seed, placebo=self.study.placebo)
-        fault = self.session.call(message, Done).fault
+            message = m.Begin(total_steps, study=True, seed=self.study.seed, placebo=self.study.placebo)
+        fault = self.session.call(message, m.Done).fault
         if fault:
-            raise PeerError(fault)
+            raise PeerError(fault, code="training-refused")
 
     def ask(self, rows: Tensor, step: int | None) -> None:
-        self._rows = _row_numbers(rows)
-        message: Message = Infer(self._rows, self._sealed) if step is None else Ask(step, rows=self._rows)
-        self._asked = OUTSIDE_TRAINING if step is None else step, len(rows), self.session.post(message)
+        self._rows = rows.to(torch.int32).cpu().numpy()
+        message = m.Infer(self._rows, self._sealed) if step is None else m.Ask(step, rows=self._rows)
+        self._request = m.OUTSIDE_TRAINING if step is None else step, len(rows), self.session.send(message)
 
     def activations(self, rows: Tensor, step: int) -> Tensor:
-        return self._fetched(rows, step)
+        return self._fetch(rows, step)
 
     def infer(self, rows: Tensor) -> Tensor:
-        return self._fetched(rows, None)
+        return self._fetch(rows, None)
 
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:
-            sent = gradients.cpu()
-            occasion = values_occasion(f"gradients of step {step} to {self.session.peer}", sent)
-            gradients = self.noise.protected(sent, self._rows, occasion)
-        self.session.post(Gradients(step, values=pack_tensor(gradients, self.form)))
+            gradients = gradients.cpu()
+            occasion = values_occasion(f"gradients of step {step} to {self.session.peer}", gradients)
+            gradients = self.noise.clip_and_add_noise(gradients, self._rows, occasion)
+        self.session.send(m.Gradients(step, values=pack_tensor(gradients, self.form)))
 
     def keep_best(self) -> None:
-        self.session.post(KeepBest())
+        self.session.send(m.KeepBest())
 
     def use_best(self) -> None:
-        self.session.post(UseBest())
+        self.session.send(m.UseBest())
 
     def save(self, step: int) -> None:
-        self.session.call(Save(step), Done)
+        self.session.call(m.Save(step), m.Done)
 
     def restore(self, step: int) -> None:
-        fault = self.session.call(Restore(step), Done).fault
+        fault = self.session.call(m.Restore(step), m.Done).fault
         if fault:
             raise DamagedCheckpoint(f"{self.session.peer}: {fault}")
 
     def forget_before(self, step: int) -> None:
-        self.session.post(ForgetBefore(step))
+        self.session.send(m.ForgetBefore(step))
 
     def finish(self) -> None:
         """Have the secondary save its part of the model."""
         send_finish(self.session)
 
-    def _fetched(self, rows: Tensor, step: int | None) -> Tensor:
-        wanted = OUTSIDE_TRAINING if step is None else step
-        if self._asked is None or self._asked[:2] != (wanted, len(rows)):
+    def _fetch(self, rows: Tensor, step: int | None) -> Tensor:
+        expected = m.OUTSIDE_TRAINING if step is None else step
+        if self._request is None or self._request[:2] != (expected, len(rows)):
             self.ask(rows, step)
-        asked, self._asked = self._asked, None
-        reply = self.session.fetch(asked[2] if asked else 0, Activations)
+        request, self._request = self._request, None
+        reply = self.session.wait_reply(request[2] if request else 0, m.Activations)
         values = unpack_tensor(reply.values, self.form)
-        if reply.step != wanted or values is None or values.shape != (len(rows), self.width):
+        if reply.step != expected or values is None or values.shape != (len(rows), self.width):
             when = "outside training" if step is None else f"of step {step}"
             raise PeerError(
                 f"{self.session.peer} sent activations {when} that are not {len(rows)} rows of {self.width} finite "
-                "numbers; nothing was learnt from them"
+                "numbers; they were not used",
+                code="bad-activations",
             )
         return values.to(self.device)
 
 
 def send_finish(session: Session) -> None:
-    """Say that training has ended, and wait until that is safely written there."""
-    session.phase = Phase.END
-    session.call(Finish(), Done)
-
-
-def _row_numbers(rows: Tensor) -> NDArray[Any]:
-    return rows.to(torch.int32).cpu().numpy()
+    """Report that training is complete and wait until the peer has saved everything."""
+    session.phase = m.Phase.END
+    session.call(m.Finish(), m.Done)

@@ -1,6 +1,6 @@
 """The secondary's side of the protocol: identifiers to the coordinator, its cut layer to the primary.
 
-Rows are asked for by pseudonym, or by link where the job hides rows; the coordinator said which row is meant.
+The primary requests rows by pseudonym, or by link if the job hides rows; the coordinator says which row is meant.
 """
 
 from __future__ import annotations
@@ -11,36 +11,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fedsim.errors import PeerError, PolicyError, SettingError
+from fedsim.protocol import messages as m
 from fedsim.protocol.codec import NO_BYTES, SEAL_KEY_BYTES, Envelope, unseal_rows
 from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, weights_occasion
-from fedsim.protocol.messages import (
-    OUTSIDE_TRAINING,
-    Activations,
-    Ask,
-    Begin,
-    Candidates,
-    Done,
-    Farewell,
-    Finish,
-    ForgetBefore,
-    Gradients,
-    Infer,
-    KeepBest,
-    Meet,
-    Message,
-    Offer,
-    Phase,
-    Ready,
-    Restore,
-    RowOrder,
-    Save,
-    Unchanged,
-    UseBest,
-    Want,
-)
 from fedsim.protocol.session import Session
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
@@ -52,7 +27,7 @@ MAX_CHECKPOINTS = 4
 
 @dataclass(frozen=True, eq=False)
 class RowMapping:
-    """Which of our rows every pseudonym stands for; with a key where the primary's numbers are those of its links."""
+    """The row behind every pseudonym; with a key if the primary's numbers are those of its links."""
 
     rows: NDArray[np.int32]
     key: NDArray[np.uint8]
@@ -62,168 +37,159 @@ class RowMapping:
 
     @property
     def digest(self) -> str:
-        """Stands for it in an offer."""
+        """The digest that represents it in an Offer."""
         return arrays_digest(self.rows, self.key)
 
-    def opened(self, closed: NDArray[np.uint8]) -> NDArray[np.int32]:
-        """The rows of a question: those of training, or what the coordinator sealed for it."""
-        return unseal_rows(self.key, closed) if len(closed) else self.rows
+    def unseal(self, sealed: NDArray[np.uint8]) -> NDArray[np.int32]:
+        """Return the rows of a request: those of training, or those that the coordinator sealed for it."""
+        return unseal_rows(self.key, sealed) if len(sealed) else self.rows
 
 
 def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have: str) -> RowMapping | None:
-    """The order of our rows; nothing where the one in hand still holds."""
-    name = session.connection.party.name
-    request = session.post(Offer(name, digest, have))
-    if session.fetch(request, Want).wanted:
-        request = session.post(Candidates(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits))
-    answer = session.fetch(request, Message)
-    if isinstance(answer, Unchanged):
+    """Request the order of our rows; return None if the one with the digest ``have`` is still valid."""
+    name, n_records = session.connection.party.name, len(encoded)
+    request = session.send(m.Offer(name, digest, have))
+    if session.wait_reply(request, m.Want).wanted:
+        request = session.send(m.Candidates(name, encoded.fingerprint, encoded.n_bits, bits=encoded.bits))
+    answer = session.wait_reply(request, m.Message)
+    if isinstance(answer, m.Unchanged):
         return None
-    if not isinstance(answer, RowOrder) or not _is_valid_order(answer, len(encoded)):
-        raise PeerError(f"{session.peer} sent an order of rows that does not fit the {len(encoded)} records")
-    return RowMapping(np.array(answer.order), np.array(answer.seal))
-
-
-def _is_valid_order(answer: RowOrder, n_records: int) -> bool:
-    """Every row once; or, where rows are hidden, any rows that there are."""
-    order = answer.order
-    if len(answer.seal):
-        return len(answer.seal) == SEAL_KEY_BYTES and len(order) > 0 and order.min() >= 0 and order.max() < n_records
-    return len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
+    if isinstance(answer, m.RowOrder):
+        order, seal = answer.order, answer.seal
+        if len(seal):  # rows are hidden: any existing rows, as often as they are linked
+            in_range = len(order) > 0 and order.min() >= 0 and order.max() < n_records
+            valid = len(seal) == SEAL_KEY_BYTES and in_range
+        else:  # every row once
+            valid = len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
+        if valid:
+            return RowMapping(np.array(order), np.array(seal))
+    raise PeerError(f"{session.peer} sent a row order that does not fit the {n_records} records", code="bad-row-order")
 
 
 @dataclass(eq=False)
 class SecondaryResponder:
-    """Answers the primary. ``start`` builds the network anew as a Begin says, ``trained`` brings the saved one."""
+    """Answers the primary.
+
+    ``start`` builds a new network as a Begin requests, ``load_trained`` loads the saved one, ``finish`` saves one, and
+    ``on_farewell`` runs when the primary is done.
+    """
 
     width: int
     order: RowMapping
-    start: Callable[[Begin], LocalSecondary]
-    trained: Callable[[], LocalSecondary]
+    start: Callable[[m.Begin], LocalSecondary]
+    load_trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
-    farewell: Callable[[], None]
+    on_farewell: Callable[[], None]
     form: WireFormat
     noise: CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
-    _learns: bool = field(default=False, init=False)
+    _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
-    _studies: bool = field(default=False, init=False)  # what is learnt now is not kept
+    _in_study: bool = field(default=False, init=False)  # nothing of the current training is saved
 
-    def talk(self, session: Session) -> bool:
-        """Answer until the primary says farewell (then true) or the conversation ends by an exception."""
-        while True:
-            envelope = session.next()
-            if isinstance(envelope.message, Farewell):
-                self.farewell()
-                return True
+    def serve(self, session: Session) -> None:
+        """Answer until the primary says farewell; an exception ends the session earlier."""
+        while not isinstance((envelope := session.receive()).message, m.Farewell):
             reply = self._reply(session, envelope)
             if reply is not None:
-                session.post(reply, reply_to=envelope.sequence)
+                session.send(reply, reply_to=envelope.sequence)
+        self.on_farewell()
 
-    def _reply(self, session: Session, envelope: Envelope) -> Message | None:
+    def _reply(self, session: Session, envelope: Envelope) -> m.Message | None:
         message = envelope.message
-        if isinstance(message, Meet):
+        if isinstance(message, m.Meet):
             if message.predicting:
-                session.phase, self._party, self._learns = Phase.PREDICT, self.trained(), False
-            return Ready(self.width, len(self.order))
-        if isinstance(message, Begin):
-            return self._begun(session, message)
-        if self._party is None or not (self._learns or isinstance(message, Infer)):
-            raise PeerError(f"{session.peer} sent '{message.kind}' before it began")
-        if isinstance(message, Ask | Infer | Gradients):
-            return self._numbers(session, self._party, message)
-        return self._kept(session, self._party, message)
+                session.phase, self._party, self._training = m.Phase.PREDICT, self.load_trained(), False
+            return m.Ready(self.width, len(self.order))
+        if isinstance(message, m.Begin):
+            return self._begin(session, message)
+        if self._party is None or not (self._training or isinstance(message, m.Infer)):
+            raise PeerError(f"{session.peer} sent '{message.kind}' before 'begin'", code="not-begun")
+        if isinstance(message, m.Gradients):
+            self._descend(session, self._party, message)
+            return None
+        if isinstance(message, m.Ask | m.Infer):
+            return self._activations(session, self._party, message)
+        return self._control(session, self._party, message)
 
-    def _begun(self, session: Session, message: Begin) -> Message:
+    def _begin(self, session: Session, message: m.Begin) -> m.Message:
         if message.total_steps < 1:
-            raise PeerError(f"{session.peer} asked for a training of {message.total_steps} steps; it needs at least 1")
-        self._party, self._learns = None, False
+            raise PeerError(
+                f"{session.peer} requested a training of {message.total_steps} steps; the minimum is 1",
+                code="bad-steps",
+            )
+        self._party, self._training = None, False
         try:
             self._party = self.start(message)
-        except PolicyError as fault:  # others may still ask
-            return Done(str(fault))
-        self._learns, self._steps, self._studies = True, message.total_steps, message.study
-        return Done("")
+        except PolicyError as error:  # the session continues: other requests may be allowed
+            return m.Done(str(error))
+        self._training, self._steps, self._in_study = True, message.total_steps, message.study
+        return m.Done("")
 
-    def _numbers(self, session: Session, party: LocalSecondary, message: Ask | Infer | Gradients) -> Message | None:
-        if isinstance(message, Gradients):
-            self._descend(session, party, message)
-            return None
-        rows = self._rows(session, party, message)
-        if isinstance(message, Infer):
-            values, step, asked = party.infer(rows), OUTSIDE_TRAINING, message.sealed.tobytes()
+    def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
+        rows, order = message.rows, self.order.unseal(message.sealed if isinstance(message, m.Infer) else NO_BYTES)
+        if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
+            raise PeerError(f"{session.peer} requested rows that do not exist; rows count from zero", code="bad-rows")
+        selected = torch.from_numpy(order[rows]).to(party.model.device)
+        if isinstance(message, m.Infer):
+            values, step, request = party.infer(selected), m.OUTSIDE_TRAINING, message.sealed.tobytes()
         else:
-            values, step, asked = party.activations(rows, message.step), message.step, b"step %d" % message.step
-        if self.noise is not None:  # the same for the same weights, so that two answers share noise only if equal
-            occasion = weights_occasion(party.model.network.state_dict(), asked)
-            values = self.noise.noisy(values.cpu(), message.rows, occasion)
-        return Activations(step, values=pack_tensor(values, self.form))
+            values, step, request = party.activations(selected, message.step), message.step, b"step %d" % message.step
+        if self.noise is not None:  # equal for equal weights, so that two answers share noise only if they are equal
+            occasion = weights_occasion(party.model.network.state_dict(), request)
+            values = self.noise.add_noise(values.cpu(), rows, occasion)
+        return m.Activations(step, values=pack_tensor(values, self.form))
 
-    def _descend(self, session: Session, party: LocalSecondary, message: Gradients) -> None:
-        try:
-            party.descend(self._gradients(session, message), message.step)
-        except SettingError as fault:
+    def _descend(self, session: Session, party: LocalSecondary, message: m.Gradients) -> None:
+        values = unpack_tensor(message.values, self.form)
+        rejected = f"{session.peer} sent gradients of step {message.step}"
+        if values is None or tuple(values.shape) != party.pending_shape:
             raise PeerError(
-                f"{session.peer} sent gradients of step {message.step}, which is not that of the activations; the "
-                "weights were left as they are"
-            ) from fault
+                f"{rejected} that are not finite numbers in the shape of the activations; the weights did not change",
+                code="bad-gradients",
+            )
+        try:
+            party.descend(values, message.step)
+        except SettingError as error:
+            raise PeerError(
+                f"{rejected}, but the last activations are of another step; the weights did not change",
+                code="bad-gradients",
+            ) from error
 
-    def _kept(self, session: Session, party: LocalSecondary, message: Message) -> Message | None:
-        self._check_place(session, party, message)
-        if isinstance(message, KeepBest):
+    def _control(self, session: Session, party: LocalSecondary, message: m.Message) -> m.Message | None:
+        self._check_control(session, party, message)
+        if isinstance(message, m.KeepBest):
             party.keep_best()
-        elif isinstance(message, UseBest) and party.model.best:
+        elif isinstance(message, m.UseBest) and party.model.best:
             party.use_best()
-        elif isinstance(message, ForgetBefore):
+        elif isinstance(message, m.ForgetBefore):
             party.forget_before(message.step)
-        elif isinstance(message, Save):
-            _save_checkpoint(party, message.step)
-            return Done("")
-        elif isinstance(message, Restore):
-            return Done(_restore_fault(party, message.step))
-        elif isinstance(message, Finish):
-            session.phase = Phase.END
+        elif isinstance(message, m.Save):
+            party.save(message.step)
+            if party.checkpoint_store:  # the primary says which checkpoints may go, but must not fill our disk
+                party.forget_before(party.checkpoint_store.steps()[-MAX_CHECKPOINTS:][0])
+            return m.Done("")
+        elif isinstance(message, m.Restore):
+            try:
+                party.restore(message.step)
+            except DamagedCheckpoint:  # whose text names our folders
+                return m.Done(f"its checkpoint of step {message.step} cannot be read")
+            return m.Done("")
+        elif isinstance(message, m.Finish):
+            session.phase = m.Phase.END
             self.finish(party)
-            return Done("")
+            return m.Done("")
         else:
-            raise PeerError(f"{session.peer} sent '{message.kind}', which has no place here")
+            raise PeerError(
+                f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message"
+            )
         return None
 
-    def _check_place(self, session: Session, party: LocalSecondary, message: Message) -> None:
-        if self._studies and isinstance(message, Save | Restore | ForgetBefore | Finish):
-            raise PeerError(f"{session.peer} sent '{message.kind}' in a study, of which nothing is kept")
-        if isinstance(message, Save | Restore | ForgetBefore) and not 0 <= message.step <= self._steps:
-            raise PeerError(f"{session.peer} sent '{message.kind}' of step {message.step} in {self._steps} steps")
-        if isinstance(message, UseBest | Restore) and party.pending_shape is not None:
-            raise PeerError(f"{session.peer} sent '{message.kind}' where gradients are due")
-
-    def _rows(self, session: Session, party: LocalSecondary, message: Ask | Infer) -> Tensor:
-        rows, order = message.rows, self.order.opened(message.sealed if isinstance(message, Infer) else NO_BYTES)
-        if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
-            raise PeerError(f"{session.peer} asked for rows that there are not; rows count from zero")
-        return torch.from_numpy(order[rows]).to(party.model.device)
-
-    def _gradients(self, session: Session, message: Gradients) -> Tensor:
-        values, expected = unpack_tensor(message.values, self.form), self._party.pending_shape if self._party else None
-        if values is None or tuple(values.shape) != expected:
-            raise PeerError(
-                f"{session.peer} sent gradients of step {message.step} that are not finite numbers of the shape of the "
-                "activations; the weights were left as they are"
-            )
-        return values
-
-
-def _save_checkpoint(party: LocalSecondary, step: int) -> None:
-    """The primary says when old checkpoints may go, but our disk is not filled for its sake."""
-    party.save(step)
-    if party.checkpoint_store:
-        party.forget_before(party.checkpoint_store.steps()[-MAX_CHECKPOINTS:][0])
-
-
-def _restore_fault(party: LocalSecondary, step: int) -> str:
-    """What kept the checkpoint from being read, without naming our folders."""
-    try:
-        party.restore(step)
-    except DamagedCheckpoint:
-        return f"its checkpoint of step {step} cannot be read"
-    return ""
+    def _check_control(self, session: Session, party: LocalSecondary, message: m.Message) -> None:
+        sent = f"{session.peer} sent '{message.kind}'"
+        if self._in_study and isinstance(message, m.Save | m.Restore | m.ForgetBefore | m.Finish):
+            raise PeerError(f"{sent} in a study, of which nothing is saved", code="not-in-study")
+        if isinstance(message, m.Save | m.Restore | m.ForgetBefore) and not 0 <= message.step <= self._steps:
+            raise PeerError(f"{sent} of step {message.step} in a training of {self._steps} steps", code="bad-step")
+        if isinstance(message, m.UseBest | m.Restore) and party.pending_shape is not None:
+            raise PeerError(f"{sent} instead of gradients", code="gradients-due")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError
+from error_fixtures import raises
+from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, link_new_records
 from fedsim.protocol.codec import Envelope, offer_digest
 from fedsim.protocol.messages import (
@@ -53,8 +56,8 @@ def coordinator(tmp_path):
     return coordinator_in(tmp_path)
 
 
-def coordinator_in(folder, linking=LINKING, most_new=100):
-    return Coordinator({"rentals": linking}, SECRET, folder / "lists", most_new=most_new)
+def coordinator_in(folder, linking=LINKING, max_new=100):
+    return Coordinator({"rentals": linking}, SECRET, folder / "lists", max_new=max_new)
 
 
 @contextmanager
@@ -65,13 +68,13 @@ def attended(coordinator, party):
         attending = started(attend, coordinator, there, left)
         yield here, left
         if not left:
-            here.post(Farewell())
+            here.send(Farewell())
         joined(attending)
 
 
 def attend(coordinator, session, left):
     try:
-        coordinator.attend(session)
+        coordinator.serve(session)
     except FedSimError as fault:
         left.append(fault)
 
@@ -94,7 +97,7 @@ def refused(coordinator, party, *messages):
     """The error with which the coordinator leaves a party that says this."""
     with attended(coordinator, party) as (here, left):
         for message in messages:
-            here.post(message)
+            here.send(message)
         until(lambda: left)
     return left[0]
 
@@ -125,7 +128,9 @@ def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch
     monkeypatch.setattr(coordinator_module, "POLL", 0.01)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
         asking = started(fetch_partners, city, question(), "")
-        until(lambda: "coordinator 'notary': list 'rentals' waits for the secondary's identifiers" in caplog.messages)
+        until(
+            lambda: "coordinator 'notary': list 'rentals' is waiting for the secondary's identifiers" in caplog.messages
+        )
         fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), "")
         joined(asking)
 
@@ -154,11 +159,19 @@ def test_new_records_are_linked_as_those_of_training_were(coordinator):
         assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES).similarity, expected.similarity)
 
 
-def test_the_end_is_confirmed_and_remembered(tmp_path):
+def test_the_end_is_on_the_disk_before_it_is_confirmed(tmp_path, monkeypatch):
     coordinator = coordinator_in(tmp_path)
+    synced, fsync = [], os.fsync
+
+    def sync(handle):
+        synced.append(Path(f"/proc/self/fd/{handle}").readlink())
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", sync)
     with attended(coordinator, CITY) as (city, _):
         assert city.call(Finish(), Done).fault == ""
     assert coordinator.finished.wait(5)
+    assert tmp_path in synced  # the name of the marker is on the disk before the primary exits
     assert coordinator_in(tmp_path).was_finished
 
 
@@ -181,7 +194,7 @@ def test_other_identifiers_than_those_that_were_linked_get_no_second_sample_of_n
     party, message = CHANGED[what]
     fault = refused(coordinator, party, message)
     assert isinstance(fault, PolicyError)
-    assert f"the identifiers of {party} have changed since list 'rentals' was linked" in str(fault)
+    assert fault.code == "identifiers-changed"
 
 
 def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
@@ -193,14 +206,14 @@ def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
 
 def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_linked_by_those(coordinator):
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
-        rentals.fetch(rentals.post(Offer("rentals", "old", "")), Want)
-        rentals.post(candidates_of(table(40, 7)))
+        rentals.wait_reply(rentals.send(Offer("rentals", "old", "")), Want)
+        rentals.send(candidates_of(table(40, 7)))
         until(lambda: coordinator._lists["rentals"].candidates is not None)
         with attended(coordinator, RENTALS) as (restarted, _):
-            restarted.fetch(restarted.post(Offer("rentals", "new", "")), Want)
-            asking = city.post(queries_of())
-            restarted.post(candidates_of())
-            partners = city.fetch(asking, Partners)
+            restarted.wait_reply(restarted.send(Offer("rentals", "new", "")), Want)
+            asking = city.send(queries_of())
+            restarted.send(candidates_of())
+            partners = city.wait_reply(asking, Partners)
     assert np.array_equal(partners.similarity, DELIVERY.similarity)
 
 
@@ -212,7 +225,7 @@ def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, 
     monkeypatch.setattr(coordinator_module, "link_encoded_tables", linking)
     coordinator._lists["rentals"].candidates = CANDIDATES
     fault = refused(coordinator, CITY, queries_of())
-    assert str(fault) == "secondary 'rentals' sent other identifiers while they were linked"
+    assert fault.code == "identifiers-changed"
     assert not coordinator.all_linked
 
 
@@ -232,7 +245,7 @@ def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, 
 def test_a_list_that_is_not_ones_own_is_refused(coordinator, party, message):
     fault = refused(coordinator, party, message)
     assert isinstance(fault, PeerError)
-    assert str(fault) == f"{party} spoke of a list that is not its own"
+    assert fault.code == "not-its-list"
 
 
 WIDE = np.full((40, 8), 255, np.uint8)
@@ -265,7 +278,7 @@ def test_filters_that_are_none_are_the_fault_of_who_sent_them(tmp_path, what, si
 def test_no_training_records_are_the_fault_of_the_primary(tmp_path):
     fault = linked_alone(tmp_path, counted=np.zeros(30, bool))
     assert isinstance(fault, PeerError)
-    assert "none of the 30 primary records is a training record" in str(fault)
+    assert fault.code == "bad-identifiers"
 
 
 def test_other_keys_or_schemas_are_named(tmp_path):
@@ -276,20 +289,39 @@ def test_other_keys_or_schemas_are_named(tmp_path):
 def test_too_few_candidates_are_told_with_their_number(tmp_path):
     fault = linked_alone(tmp_path, candidates=table(5, 1))
     assert isinstance(fault, PolicyError)
-    assert str(fault) == "list 'rentals' has 5 candidates for k=6; lower k"
+    assert (fault.code, fault.limit) == ("k-too-large", 5)
 
 
-def test_a_tau_out_of_reach_is_told_without_the_spread(tmp_path):
+def test_a_tau_out_of_reach_is_reported_without_the_spread(tmp_path, caplog):
     fault = linked_alone(tmp_path, LinkageConfig("hamming", 6, tau=1e-9))
     assert isinstance(fault, PolicyError)
-    assert "no noise reaches tau=1e-09" in str(fault)
+    assert fault.code == "tau-too-small"
     assert "spread" not in str(fault)
+    assert "spread" in caplog.text  # the coordinator's own log has the reason
+
+
+def test_a_min_degree_that_leaves_too_few_candidates_is_named_as_the_reason(tmp_path):
+    fault = linked_alone(tmp_path, LinkageConfig("hamming", 6, sigma=0.4, min_degree=19))
+    assert isinstance(fault, PolicyError)
+    assert fault.code == "min-degree-too-large"
+    assert "min_degree=19" in str(fault)
+    assert "tau" not in str(fault)
+
+
+def test_any_other_setting_error_is_not_taken_for_tau(tmp_path, monkeypatch):
+    def fail(*given):
+        raise SettingError("distances spread by 7", code="some-setting")
+
+    monkeypatch.setattr(coordinator_module, "link_encoded_tables", fail)
+    fault = linked_alone(tmp_path)
+    assert fault.code == "some-setting"
+    assert "tau" not in str(fault)
+    assert "7" not in str(fault)
 
 
 def test_a_message_that_belongs_elsewhere_has_no_place_here(coordinator):
-    with connected(NOTARY, Party(Role.SECONDARY, "rentals")) as (there, _), pytest.raises(PeerError) as fault:
+    with connected(NOTARY, Party(Role.SECONDARY, "rentals")) as (there, _), raises(PeerError, "unexpected-message"):
         coordinator._answer(there, Envelope(Ready(1, 1)))
-    assert "sent 'ready', which has no place here" in str(fault.value)
 
 
 # --- new records -------------------------------------------------------------------------------------------------
@@ -303,13 +335,13 @@ def new_of(encoded):
 def test_a_question_that_cannot_be_answered_does_not_end_the_conversation(coordinator, what):
     both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _):
-        with pytest.raises(PeerError, match="coordinator 'notary' made no links of 'rentals': "):
+        with raises(PeerError, "not-linked"):
             fetch_new_partners(city, "rentals", BROKEN[what])
         assert len(fetch_new_partners(city, "rentals", QUERIES).partner) == 30
 
 
 def test_new_records_before_any_were_linked_are_refused(coordinator):
-    with attended(coordinator, CITY) as (city, _), pytest.raises(PeerError, match="before any were made"):
+    with attended(coordinator, CITY) as (city, _), raises(PeerError, "not-linked"):
         fetch_new_partners(city, "rentals", QUERIES)
 
 
@@ -318,9 +350,9 @@ def test_new_records_are_counted_through_restarts_and_no_more_are_linked_than_th
     for seed, left in ((11, 70), (12, 40), (13, 10)):
         with attended(coordinator_in(tmp_path), CITY) as (city, _):
             fetch_new_partners(city, "rentals", table(30, seed))
-        assert 100 - len(coordinator_in(tmp_path)._lists["rentals"].asked) == left
+        assert 100 - len(coordinator_in(tmp_path)._lists["rentals"].new_records) == left
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
-        with pytest.raises(PeerError, match="links 100 new records of list 'rentals' and has linked 90"):
+        with raises(PeerError, "not-linked"):
             fetch_new_partners(city, "rentals", table(30, 14))
         assert len(fetch_new_partners(city, "rentals", table(10, 14)).partner) == 10
 
@@ -332,7 +364,7 @@ def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_p
         with attended(coordinator_in(tmp_path), CITY) as (city, _):
             answers.append(fetch_new_partners(city, "rentals", table(30, 11)).similarity.tolist())
     assert answers[0] == answers[1] == answers[2]
-    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
+    assert len(coordinator_in(tmp_path)._lists["rentals"].new_records) == 30
 
 
 def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_whole(tmp_path):
@@ -343,7 +375,7 @@ def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_w
     count.write_bytes(count.read_bytes()[:-5])
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
         fetch_new_partners(city, "rentals", table(30, 11))
-    assert len(coordinator_in(tmp_path)._lists["rentals"].asked) == 30
+    assert len(coordinator_in(tmp_path)._lists["rentals"].new_records) == 30
 
 
 def test_many_may_ask_at_once(coordinator):
