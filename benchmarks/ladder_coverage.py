@@ -83,7 +83,7 @@ def judge(asked: argparse.Namespace, results: ResultStore) -> None:
     covered = dict.fromkeys(KINDS, 0)
     for kind, number, cases in cities(asked):
         ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None)
-        worth, truth = ladder.partner(asked.split), ladder.about["truth"]
+        worth, truth = ladder.contribution(asked.split), ladder.about["truth"]
         covered[kind] += worth.low <= truth <= worth.high
         print(row(f"{kind}-{number}", worth, truth), flush=True)
     for kind, count in covered.items():

@@ -305,7 +305,7 @@ def train_ladders(parts: Sequence[LadderPart], bench: StudyContext) -> TrainedLa
             continue
         at = part.dataset
         ladder = train_ladder(part.cases(bench), part.rungs(), results, told.teller(at), told.trainer(at))
-        found.ladders.append(ladder.described())
+        found.ladders.append(ladder.to_dict())
         found.lines.extend(line for lines in ladder.lines.values() for line in lines)
     return found
 
@@ -317,8 +317,8 @@ def _count_ladder_trainings(part: LadderPart, bench: StudyContext) -> int:
 def contribution_line(ladder: Mapping[str, Any]) -> str:
     """A ladder's sentence, beside the truth where its data were generated.
 
-    >>> contribution_line({"job": "city", "worth": "This partner is worth 18 x 1000 S$ less error.", "truth": 19.71})
-    'city: This partner is worth 18 x 1000 S$ less error. Known truth: 19.7.'
+    >>> contribution_line({"job": "city", "worth": "The partner reduces the error by 18 x 1000 S$.", "truth": 19.71})
+    'city: The partner reduces the error by 18 x 1000 S$. Known truth: 19.7.'
     """
     truth = f" Known truth: {format_number(ladder['truth'])}." if "truth" in ladder else ""
     return f"{ladder['job']}: {ladder['worth']}{truth}"

@@ -49,7 +49,7 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
     train = _compare_remotely if is_remote else _compare_locally
-    ladder = train(job, files, out, rungs, options, mode).described()
+    ladder = train(job, files, out, rungs, options, mode).to_dict()
     write_json(out / LADDER_FILE, ladder)
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
 
@@ -73,7 +73,7 @@ def _compare_locally(
     cases = JobCases.read(job, files, out, options.unit)
     progress = numbered_progress(progress_printer(silent=mode.silent), len(SPLITS) * options.seeds * len(rungs))
     protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-    return train_ladder(cases.cases(options.seeds), rungs, ResultStore(out), progress, protected.trained)
+    return train_ladder(cases.cases(options.seeds), rungs, ResultStore(out), progress, protected.train)
 
 
 def _compare_remotely(

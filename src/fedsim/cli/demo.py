@@ -288,7 +288,7 @@ def _compare(demo: DemoSetup, printer: DemoPrinter) -> dict[str, Any]:
             rungs,
             ResultStore(folder),
             lambda _: move(next(done), len(rungs)) if move else None,
-        ).described()
+        ).to_dict()
     write_json(demo.run_of("city") / LADDER_FILE, ladder)
     text = f"{len(rungs)} models: alone, with the partner, with a placebo"
     printer.phase("compare", text, time.perf_counter() - began)

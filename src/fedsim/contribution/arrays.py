@@ -28,9 +28,9 @@ LINK_ARRAYS = ("list_of", "partner", "similarity", "equal")
 
 @dataclass(frozen=True, eq=False)
 class LinkedSecondary:
-    """A secondary: its features, the lists of partners, which list is a record's, and the row equal to a record.
+    """A secondary: its features, the distinct lists of partners, and the list of every record.
 
-    ``equal`` holds, for every list, the row whose identifiers are exactly the record's, or -1.
+    ``equal`` has, for every list, the row whose identifiers equal the record's, or -1.
     """
 
     features: Features  # (m, ...)
@@ -43,9 +43,10 @@ class LinkedSecondary:
 
 @dataclass(frozen=True, eq=False)
 class SplitArrays:
-    """Everything one split trains on: ``own`` are the primary's identifiers as features, ``groups`` tell equal ones.
+    """Everything that trainings on one split use.
 
-    ``about`` says what this is, in types that JSON has: name, unit, task, split and seed at least.
+    ``own`` are the primary's identifiers as features; records with equal identifiers are in the same group. ``about``
+    has JSON values: name, unit, task, split and seed at least.
     """
 
     primary: Features
@@ -58,17 +59,17 @@ class SplitArrays:
 
     @cached_property
     def digest(self) -> str:
-        """Stands for all values."""
+        """Digest of all arrays."""
         return arrays_digest(*(array for _, array in sorted(self._flat().items())))
 
     @cached_property
     def own_digest(self) -> str:
-        """Stands for the values the primary has without any partner."""
+        """Digest of the arrays that the primary has without any partner."""
         own = {name: array for name, array in self._flat().items() if not name.startswith("secondary")}
         return arrays_digest(*(array for _, array in sorted(own.items())))
 
     def save(self, path: Path) -> None:
-        """Write one compressed file, whole or not at all."""
+        """Write one compressed file, completely or not at all."""
         buffer = io.BytesIO()
         names = json.dumps([linked.name for linked in self.secondaries])
         plain: dict[str, Any] = {"about": np.array(json.dumps(self.about)), "names": np.array(names), **self._flat()}
@@ -78,7 +79,7 @@ class SplitArrays:
 
     @classmethod
     def load(cls, path: Path) -> SplitArrays:
-        """What :meth:`save` wrote."""
+        """Read what :meth:`save` wrote."""
         with np.load(path, allow_pickle=False) as file:
             flat = {name: file[name] for name in file.files}
         names = json.loads(str(flat["names"]))

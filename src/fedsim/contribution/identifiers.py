@@ -1,4 +1,4 @@
-"""Identifiers without a partner: the primary's identifiers as features, and exact matches between two tables."""
+"""The primary's identifiers as features, and exact matches between two tables."""
 
 from __future__ import annotations
 
@@ -13,30 +13,27 @@ from fedsim.data.features import fit_preprocessor
 from fedsim.splitnn.layers import Features
 from fedsim.types import Integers
 
-# The primary's own identifiers as features: what it could have learnt from them without any partner
-
-
 GRAM_LENGTH = 3
 HASH_COLUMNS = 64
 
 
 def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
-    """Numbers and dates as they are, text as counts of its three-letter pieces; scaled by the training ``rows``.
+    """Return numbers and dates as they are and text as trigram counts, scaled by the training ``rows``.
 
     >>> identifier_features(pl.DataFrame({"lat": [1.0, 2.0], "name": ["fox", "ox"]}), np.arange(2))
     Features(2 records x 65 numbers and 0 codes)
     """
-    words = [name for name, dtype in frame.schema.items() if dtype == pl.String]
-    plain = frame.drop(words)
+    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    plain = frame.drop(texts)
     prepared = fit_preprocessor(plain, party="primary", rows=rows).apply(plain)
-    pieces = [_standardise(trigram_counts(frame[name].to_list()), rows) for name in words]
-    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *pieces]).astype(np.float32)
+    counts = [_standardise(trigram_counts(frame[name].to_list()), rows) for name in texts]
+    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *counts]).astype(np.float32)
     codes = prepared.codes.reshape(len(frame), -1)
     return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
 
 
 def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> NDArray[np.float32]:
-    """How often each text has pieces of three letters that fall into a column; a missing text has none.
+    """Count the trigrams of each text, hashed into columns; a missing text has none.
 
     >>> trigram_counts(["abc", None], columns=4).sum(axis=1).tolist()
     [3.0, 0.0]
@@ -54,11 +51,8 @@ def _standardise(counts: NDArray[np.float32], rows: Integers) -> NDArray[np.floa
     return np.asarray((counts - counts[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
 
 
-# Exact matches: which record of a secondary has exactly the identifiers of a primary record
-
-
 def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
-    """For every primary record the first secondary row whose columns, in order, are all equal; -1 where none is.
+    """Return for every primary record the first secondary row whose columns, in order, are all equal, or -1.
 
     >>> exact_match_rows(pl.DataFrame({"name": ["b", "c"]}), pl.DataFrame({"title": ["a", "b", "b"]})).tolist()
     [1, -1]
@@ -77,7 +71,7 @@ def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers
 
 
 def _as_comparable_text(primary: pl.DataFrame, secondary: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Both tables as text, in which numbers of different types are written alike."""
+    """Return both tables as text, in which numbers of different types are written alike."""
     pairs = [_common_type(*columns) for columns in zip(primary, secondary, strict=True)]
     ours, theirs = (
         pl.DataFrame([column.alias(str(place)).cast(pl.String) for place, column in enumerate(side)])

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import torch
 from numpy.typing import NDArray
 
@@ -24,6 +23,7 @@ from fedsim.contribution.rungs import (
     MessageCallback,
     Rung,
     RungOutcome,
+    link_order,
     needs_no_partner,
     primary_data,
     run_training,
@@ -31,7 +31,6 @@ from fedsim.contribution.rungs import (
     rung_links,
     rung_outcome,
     secondary_data,
-    shuffled_order,
 )
 from fedsim.data.columns import infer_numbers
 from fedsim.data.features import FeatureRules, fit_preprocessor
@@ -41,51 +40,56 @@ from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol.cut_layer import NoisySecondary, wire_format
-from fedsim.protocol.messages import Farewell, Role
+from fedsim.protocol.messages import Farewell, Party, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
-from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.session import close_sessions as tell_all
+from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
-from fedsim.runtime.primary import PreparedPrimary, identifier_groups, prepare_primary
+from fedsim.runtime.primary import identifier_groups, prepare_primary
 from fedsim.runtime.run_store import SECRET_FILE, RunStore, cut_noise_from_secret, load_cut_noise, protect_features
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.storage.secrets import load_or_create_secret
-from fedsim.training import Config, NeighbourList, SecondaryData, TrainingResult, train_with
+from fedsim.training import Config, NeighbourList, SecondaryData, train_with
 from fedsim.training.data import as_features
 from fedsim.types import EncodedTable, Integers, Split
 
-# Rungs under the clip and the noise that a job lays on what crosses the cut, with all parties in this process
+log = logging.getLogger("fedsim.parties")
+SPLITS = ("random", "group")
+
+
+# All tables in this process. Nothing is sent, so neither approval nor policy is checked; clip, noise, blur and dummies
+# are those of the job, and records are linked as the coordinator would link them.
 
 
 @dataclass(frozen=True, eq=False)
 class ProtectedTrainer:
-    """Trains rungs as the parties of a job would; ``secret`` stands for the secrets of all of them."""
+    """Trains rungs with the clip and noise of a job on what crosses the cut; ``secret`` seeds the noise."""
 
     protection: Protection
     secret: bytes
 
-    def trained(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
-        """One training; of whoever learns alone nothing crosses, and nothing is laid on it."""
-        if needs_no_partner(rung) or not protects_cut(self.protection):
+    def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        """Train one rung; one that needs no partner is not protected, because nothing crosses."""
+        terms = self.protection
+        if needs_no_partner(rung) or (terms.activations is None and terms.gradients is None):
             return run_training(rung, arrays)
         config, split = rung_config(rung, arrays.about["seed"], device="cpu"), arrays.split
         steps = config.epochs * config.steps_per_epoch(len(split.train))
         lists = [
-            NeighbourList(data.neighbours, (self._held(data, config, steps),))
+            NeighbourList(data.neighbours, (self._noisy_secondary(data, config, steps),))
             for data in secondary_data(rung, arrays)
             if data.neighbours
         ]
         return rung_outcome(train_with(primary_data(rung, arrays), lists, split, config))
 
-    def _held(self, data: SecondaryData, config: Config, steps: int) -> NoisySecondary:
+    def _noisy_secondary(self, data: SecondaryData, config: Config, steps: int) -> NoisySecondary:
         terms, secret = self.protection, derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
-        below = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
-        party = start_secondary(data.name, as_features(data.features), below, total_steps=steps)
+        clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
+        party = start_secondary(data.name, as_features(data.features), clipped, total_steps=steps)
         return NoisySecondary(
             party,
             activation_noise=cut_noise_from_secret(terms.activations, secret),
@@ -93,29 +97,12 @@ class ProtectedTrainer:
         )
 
 
-def protection_facts(protection: Protection) -> dict[str, str]:
-    """What trainings under a protection are told apart by; nothing where there is none."""
-    words = protection.model_dump_json(exclude_none=True)
-    return {} if words == "{}" else {"protection": words}
-
-
-def protects_cut(protection: Protection) -> bool:
-    """Whether a job clips or lays noise on what crosses the cut."""
-    return protection.activations is not None or protection.gradients is not None
-
-
-# The tables of a job as arrays for every split and seed, linked as the coordinator would link them
-#
-# All tables are read in this process and nothing is sent, so neither approval nor policy is asked. Noise on
-# similarities and features, blur and dummies are as the job says.
-
-
-SPLITS = ("random", "group")
-
-
 @dataclass(frozen=True, eq=False)
 class JobCases:
-    """The owners' tables; ``folder`` keeps filters and the secret of the noise, so that a second run links alike."""
+    """The tables of a job as arrays for every split and seed.
+
+    ``folder`` stores filters and the secret of the noise, so that a second run links alike.
+    """
 
     job: Job
     primary: PartyData
@@ -125,104 +112,98 @@ class JobCases:
 
     @classmethod
     def read(cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "") -> JobCases:
-        """Read the table of every party that has one."""
-        holders = {own.party: _load_party_table(job, own) for own in files if own.role is not Role.COORDINATOR}
-        missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in holders]
+        """Read the tables of all parties but the coordinator."""
+        tables: dict[Party, PartyData] = {}
+        for file in files:
+            if file.role is not Role.COORDINATOR:
+                tables[file.party] = _read_table(job, file)
+        missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
         if missing:
             raise SettingError(
-                f"job '{job.name}' needs the file of {', '.join(missing)} as well; a comparison takes all tables"
+                f"the file of {', '.join(missing)} is missing; a comparison of job '{job.name}' needs all tables",
+                code="missing-party-file",
             )
-        primary = next(table for party, table in holders.items() if party.role is Role.PRIMARY)
-        secondaries = {name: next(t for party, t in holders.items() if party.name == name) for name in job.secondaries}
+        primary = next(table for party, table in tables.items() if party.role is Role.PRIMARY)
+        by_name = {party.name: table for party, table in tables.items() if party.role is Role.SECONDARY}
         make_private_folder(folder)
-        return cls(job, primary, secondaries, folder, unit)
+        return cls(job, primary, {name: by_name[name] for name in job.secondaries}, folder, unit)
 
     def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
-        """Every seed of every split.
+        """Yield every seed of every split.
 
-        The first one splits as the job itself does where it asks for that kind of split: a rung and the model that the
-        job trains are judged by the same test records.
+        The first seed splits as the job itself does if the job uses that kind of split, so that a rung and the job's
+        model are evaluated on the same test records.
         """
         for seed in range(seeds):
             for kind in splits:
                 rng = RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")
                 n = len(self.primary)
                 split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
-                yield self._arrays(split, {"split": kind, "seed": self.job.seed + seed})
+                yield SplitArrays(
+                    primary=features_without_identifiers(self.primary, split.train),
+                    own=own_identifiers(self.primary, split.train),
+                    secondaries=tuple(self._link(name, split) for name in self.secondaries),
+                    labels=self.labels,
+                    groups=self.groups,
+                    split=split,
+                    about={**job_facts(self.job, self.primary, self.unit), "split": kind, "seed": self.job.seed + seed},
+                )
 
     @cached_property
     def labels(self) -> NDArray[Any]:
-        """What is predicted, classes as numbers from zero."""
+        """The labels, classes as integers from zero."""
         label, party = self.primary.label(), str(self.primary.own.party)
         return class_labels(label, party)[0] if self.job.task.kind == "classification" else numeric_labels(label, party)
 
     @cached_property
     def groups(self) -> Integers:
-        """A number per record, the same where no linkage can tell them apart."""
+        """A number per record, the same for records that no linkage can distinguish."""
         return identifier_groups(self.primary, self.job)
-
-    @cached_property
-    def _identifiers(self) -> pl.DataFrame:
-        """Every identifier column of the primary once."""
-        return self.primary.frame.select(self.primary.columns.linking)
 
     @cached_property
     def _encoded(self) -> dict[str, tuple[EncodedTable, EncodedTable]]:
         """Both sides of every linkage as filters."""
         return {
-            name: (self._filters(self.primary, name), self._filters(table, name))
+            name: (
+                RunStore(self._party_folder(self.primary), self.job).encoded(self.primary, name),
+                RunStore(self._party_folder(table), self.job).encoded(table, name),
+            )
             for name, table in self.secondaries.items()
         }
 
     @cached_property
-    def _guarded(self) -> dict[str, Features]:
-        """Every secondary's features under the noise that the job wants."""
+    def _secondary_features(self) -> dict[str, Features]:
+        """Every secondary's features with the job's noise."""
         return {
             name: protect_features(
-                _prepare_features(table, None), table.features(), self.job.protection, self._own_folder(table)
+                _prepare_features(table, None), table.features(), self.job.protection, self._party_folder(table)
             )
             for name, table in self.secondaries.items()
         }
 
     @cached_property
     def _equal(self) -> dict[str, Integers]:
-        """For every secondary the row whose identifiers are exactly a record's, or -1."""
+        """For every secondary the row whose identifiers equal a record's, or -1."""
         return {
             name: exact_match_rows(self.primary.compared(self.job, name), table.compared(self.job, name))
             for name, table in self.secondaries.items()
         }
 
-    def _filters(self, table: PartyData, name: str) -> EncodedTable:
-        return RunStore(self._own_folder(table), self.job).encoded(table, name)
-
-    def _own_folder(self, table: PartyData) -> Path:
-        """Where a party's secret and filters lie; no other party's are in it."""
+    def _party_folder(self, table: PartyData) -> Path:
+        """Return the folder of a party's secret and filters; no other party's are in it."""
         folder = self.folder / table.own.name
         make_private_folder(folder)
         return folder
 
-    def _arrays(self, split: Split, about: dict[str, Any]) -> SplitArrays:
-        missing = self.primary.own.data.missing if self.primary.own.data else ()
-        return SplitArrays(
-            primary=features_without_identifiers(self.primary, split.train),
-            own=identifier_features(infer_numbers(self._identifiers, missing), split.train),
-            secondaries=tuple(self._linked(name, split) for name in self.secondaries),
-            labels=self.labels,
-            groups=self.groups,
-            split=split,
-            about={**job_facts(self.job, self.primary, self.unit), **about},
-        )
-
-    def _linked(self, name: str, split: Split) -> LinkedSecondary:
+    def _link(self, name: str, split: Split) -> LinkedSecondary:
         terms = self.job.secondaries[name]
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         rule = LinkageConfig(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
-        linked, delivery = link_encoded_tables(
-            *self._encoded[name], counted, rule, load_or_create_secret(self.folder / SECRET_FILE), name
-        )
+        secret = load_or_create_secret(self.folder / SECRET_FILE)
+        linked, delivery = link_encoded_tables(*self._encoded[name], counted, rule, secret, name)
         return LinkedSecondary(
-            features=self._guarded[name],
+            features=self._secondary_features[name],
             list_of=np.arange(len(self.primary)),
             partner=linked.order[delivery.partner],
             similarity=delivery.similarity,
@@ -231,24 +212,30 @@ class JobCases:
         )
 
 
-def _load_party_table(job: Job, own: PartyFile) -> PartyData:
-    if own.data is None:
-        raise SettingError(f"the file of {own.party} names no data; add [data] file")
-    frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
-    return PartyData(frame, resolve_columns(job, own, frame.columns), own)
+def _read_table(job: Job, file: PartyFile) -> PartyData:
+    if file.data is None:
+        raise SettingError(f"the file of {file.party} names no data; add [data] file", code="no-data")
+    frame = read_table(file.data.source, separator=file.data.separator, option="data.separator =")
+    return PartyData(frame, resolve_columns(job, file, frame.columns), file)
 
 
 def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
-    """What is known of a job's trainings: its names, and by which protection they are told apart."""
-    label = primary.columns.label
-    words = {"name": job.name, "hash": job.hash, "unit": unit or str(label), "label": label, "task": job.task.kind}
-    return {**words, **protection_facts(job.protection)}
+    """Return what is known of a job's trainings; a protection is part of their identity."""
+    label, protection = primary.columns.label, job.protection.model_dump_json(exclude_none=True)
+    facts = {"name": job.name, "hash": job.hash, "unit": unit or str(label), "label": label, "task": job.task.kind}
+    return facts if protection == "{}" else {**facts, "protection": protection}
+
+
+def own_identifiers(primary: PartyData, rows: Integers) -> Features:
+    """Return every identifier column of the primary once, as features."""
+    missing = primary.own.data.missing if primary.own.data else ()
+    return identifier_features(infer_numbers(primary.frame.select(primary.columns.linking), missing), rows)
 
 
 def features_without_identifiers(primary: PartyData, rows: Integers) -> Features:
-    """The primary's features without its identifiers: on the ladder these come in by rungs of their own.
+    """Return the primary's features without its identifiers, which other rungs of the ladder add.
 
-    Where there is nothing beside them they stay, for a network needs something to learn from.
+    If there are no other columns they stay, because a network needs something to learn from.
     """
     rest = tuple(column for column in primary.columns.features or () if column not in primary.columns.linking)
     return _prepare_features(
@@ -263,91 +250,86 @@ def _prepare_features(table: PartyData, rows: Integers | None) -> Features:
     return Features.of(prepared.apply(frame))
 
 
-log = logging.getLogger("fedsim.parties")
+# Secondaries at their own sites. The primary's process trains the ladder after the job, on its links and its split; the
+# secondaries run with ``--stay`` and take part in as many comparison runs as their policy allows. Exact matches are left
+# out: no party knows them.
 
 
 def train_remote_ladder(
-    post: PartyContext, results: ResultStore, rungs: Sequence[Rung], seeds: int, unit: str, tell: MessageCallback
+    context: PartyContext,
+    results: ResultStore,
+    rungs: Sequence[Rung],
+    seeds: int,
+    unit: str,
+    report: MessageCallback,
 ) -> Ladder:
-    """The ladder of a trained job, with the secondaries where they are."""
-    post.connection.serves_predictions = True
-    torch.set_num_threads(post.job.training.threads)
-    table = read_party_data(post.job, post.party_file)
-    reception = post.listen(post.secondaries)
-    reaches = {party.name: ReconnectingPeer(partial(reception.session_with, party)) for party in post.secondaries}
-    ladder = train_ladder(
-        remote_cases(post, table, seeds, unit), rungs, results, tell, RemoteTrainer(post, reaches).trained
-    )
-    tell_all(post.sessions(), Farewell())
+    """Train the ladder of a trained job with the secondaries at their own sites."""
+    context.connection.serves_predictions = True
+    torch.set_num_threads(context.job.training.threads)
+    table = read_party_data(context.job, context.party_file)
+    acceptor = context.listen(context.secondaries)
+    peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
+    cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
+    ladder = train_ladder(cases, rungs, results, report, trainer.train)
+    close_sessions(context.sessions(), Farewell())
     return ladder
 
 
-def remote_cases(post: PartyContext, table: PartyData, seeds: int, unit: str = "") -> Iterator[SplitArrays]:
-    """The job's own split and links, for every seed of training; features of the secondaries are not among them."""
-    prepared = prepare_primary(table, post)
-    linked = tuple(_delivered_links(post, name, len(table)) for name in post.job.secondaries)
+def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str = "") -> Iterator[SplitArrays]:
+    """Yield the job's own split and links for every training seed, without features of the secondaries."""
+    job, prepared = context.job, prepare_primary(table, context)
+    linked = tuple(_delivered_links(context, name, len(table)) for name in job.secondaries)
+    rows = prepared.split.train
     for seed in range(seeds):
-        yield _remote_arrays(post, table, prepared, linked, post.job.seed + seed, unit)
+        yield SplitArrays(
+            primary=features_without_identifiers(table, rows),
+            own=own_identifiers(table, rows),
+            secondaries=linked,
+            labels=prepared.data.labels,
+            groups=identifier_groups(table, job),
+            split=prepared.split,
+            about={**job_facts(job, table, unit), "split": job.task.split, "seed": job.seed + seed},
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class RemoteTrainer:
-    """Trains a rung with the secondaries of these conversations."""
+    """Trains rungs with remote secondaries."""
 
-    post: PartyContext
-    reaches: Mapping[str, ReconnectingPeer]
+    context: PartyContext
+    peers: Mapping[str, ReconnectingPeer]
 
-    def trained(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
-        """One training; whenever a secondary starts anew, it begins again."""
-        self.post.connection.stop_signal.check()
+    def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        """Train one rung, again from the start whenever a secondary restarts."""
+        self.context.connection.stop_signal.check()
         if needs_no_partner(rung):
             return run_training(rung, arrays)
+        config = rung_config(rung, arrays.about["seed"], device="cpu")
         while True:
             try:
-                return rung_outcome(self._result(rung, arrays))
+                lists = self._lists(rung, arrays)
+                return rung_outcome(train_with(primary_data(rung, arrays), lists, arrays.split, config))
             except PeerRestarted as restarted:
-                log.warning("%s; this study begins again", restarted)
+                log.warning("%s; this comparison run starts again", restarted)
 
-    def _result(self, rung: Rung, arrays: SplitArrays) -> TrainingResult:
-        job, seed = self.post.job, arrays.about["seed"]
-        study = ComparisonRun(seed, placebo=rung.partner == "placebo")
-        noise, form = load_cut_noise(job.protection.gradients, self.post.folder), wire_format(job.training.wire)
-        others = shuffled_order(rung, arrays)
-        held = []
+    def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
+        job = self.context.job
+        study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
+        noise, form = load_cut_noise(job.protection.gradients, self.context.folder), wire_format(job.training.wire)
+        order, lists = link_order(rung, arrays), []
         for linked in arrays.secondaries:
-            holder = RemoteSecondary(self.reaches[linked.name].session(), form, noise=noise, study=study)
-            held.append(NeighbourList(Neighbours(*rung_links(rung, linked, others)), (holder,)))
-        return train_with(primary_data(rung, arrays), held, arrays.split, rung_config(rung, seed, device="cpu"))
+            holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, study=study)
+            lists.append(NeighbourList(Neighbours(*rung_links(rung, linked, order)), (holder,)))
+        return lists
 
 
-def _remote_arrays(
-    post: PartyContext,
-    table: PartyData,
-    prepared: PreparedPrimary,
-    linked: tuple[LinkedSecondary, ...],
-    seed: int,
-    unit: str,
-) -> SplitArrays:
-    job, missing = post.job, table.own.data.missing if table.own.data else ()
-    identifiers = infer_numbers(table.frame.select(table.columns.linking), missing)
-    return SplitArrays(
-        primary=features_without_identifiers(table, prepared.split.train),
-        own=identifier_features(identifiers, prepared.split.train),
-        secondaries=linked,
-        labels=prepared.data.labels,
-        groups=identifier_groups(table, job),
-        split=prepared.split,
-        about={**job_facts(job, table, unit), "split": job.task.split, "seed": seed},
-    )
-
-
-def _delivered_links(post: PartyContext, name: str, n_records: int) -> LinkedSecondary:
-    """The links that the coordinator delivered for training; the partner's features are elsewhere."""
-    path = post.folder / "lists" / f"{name}.safetensors"
+def _delivered_links(context: PartyContext, name: str, n_records: int) -> LinkedSecondary:
+    """Return the links that the coordinator delivered for training; the partner's features are elsewhere."""
+    path = context.folder / "lists" / f"{name}.safetensors"
     if not path.is_file():
-        raise FileError(f"no links of job '{post.job.name}' lie in {post.folder}; train it first")
-    found = load_private_links(path)
-    nowhere = np.full(n_records, -1)
-    return LinkedSecondary(
-        Features(np.zeros((0, 0), np.float32)), np.arange(n_records), found.partner, found.similarity, nowhere, name
-    )
+        raise FileError(
+            f"{context.folder} has no links of job '{context.job.name}'; train it first", code="not-trained"
+        )
+    links, nobody = load_private_links(path), np.full(n_records, -1)
+    no_features = Features(np.zeros((0, 0), np.float32))
+    return LinkedSecondary(no_features, np.arange(n_records), links.partner, links.similarity, nobody, name)

@@ -1,4 +1,4 @@
-"""The rungs of the ladder: model variants, their training configuration, and training them; needs torch and numpy only."""
+"""The rungs of the ladder: model variants, their configuration and inputs, and training them; needs torch and numpy."""
 
 from __future__ import annotations
 
@@ -22,27 +22,44 @@ from fedsim.splitnn.methods import FedSim, Method
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import as_features
-from fedsim.training.labels import Metrics
+from fedsim.training.labels import Metrics, classification_metrics, regression_metrics
 from fedsim.training.loop import Hook
 from fedsim.validation import validate_integer
 from fedsim.version import VERSION
 
-# One training of an experiment: which method, on which inputs, with which settings
-
-
 PARTNERS = ("real", "placebo", "shuffled")
 INPUTS = ("features", "identifiers", "secondary")
+BOOSTED_TREES = "trees"
+ABLATIONS: dict[str, Callable[[FedSim], FedSim]] = {
+    "fedsim-without-weight": lambda fedsim: replace(fedsim, weight=SimilarityAsWeight()),
+    "fedsim-without-sort": lambda fedsim: replace(fedsim, order=Shuffled()),
+    "fedsim-without-cnn": lambda fedsim: replace(fedsim, merge=PerceptronMerge()),
+}
 
 
 @dataclass(frozen=True)
 class Rung:
-    """``preset`` and ``method`` are words of ``choices.py``; what is ``None`` is as the preset has it.
+    """One training to compare: a method on certain inputs with certain settings.
 
-    ``partner``: ``placebo`` has the partner's feature rows shuffled and its links kept, ``shuffled`` gives every record
-    the links of another. ``inputs``: the primary's features, these and its own ``identifiers``, or, for a method
-    without partners, the features of the most similar record of the ``secondary`` alone. ``pieces``, such as ``13``:
-    the secondary's columns are cut into three parties, and these take part (paper, appendix "Multi-Party FedSim").
-    ``hidden`` is the width of the hidden layer of every party's local network.
+    Parameters
+    ----------
+    key, name
+        For programs and for people.
+    method, preset
+        A registered method (or ``"trees"``, or an ablation of FedSim) and a registered preset.
+    partner
+        ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
+        record the links of another.
+    inputs
+        The primary's ``"features"``; these and its own ``"identifiers"``; or, for a method without partners, only the
+        features of the most similar record of the ``"secondary"``.
+    pieces
+        Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
+        part (paper, appendix "Multi-Party FedSim").
+    k, epochs, batch, rate, patience
+        As in :class:`fedsim.training.Config`; None keeps the preset's value.
+    hidden, decay
+        Width of the hidden layer of every local network, and weight decay.
     """
 
     key: str
@@ -62,19 +79,11 @@ class Rung:
 
     def __post_init__(self) -> None:
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):
-            if getattr(self, setting) not in known:
-                raise SettingError(f"{setting} '{getattr(self, setting)}' is unknown; choose {' or '.join(known)}")
-
-
-# Words of experiments become methods and configurations here; needs torch and numpy alone
-
-
-BOOSTED_TREES = "trees"
-ABLATIONS: dict[str, Callable[[FedSim], FedSim]] = {
-    "fedsim-without-weight": lambda fedsim: replace(fedsim, weight=SimilarityAsWeight()),
-    "fedsim-without-sort": lambda fedsim: replace(fedsim, order=Shuffled()),
-    "fedsim-without-cnn": lambda fedsim: replace(fedsim, merge=PerceptronMerge()),
-}
+            value = getattr(self, setting)
+            if value not in known:
+                raise SettingError(
+                    f"{setting} '{value}' is unknown; choose {' or '.join(known)}", code=f"unknown-{setting}"
+                )
 
 
 def check_rung(rung: Rung) -> None:
@@ -110,17 +119,97 @@ def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
     return config
 
 
-# Training rungs on prepared arrays
+# Inputs of a rung
 
 
 PLACEBO_SEED = 1234
 N_COLUMN_PARTIES = 3
+
+
+def needs_no_partner(rung: Rung) -> bool:
+    """Return whether a rung uses nothing of any partner."""
+    return rung.method in ("solo", BOOSTED_TREES) and rung.inputs != "secondary"
+
+
+def primary_data(rung: Rung, arrays: SplitArrays) -> PrimaryData:
+    """Return what the primary of a rung learns from."""
+    features = arrays.primary
+    if rung.inputs == "identifiers":
+        features = concatenate_features(features, arrays.own)
+    if rung.inputs == "secondary":
+        linked = arrays.secondaries[0]
+        features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
+    task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
+    return PrimaryData(features, arrays.labels, task_type)
+
+
+def secondary_data(rung: Rung, arrays: SplitArrays) -> list[SecondaryData]:
+    """Return the partners of a rung, real or not."""
+    rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
+    order, secondaries = link_order(rung, arrays), []
+    for linked in arrays.secondaries:
+        features = linked.features
+        if rung.partner == "placebo":
+            features = features.take(rng.permutation(len(features)))
+        secondaries.append(SecondaryData(features, *rung_links(rung, linked, order), linked.name))
+    return split_columns(secondaries[0], rung.pieces) if rung.pieces else secondaries
+
+
+def link_order(rung: Rung, arrays: SplitArrays) -> NDArray[Any]:
+    """Return whose links every record gets: its own, or those of another if they are shuffled."""
+    n = len(arrays.labels)
+    if rung.partner != "shuffled":
+        return np.arange(n)
+    return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
+
+
+def rung_links(rung: Rung, linked: LinkedSecondary, order: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return partner rows and similarities of a rung, (n, K) each."""
+    lists = linked.list_of[order]
+    if rung.method == "exact":
+        equal = linked.equal[lists, None].astype(np.int64)
+        return equal, np.zeros(equal.shape)
+    limit = linked.partner.shape[1]
+    k = rung.k or limit
+    if k > limit:
+        raise SettingError(
+            f"k={k} in rung '{rung.key}', but only {limit} partners were linked; choose k up to {limit}",
+            code="k-too-large",
+            limit=limit,
+        )
+    return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
+
+
+def split_columns(secondary: SecondaryData, wanted: str) -> list[SecondaryData]:
+    """Split a secondary's columns between three parties with the same rows; the first of those wanted has the list."""
+    features = as_features(secondary.features)
+    columns = np.array_split(np.arange(features.numbers.shape[1]), N_COLUMN_PARTIES)
+    tables = {str(place + 1): Features(features.numbers[:, part]) for place, part in enumerate(columns)}
+    first, others = wanted[:1], list(wanted[1:])
+    leader = SecondaryData(tables[first], secondary.partner, secondary.similarity, f"party {first}")
+    return [leader, *(SecondaryData(tables[one], name=f"party {one}", aligned_with=leader.name) for one in others)]
+
+
+def concatenate_features(left: Features, right: Features) -> Features:
+    """Return the columns of both."""
+    shifted = tuple(left.numbers.shape[1] + place for place in right.many_valued)
+    return Features(
+        np.hstack([left.numbers, right.numbers]),
+        np.hstack([left.codes, right.codes]),
+        left.cardinalities + right.cardinalities,
+        spread=(*left.many_valued, *shifted),
+    )
+
+
+# Training
+
+
 MessageCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class RungOutcome:
-    """What came of a training: predictions of the test rows, metrics, and figures about the run."""
+    """The result of a training: predictions of the test rows, metrics, and figures about the run."""
 
     predictions: NDArray[Any]
     test: Metrics
@@ -131,94 +220,17 @@ class RungOutcome:
 RungTrainer = Callable[[Rung, SplitArrays], RungOutcome]
 
 
-def primary_data(rung: Rung, arrays: SplitArrays) -> PrimaryData:
-    """What the primary of a rung learns from."""
-    own = arrays.primary
-    if rung.inputs == "identifiers":
-        own = concatenate_features(own, arrays.own)
-    if rung.inputs == "secondary":
-        linked = arrays.secondaries[0]
-        own = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
-    goal = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
-    return PrimaryData(own, arrays.labels, goal)
-
-
-def secondary_data(rung: Rung, arrays: SplitArrays) -> list[SecondaryData]:
-    """The partners of a rung, real or not."""
-    rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
-    others = shuffled_order(rung, arrays)
-    found = [_one_secondary(rung, linked, others, rng) for linked in arrays.secondaries]
-    return split_columns(found[0], rung.pieces) if rung.pieces else found
-
-
-def shuffled_order(rung: Rung, arrays: SplitArrays) -> NDArray[Any]:
-    """Whose links every record gets: its own, or those of another where they are shuffled."""
-    n = len(arrays.labels)
-    if rung.partner != "shuffled":
-        return np.arange(n)
-    return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
-
-
-def rung_links(rung: Rung, linked: LinkedSecondary, others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Partner rows and similarities as a rung takes them."""
-    lists = linked.list_of[others]
-    if rung.method == "exact":
-        equal = linked.equal[lists, None].astype(np.int64)
-        return equal, np.zeros(equal.shape)
-    k = rung.k or linked.partner.shape[1]
-    if k > linked.partner.shape[1]:
-        raise SettingError(f"rung '{rung.key}' asks for k={k}, but {linked.partner.shape[1]} partners were linked")
-    return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
-
-
-def _one_secondary(
-    rung: Rung, linked: LinkedSecondary, others: NDArray[Any], rng: np.random.Generator
-) -> SecondaryData:
-    features = linked.features
-    if rung.partner == "placebo":
-        features = features.take(rng.permutation(len(features)))
-    return SecondaryData(features, *rung_links(rung, linked, others), linked.name)
-
-
-def split_columns(whole: SecondaryData, wanted: str) -> list[SecondaryData]:
-    """A secondary's columns cut into three parties with the same rows; the first of those wanted brings the list."""
-    features = as_features(whole.features)
-    columns = np.array_split(np.arange(features.numbers.shape[1]), N_COLUMN_PARTIES)
-    tables = {str(place + 1): Features(features.numbers[:, some]) for place, some in enumerate(columns)}
-    first, others = wanted[:1], list(wanted[1:])
-    leader = SecondaryData(tables[first], whole.partner, whole.similarity, f"party {first}")
-    return [leader, *(SecondaryData(tables[one], name=f"party {one}", aligned_with=leader.name) for one in others)]
-
-
-def concatenate_features(left: Features, right: Features) -> Features:
-    """The columns of both."""
-    shifted = tuple(left.numbers.shape[1] + place for place in right.many_valued)
-    return Features(
-        np.hstack([left.numbers, right.numbers]),
-        np.hstack([left.codes, right.codes]),
-        left.cardinalities + right.cardinalities,
-        spread=(*left.many_valued, *shifted),
-    )
-
-
 def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) -> RungOutcome:
-    """One training, watched by hooks."""
+    """Train one rung in this process."""
     if rung.method == BOOSTED_TREES:
-        from fedsim.contribution.boosted_trees import train_trees  # noqa: PLC0415 - scikit-learn is not on every machine
-
         return train_trees(rung, primary_data(rung, arrays), arrays)
     config = rung_config(rung, arrays.about["seed"])
     parties = primary_data(rung, arrays), secondary_data(rung, arrays)
     return rung_outcome(train(*parties, arrays.split, config, hooks=hooks))
 
 
-def needs_no_partner(rung: Rung) -> bool:
-    """Whether a rung needs nothing of any partner."""
-    return rung.method in ("solo", BOOSTED_TREES) and rung.inputs != "secondary"
-
-
 def rung_outcome(result: TrainingResult) -> RungOutcome:
-    """What is kept of a training."""
+    """Return what is stored of a training."""
     figures = {
         "best_epoch": result.best.number,
         "epochs": len(result.history),
@@ -227,45 +239,96 @@ def rung_outcome(result: TrainingResult) -> RungOutcome:
     return RungOutcome(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
 
 
+MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
+ROUNDS, RATE, LEAVES, PATIENCE = 3000, 0.1, 63, 40
+
+
+def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
+    """Fit gradient boosted trees to the training rows; the validation rows decide how many are used."""
+    # scikit-learn is not on every machine that trains networks.
+    from sklearn.ensemble import (  # noqa: PLC0415
+        HistGradientBoostingClassifier,
+        HistGradientBoostingRegressor,
+    )
+
+    features = as_features(primary.features)
+    columns = np.hstack([features.numbers, features.codes]).astype(np.float64)
+    few = [cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities]
+    split, classify = arrays.split, primary.task_type is TaskType.CLASSES
+    labels = np.unique(primary.labels, return_inverse=True)[1] if classify else primary.labels
+    kind: Any = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
+    model = kind(
+        max_iter=rung.epochs or ROUNDS,
+        learning_rate=rung.rate or RATE,
+        max_leaf_nodes=LEAVES,
+        categorical_features=np.array([False] * features.numbers.shape[1] + few, dtype=bool),
+        early_stopping=True,
+        n_iter_no_change=rung.patience or PATIENCE,
+        random_state=arrays.about["seed"],
+    )
+    # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
+    known = split.validation[np.isin(labels[split.validation], labels[split.train])] if classify else split.validation
+    deciding = known if len(known) else split.train
+    model.fit(columns[split.train], labels[split.train], X_val=columns[deciding], y_val=labels[deciding])
+    best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    staged = model.staged_predict_proba if classify else model.staged_predict
+
+    def predict(rows: NDArray[Any]) -> NDArray[Any]:
+        predictions = next(np.array(stage) for tree, stage in enumerate(staged(columns[rows]), start=1) if tree == best)
+        if not classify:
+            return predictions
+        every = np.zeros((len(rows), labels.max() + 1))  # a class that no training record has gets probability 0
+        every[:, model.classes_] = predictions[:, : len(model.classes_)]  # one class alone has two columns
+        return every
+
+    measure = classification_metrics if classify else regression_metrics
+    test, validation = predict(split.test), predict(split.validation)
+    return RungOutcome(
+        test,
+        measure(test, labels[split.test]),
+        measure(validation, labels[split.validation]),
+        {"best_epoch": best},
+    )
+
+
 def train_missing(
     cases: Iterable[SplitArrays],
     rungs: Sequence[Rung],
     results: ResultStore,
-    tell: MessageCallback = print,
+    report: MessageCallback = print,
     train_rung: RungTrainer = run_training,
 ) -> None:
-    """Train every rung on every case, but for what is among the results."""
+    """Train every rung on every case, except those that are already among the results."""
     for rung in rungs:
         check_rung(rung)
     for arrays in cases:
         for rung in rungs:
-            key = result_key(rung, arrays)
+            key, about = result_key(rung, arrays), arrays.about
             if results.has(key):
                 continue
             began = time.perf_counter()
-            done = train_rung(rung, arrays)
+            outcome = train_rung(rung, arrays)
             line = {
-                **arrays.about,
+                **about,
                 **key,
-                "test": done.test,
-                "validation": done.validation,
-                **done.figures,
+                "test": outcome.test,
+                "validation": outcome.validation,
+                **outcome.figures,
                 **environment_info(),
+                "seconds": time.perf_counter() - began,
             }
-            results.add({**line, "seconds": time.perf_counter() - began}, done.predictions)
-            tell(
-                f"{arrays.about['split']} split, seed {arrays.about['seed']}: {rung.name}: {format_metrics(done.test)}"
-            )
+            results.add(line, outcome.predictions)
+            report(f"{about['split']} split, seed {about['seed']}: {rung.name}: {format_metrics(outcome.test)}")
 
 
-def numbered_progress(tell: MessageCallback, total: int) -> MessageCallback:
-    """Tells with a number in front; what was trained before is not told again."""
+def numbered_progress(report: MessageCallback, total: int) -> MessageCallback:
+    """Return a callback that numbers its messages."""
     done = count(1)
-    return lambda words: tell(f"[{next(done)} of at most {total}] {words}")
+    return lambda message: report(f"[{next(done)} of at most {total}] {message}")
 
 
 def format_metrics(metrics: Mapping[str, float]) -> str:
-    """Metrics for people.
+    """Format metrics for people.
 
     >>> format_metrics({"rmse": 27.4049, "r2": 0.95})
     'rmse 27.4, r2 0.95'
@@ -274,20 +337,18 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 
 
 def result_key(rung: Rung, arrays: SplitArrays) -> dict[str, Any]:
-    """By what a training is known: its settings, the digest of the data it sees, and how that is protected."""
+    """Return what identifies a training: its settings, the digest of the data it sees, and their protection."""
     seed, protection = arrays.about["seed"], arrays.about.get("protection")
-    seen = (
-        [arrays.own_digest, seed]
-        if needs_no_partner(rung)
-        else [arrays.digest, seed, *([protection] if protection else [])]
-    )
+    if needs_no_partner(rung):
+        data = [arrays.own_digest, seed]
+    else:
+        data = [arrays.digest, seed, *([protection] if protection else [])]
     linked = {each.partner.shape[1] for each in arrays.secondaries}
     settings = asdict(replace(rung, k=None) if linked == {rung.k} else rung)
-    return {"settings": settings, "data": " ".join(map(str, seen))}
+    return {"settings": settings, "data": " ".join(map(str, data))}
 
 
 def environment_info() -> dict[str, str]:
-    """Where and by what a training ran."""
+    """Return device and versions of this process."""
     device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "cpu"
-    versions = {"fedsim": VERSION, "torch": torch.__version__, "numpy": np.__version__}
-    return {"device": device, **versions}
+    return {"device": device, "fedsim": VERSION, "torch": torch.__version__, "numpy": np.__version__}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.contribution.arrays import SplitArrays
-from fedsim.contribution.boosted_trees import train_trees
-from fedsim.contribution.rungs import Rung, primary_data
+from fedsim.contribution.rungs import Rung, primary_data, train_trees
 from fedsim.splitnn.layers import Features
 from fedsim.types import Split
 

@@ -59,14 +59,14 @@ def test_weighted_scores_are_those_of_scikit_learn() -> None:
     both = np.column_stack([1 - guess, guess])
     weight = rng.integers(0, 4, 40).astype(float)
     found, counts = np.unique(group, return_inverse=True)[1], weight[group]
-    assert AreaUnderCurve().prepared(both, labels, found).score(weight) == pytest.approx(
+    assert AreaUnderCurve().scorer(both, labels, found).score(weight) == pytest.approx(
         roc_auc_score(labels, guess, sample_weight=counts)
     )
-    assert Accuracy().prepared(both, labels, found).score(weight) == pytest.approx(
+    assert Accuracy().scorer(both, labels, found).score(weight) == pytest.approx(
         accuracy_score(labels, both.argmax(axis=1), sample_weight=counts)
     )
     errors = np.sqrt(np.average((guess - labels) ** 2, weights=counts))
-    assert RootMeanSquare().prepared(guess, labels, found).score(weight) == pytest.approx(errors)
+    assert RootMeanSquare().scorer(guess, labels, found).score(weight) == pytest.approx(errors)
 
 
 def test_intervals_of_a_mean_cover_it_about_as_often_as_they_say() -> None:
@@ -110,7 +110,7 @@ def test_a_seed_of_few_groups_that_no_drawing_took_does_not_count() -> None:
         SeedPredictions(np.zeros(2), np.array([2 * seed, 2 * seed + 1]), {"one": rng.normal(size=2)})
         for seed in range(8)
     ]
-    assert np.isfinite(bootstrap_scores(seeds, RootMeanSquare(), rng).drawings["one"]).all()
+    assert np.isfinite(bootstrap_scores(seeds, RootMeanSquare(), rng).resamples["one"]).all()
 
 
 def test_the_measure_follows_the_task() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.bootstrap import AreaUnderCurve
+from fedsim.contribution.bootstrap import AreaUnderCurve, Interval
 from fedsim.contribution.ladder import (
     FEDSIM_SHUFFLED,
     FEDSIM_WITH_IDENTIFIERS,
@@ -19,9 +19,11 @@ from fedsim.contribution.ladder import (
     SOLO_WITH_IDENTIFIERS,
     WITH_PARTNER,
     WITHOUT_PARTNER,
+    GainUnit,
     Ladder,
     LadderTraining,
     best_by_measure,
+    contribution_sentence,
     format_number,
     train_ladder,
 )
@@ -45,14 +47,14 @@ def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
 
 
 def test_partners_that_show_the_hidden_value_are_worth_something(tmp_path: Path) -> None:
-    worth = ladder_of(tmp_path, CitySettings(value=1.0, school_value=1.0)).partner("random")
-    assert worth.low > 5.0
+    gain = ladder_of(tmp_path, CitySettings(value=1.0, school_value=1.0)).contribution("random")
+    assert gain.low > 5.0
 
 
 def test_partners_that_show_nothing_are_worth_nothing(tmp_path: Path) -> None:
-    worth = ladder_of(tmp_path, CitySettings(value=0.0, school_value=0.0)).partner("random")
-    assert worth.covers_zero
-    assert worth.high < 5.0
+    gain = ladder_of(tmp_path, CitySettings(value=0.0, school_value=0.0)).contribution("random")
+    assert gain.covers_zero
+    assert gain.high < 5.0
 
 
 def compare(folder: Path, *more: str) -> dict[str, object]:
@@ -92,10 +94,24 @@ def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
     (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
     assert alone in WITHOUT_PARTNER
     assert together in WITH_PARTNER
-    assert (
-        f"{format_number(score[alone], 4)} against {format_number(score[together], 4)} (group split)" in ladder["worth"]
-    )
-    assert "error in price" in ladder["worth"]  # nobody named a unit
+    assert format_number(score[alone], 4) in ladder["worth"]
+    assert format_number(score[together], 4) in ladder["worth"]
+    assert "error in price" in ladder["worth"]  # no unit was given
+
+
+@pytest.mark.parametrize(
+    ("gain", "metric", "words"),
+    [
+        (Interval(3.1, 2.2, 4.0), "rmse", ("reduces the error by 3.1 S$", "interval 2.2 to 4)")),
+        (Interval(-3.1, -4.0, -2.2), "rmse", ("increases the error by 3.1 S$", "interval 2.2 to 4)")),
+        (Interval(0.5, -1.0, 2.0), "rmse", ("no measurable difference", "interval -1 to 2)")),
+        (Interval(0.1, 0.05, 0.2), "auc", ("increases the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
+        (Interval(-0.1, -0.2, -0.05), "auc", ("reduces the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
+    ],
+)
+def test_the_headline_states_direction_size_and_interval(gain: Interval, metric: str, words: tuple[str, ...]) -> None:
+    sentence = contribution_sentence(gain, (15.6, 12.5), GainUnit(metric, "S$"), "group")
+    assert all(word in sentence for word in words)
 
 
 SURE = {"accuracy": 0.90, "log_loss": 0.30, "auc": 0.80}

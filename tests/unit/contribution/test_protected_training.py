@@ -31,7 +31,7 @@ def case(folder, protection=""):
 
 
 def predicted(rung, arrays, **terms):
-    return ProtectedTrainer(Protection(**terms), SECRET).trained(rung, arrays).predictions
+    return ProtectedTrainer(Protection(**terms), SECRET).train(rung, arrays).predictions
 
 
 @pytest.mark.parametrize("side", ["activations", "gradients"])

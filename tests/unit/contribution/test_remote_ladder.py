@@ -50,7 +50,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
             ladder = train_remote_ladder(post, results, NEEDED, 1, "S$", lambda _: None)
             (arrays,) = remote_cases(post, read_party_data(job, post.party_file), 1)
         assert predicted(job, files, transport, records) == before
-    found = {rung["key"]: rung["mean"] for rung in ladder.described()["rungs"]}
+    found = {rung["key"]: rung["mean"] for rung in ladder.to_dict()["rungs"]}
     assert set(found) == {rung.key for rung in NEEDED}
     assert arrays.primary.numbers.shape[1] == 3  # places come in by rungs of their own
     here = with_features(arrays, job, files["rentals"])

@@ -43,18 +43,24 @@ def test_a_line_that_a_kill_cut_short_is_written_again(tmp_path: Path) -> None:
 
 def test_a_damaged_line_is_refused_with_the_name_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text("nonsense\n")
-    with pytest.raises(FileError, match=r"results\.jsonl holds a line that is no JSON"):
+    with pytest.raises(FileError, match=r"results\.jsonl"):
         ResultStore(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("junk", "told"),
-    [(b"{}\n", "without settings and data"), (b"[1]\n", "without settings"), (b"\xff\xfe\n", "no text")],
+    ("junk", "code"),
+    [
+        (b"{}\n", "results-incomplete"),
+        (b"[1]\n", "results-incomplete"),
+        (b"nonsense\n", "results-not-json"),
+        (b"\xff\xfe\n", "results-not-text"),
+    ],
 )
-def test_what_is_no_training_is_refused(tmp_path: Path, junk: bytes, told: str) -> None:
+def test_a_file_of_something_else_is_refused(tmp_path: Path, junk: bytes, code: str) -> None:
     (tmp_path / "results.jsonl").write_bytes(junk)
-    with pytest.raises(FileError, match=told):
+    with pytest.raises(FileError) as caught:
         ResultStore(tmp_path)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(
