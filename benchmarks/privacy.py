@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from fedsim.attack import AttackFinding, TrueLocations, greedy_attack, grid_attack, likelihood_attack, link_graph_attack
-from fedsim.attack.finding import binomial_estimate
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, binomial_estimate
 from fedsim.attack.location_attacks import RANKED_CENTROID
 from fedsim.attack.similarity_attacks import expected_success_rate
-from fedsim.audit.report import MEDIAN_ERROR_METRES
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import sigma_for_bound
 from privacy_links import NAMES, Linked, linked, read_case, rmse

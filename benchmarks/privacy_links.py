@@ -9,13 +9,13 @@ sample is taken.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from fedsim.attack import Codebook, PrimaryView, RankPlaceEncoder
+from fedsim.attack import Codebook, PrimaryView
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
 from fedsim.linkage import fit_scale, topk
@@ -37,6 +37,31 @@ THRESHOLDS = {"hdb": 0.1, "house": 0.01}
 K, MARGIN = 50, 0.2  # and the degrees by which the agreed range exceeds the places
 BATCH = 128  # smaller than the preset's: a sample has few steps else
 SUBKEYS = (bytes([1]) * 32, bytes([2]) * 32)
+
+
+@dataclass(frozen=True, eq=False)
+class RankPlaceEncoder:
+    """FEDERAL filters of latitude and longitude in rank form; the pivots are drawn and sorted once."""
+
+    pivots: tuple[Floats, Floats]
+    low: Floats
+    high: Floats
+    threshold: Floats
+    metric: RankHamming = field(default_factory=RankHamming)
+
+    @classmethod
+    def of(cls, filters: tuple[NumericFilter, NumericFilter], subkeys: tuple[bytes, bytes]) -> RankPlaceEncoder:
+        first, second = (np.sort(code.pivots(key)) for code, key in zip(filters, subkeys, strict=True))
+        low, high, threshold = np.array([[code.low, code.high, code.threshold] for code in filters]).T
+        return cls((first, second), low, high, threshold)
+
+    def encode(self, places: Floats) -> Integers:
+        inside = np.clip(places, self.low, self.high)
+        columns = []
+        for axis, pivots in enumerate(self.pivots):
+            columns.append(np.searchsorted(pivots, inside[:, axis] - self.threshold[axis], side="left"))
+            columns.append(np.searchsorted(pivots, inside[:, axis] + self.threshold[axis], side="right"))
+        return np.ascontiguousarray(np.column_stack(columns).astype(np.int32))
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.audit import split_attacks
-from fedsim.audit.attack_runner import run_attacks
-from fedsim.audit.report import AuditSettings
+from fedsim.audit.report import AuditSettings, run_attacks
 from fedsim.audit.run import PreparedAudit, prepare_audit, read_audit_tables
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
@@ -124,6 +123,6 @@ def _attacked(audited: PreparedAudit, settings: AuditSettings) -> str:
 
 
 def _subject(audited: PreparedAudit) -> split_attacks.TrainingInputs:
-    if audited.subject is None:
+    if audited.inputs is None:
         raise ValueError("the benchmark's own tables have labels")
-    return audited.subject
+    return audited.inputs

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate
-from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, Guarantee
-from fedsim.audit.report import AuditReport
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+from fedsim.audit.report import NEVER_ATTACKED, AuditReport, AuditRow, Guarantee
 from fedsim.config.job import Job
 from fedsim.contribution.ladder import RUNGS, STEPS
 from fedsim.protocol.messages import LedgerEntry
@@ -145,7 +144,16 @@ def _rung(key: str, name: str, mean: float, seeds: int) -> dict[str, Any]:
 def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = None) -> None:
     """What ``fedsim audit`` leaves, of the run's own job where no other is named."""
     found = AttackFinding(
-        "greedy", Adversary.PRIMARY, "share", IntervalEstimate(0.9, 0.8, 1.0), 0.0, 10, "all", {}, 1.0
+        "greedy",
+        AttackKind.GREEDY,
+        Adversary.PRIMARY,
+        "share",
+        IntervalEstimate(0.9, 0.8, 1.0),
+        0.0,
+        10,
+        "all",
+        {},
+        1.0,
     )
     row = AuditRow(about, "its filter", found, Guarantee("tau=0.05", 0.05))
     job_hash = read_run_record(folder).hash if job_hash is None else job_hash

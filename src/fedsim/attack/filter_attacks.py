@@ -1,4 +1,7 @@
-"""Attacks of the coordinator on encoded identifiers: frequency analysis, graph matching and bit order."""
+"""Attacks of the coordinator on encoded identifiers: frequency analysis, graph matching and bit order.
+
+Letters: n records (filters), D distinct filters, V names of a public list, N bits, G q-grams, A columns.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,36 @@ from scipy.stats import spearmanr
 from fedsim.attack.finding import (
     Adversary,
     AttackFinding,
+    AttackKind,
     binomial_estimate,
     bootstrap_estimate,
-    check_flip_probability,
     timed,
 )
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Bits, Floats, Integers
 
-# Q-grams of names as a table
-
-
+SEED_SIZES = (6, 10, 15, 25, 40)  # numbers of most common filters to name by frequency alone; all are tried
+GROWTH_FACTOR = 1.3  # of the number of named filters from round to round
+RIDGE = 10.0
+CORRELATION_WEIGHT = 20.0  # of a correlation relative to a log-likelihood
+MIN_LOG_LIKELIHOOD = -20.0  # of a count
+MAX_PAIRS = 100_000_000  # of filters and names in memory
+MAX_GRAPH_RECORDS = 2_000
+N_NEIGHBOURS = 10
+DESCRIPTOR_QUANTILES = np.linspace(0.0, 1.0, 21)
+FAQ_ROUNDS = 40
+TIE_COUNTS = (6, 8, 12, 16, 24, 32)  # ties of every bit to others; all are tried
+MIN_ONES = 3  # records that have a bit
+MIN_FILL = 0.5  # share of ones in a window
+MIN_CHAIN_LENGTH = 16
+MAX_BITS = 16_384
+MAX_SAMPLE_RECORDS = 5_000  # to find neighbouring bits; all records are placed then
 GramFunction = Callable[[str], set[str]]
 
 
 def gram_matrix(names: Sequence[str], grams: GramFunction) -> Floats:
-    """One row per name, one column per q-gram that any of them has; one where the name has it.
+    """Return a matrix with one row per name and one column per q-gram; one where the name has it.
 
     >>> gram_matrix(["ab", "b"], lambda name: set(name)).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
@@ -44,78 +60,78 @@ def gram_matrix(names: Sequence[str], grams: GramFunction) -> Floats:
     return table
 
 
-# The coordinator reads names off string filters by how frequent they are (after Christen et al., PAKDD 2017)
-#
-# Equal names have equal filters, so the commonest filter is probably the commonest name of a public list. From a few
-# such pairs the attacker learns which bits each q-gram sets, names more filters with that, learns from all of them,
-# and so on. It needs names that repeat: a salt, or several fields in one filter, takes that away. Five per cent of
-# flipped bits do not; ten stop this way of finding copies, which is not the best there is.
-#
-# Letters: D distinct filters, V names of the list, N bits, G q-grams.
-
-
-SEED_SIZES = (6, 10, 15, 25, 40)  # commonest filters named by frequency alone, to be tried
-GROWTH_FACTOR = 1.3  # of the filters named, from round to round
-RIDGE = 10.0
-CORRELATION_WEIGHT = 20.0  # of a correlation beside a log-likelihood
-MIN_LOG_LIKELIHOOD = -20.0  # log-likelihood of a count
-MAX_PAIRS = 100_000_000  # filters times names held at once
+# The frequency attack (after Christen et al., PAKDD 2017). Equal names have equal filters, so the most common filter is
+# probably the most common name of a public list. From a few such pairs the attacker learns which bits each q-gram sets,
+# names more filters with that, learns from all of them, and so on. It needs names that repeat: a salt, or several
+# fields in one filter, prevents that. Flipping 5 % of the bits does not; 10 % stop this (simple) way to find copies.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NameList:
-    """Names and how often each occurs in public, as the coordinator may find them."""
+    """A public list of names.
+
+    Parameters
+    ----------
+    names
+        The names.
+    count
+        How often each of them occurs, (V,).
+    grams
+        Returns the q-grams of a name.
+    """
 
     names: Sequence[str]
     count: Floats
     grams: GramFunction
-
-    def incidence(self) -> Floats:
-        """Which q-grams each name has, (V, G)."""
-        return gram_matrix(self.names, self.grams)
 
 
 @timed
 def frequency_attack(
     filters: Bits, public: NameList, truth: Integers, *, flip_probability: float = 0.0
 ) -> AttackFinding:
-    """Name every record's filter, (n, bytes); ``truth`` (n,) is its true place in the list, -1 if it is not there.
+    """Name every record's filter, (n, bytes); ``truth`` (n,) is the index of its name in the list, or -1.
 
-    Where bits were flipped at random, filters as near as two copies of one name would be count as equal.
+    Where bits were flipped at random, filters as similar as two copies of one name count as equal.
     """
-    _check_frequency_inputs(filters, public, truth)
+    if len(filters) != len(truth) or len(public.names) != len(public.count) or len(public.names) < 2:
+        raise InputError(
+            f"{len(filters)} filters with {len(truth)} true names, and {len(public.names)} names with "
+            f"{len(public.count)} counts; pass as many of each, and a list of at least two names",
+            code="shape-mismatch",
+        )
+    if len(filters) * len(public.names) > MAX_PAIRS:
+        message = f"{len(filters)} filters and {len(public.names)} names make more than {MAX_PAIRS} pairs; sample some"
+        raise SettingError(message, code="too-many-pairs", limit=MAX_PAIRS)
     ones, kind = _cluster_copies(filters, flip_probability)
-    sight = _FrequencyMatcher.of(ones, np.bincount(kind), public)
-    attempts = [sight.named(begin) for begin in SEED_SIZES]
-    name, _ = max(attempts, key=lambda attempt: attempt[1])
-    hits, blind = int((name[kind] == truth).sum()), float((truth == int(np.argmax(public.count))).mean())
-    figures = {"distinct filters": float(len(ones))}
+    matcher = _FrequencyMatcher.of(ones, np.bincount(kind), public)
+    name, _ = max((matcher.match(seeds) for seeds in SEED_SIZES), key=lambda attempt: attempt[1])
     return AttackFinding(
         "frequency of string filters",
+        AttackKind.NAMES,
         Adversary.COORDINATOR,
         "share of records named",
-        binomial_estimate(hits, len(truth)),
-        blind,
+        binomial_estimate(int((name[kind] == truth).sum()), len(truth)),
+        float((truth == int(np.argmax(public.count))).mean()),
         len(truth),
         "the filters of one party, and a public list of names with their frequencies",
-        figures,
+        {"distinct filters": float(len(ones))},
     )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _FrequencyMatcher:
-    """What the coordinator sees and knows, made ready for comparing."""
+    """The filters and the names, prepared for comparison."""
 
     bits: Floats  # (D, N), centred
     grams: Floats  # (V, G), centred
     frequency: Floats  # (D, V), log-likelihood of the counts
-    commonest: Integers  # (D,), filters by how common they are
+    commonest: Integers  # (D,), filters in descending order of frequency
 
     @classmethod
     def of(cls, ones: Floats, count: Integers, public: NameList) -> _FrequencyMatcher:
-        grams = public.incidence()
+        grams = gram_matrix(public.names, public.grams)
         expected = count.sum() * (public.count + 0.5) / (public.count.sum() + 0.5 * len(public.count))
-        # Roots of counts have a variance of a quarter, whatever the count; both sides' counts are chance.
+        # The square root of a count has a variance of about 1/4, whatever the count; both sides' counts are random.
         apart = np.sqrt(count + 0.375)[:, None] - np.sqrt(expected + 0.375)
         likelihood = -2.0 * apart**2 / (1.0 + count.sum() / public.count.sum())
         order = np.argsort(-count, kind="stable")
@@ -123,98 +139,78 @@ class _FrequencyMatcher:
             ones - ones.mean(axis=0), grams - grams.mean(axis=0), np.maximum(likelihood, MIN_LOG_LIKELIHOOD), order
         )
 
-    def named(self, begin: int) -> tuple[Integers, float]:
-        """A name for every filter (-1 for those left over), and how well the names explain the bits.
+    def match(self, seeds: int) -> tuple[Integers, float]:
+        """Return a name for every filter (-1 where none is left), and how well the names explain the bits.
 
-        The ``begin`` commonest filters are named by frequency alone; then ever more are, by bits and frequency.
+        The ``seeds`` most common filters are named by frequency alone, then more and more by bits and frequency.
         """
-        known = min(begin, len(self.commonest), len(self.grams))
-        row, name = self._assigned(self.commonest[:known], self.frequency)
+        known, gain = min(seeds, len(self.commonest), len(self.grams)), self.frequency
         while True:
+            rows = self.commonest[:known]
+            row, name = linear_sum_assignment(gain[rows], maximize=True)
+            row = rows[row]
             likeness = self._likeness(row, name)
             if known >= len(self.commonest):
                 break
             known = int(known * GROWTH_FACTOR) + 1
-            row, name = self._assigned(self.commonest[:known], CORRELATION_WEIGHT * likeness + self.frequency / 2.0)
-        found = np.full(len(self.bits), -1)
-        found[row] = name
-        return found, float(likeness[row, name].mean())
-
-    def _assigned(self, rows: Integers, gain: Floats) -> tuple[Integers, Integers]:
-        """Each of these filters its own name, best in sum."""
-        row, name = linear_sum_assignment(gain[rows], maximize=True)
-        return rows[row], name
+            gain = CORRELATION_WEIGHT * likeness + self.frequency / 2.0
+        names = np.full(len(self.bits), -1)
+        names[row] = name
+        return names, float(likeness[row, name].mean())
 
     def _likeness(self, row: Integers, name: Integers) -> Floats:
-        """Correlation of every filter with the bits every name should have, (D, V).
+        """Return the correlation of every filter with the bits that every name should have, (D, V).
 
-        Which bits a q-gram sets is learnt from the pairs so far by ridge regression, which bears wrong pairs.
+        Ridge regression on the pairs so far says which bits a q-gram sets; it tolerates wrong pairs.
         """
-        taught = self.grams[name]
-        weights = taught.T @ np.linalg.solve(taught @ taught.T + RIDGE * np.eye(len(taught)), self.bits[row])  # (G, N)
-        return _correlation(self.bits, self.grams @ weights)
+        known = self.grams[name]
+        weights = known.T @ np.linalg.solve(known @ known.T + RIDGE * np.eye(len(known)), self.bits[row])  # (G, N)
+        expected = self.grams @ weights  # (V, N)
+        length = np.linalg.norm(self.bits, axis=1)[:, None] * np.linalg.norm(expected, axis=1)
+        return np.asarray(self.bits @ expected.T / np.maximum(length, 1e-12))
+
+
+def _check_flip_probability(probability: float) -> None:
+    if not 0 <= probability < 0.5:
+        message = f"flip_probability={probability}; choose a probability of at least 0 and below 0.5"
+        raise SettingError(message, code="flip-probability-out-of-range", limit=0.5)
 
 
 def _cluster_copies(filters: Bits, flip: float) -> tuple[Floats, Integers]:
-    """The mean bits of every kind of filter (D, N), and the kind of every record (n,)."""
-    check_flip_probability(flip)
+    """Return the mean bits of every distinct filter (D, N), and the distinct filter of every record (n,)."""
+    _check_flip_probability(flip)
     first, kind = distinct_records(filters)
     ones = np.unpackbits(filters, axis=1).astype(np.float32)
     if flip == 0:
         return ones[first].astype(np.float64), kind
     if len(ones) ** 2 > MAX_PAIRS:
-        raise SettingError(f"{len(ones)} noisy filters are too many to compare all pairs; sample {MAX_PAIRS**0.5:.0f}")
+        limit = int(MAX_PAIRS**0.5)
+        message = f"{len(ones)} noisy filters, but at most {limit} can be compared with each other; sample some"
+        raise SettingError(message, code="too-many-pairs", limit=limit)
     size = ones.sum(axis=1)
-    apart = size[:, None] + size - 2.0 * ones @ ones.T
-    differing = 2.0 * flip * (1.0 - flip) * ones.shape[1]  # bits of two copies
-    n_kinds, kind = connected_components(csr_array(apart < differing + 4.0 * differing**0.5), directed=False)
+    distance = size[:, None] + size - 2.0 * ones @ ones.T
+    differing = 2.0 * flip * (1.0 - flip) * ones.shape[1]  # expected distance of two copies
+    n_kinds, kind = connected_components(csr_array(distance < differing + 4.0 * differing**0.5), directed=False)
     total = np.zeros((n_kinds, ones.shape[1]))
     np.add.at(total, kind, ones)
     return total / np.bincount(kind)[:, None], kind.astype(np.int64)
 
 
-def _correlation(left: Floats, right: Floats) -> Floats:
-    length = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=1)
-    return np.asarray(left @ right.T / np.maximum(length, 1e-12))
-
-
-def _check_frequency_inputs(filters: Bits, public: NameList, truth: Integers) -> None:
-    if len(filters) != len(truth) or len(public.names) != len(public.count) or len(public.names) < 2:
-        raise InputError(
-            f"{len(filters)} filters with {len(truth)} true names, {len(public.names)} names with {len(public.count)} "
-            "counts; give as many of one as of the other, and a list of at least two names"
-        )
-    if len(filters) * len(public.names) > MAX_PAIRS:
-        raise SettingError(
-            f"{len(filters)} filters times {len(public.names)} names is more than {MAX_PAIRS}; sample some filters"
-        )
-
-
-# The coordinator matches a graph of similar filters with one of similar names (after Vidanage et al., CIKM 2020)
-#
-# Whatever the code, if it keeps similarities then the filters' graph looks like the graph of the names behind them.
-# Every record is described by its similarities and by those of its neighbours, described records are paired, and the
-# pairing is improved by comparing all edges at once (FAQ, Vogelstein et al. 2015). Strangers on either side make it
-# worse but do not stop it: with a quarter of them it still named six to eight of ten made-up firms. It costs the cube
-# of the records, so a real attacker would match part by part; that a large table is refused here is no protection.
-#
-# Letters: n filters, m names.
-
-
-MAX_GRAPH_RECORDS = 2_000
-N_NEIGHBOURS = 10
-DESCRIPTOR_QUANTILES = np.linspace(0.0, 1.0, 21)
-FAQ_ROUNDS = 40
+# Graph matching (after Vidanage et al., CIKM 2020). If an encoding keeps similarities, the graph of similar filters
+# looks like the graph of similar names. Every record is described by its similarities and those of its neighbours,
+# descriptions are paired, and the pairing is improved by comparing all edges (FAQ, Vogelstein et al. 2015). Records
+# that only one side has weaken the attack but do not stop it: with a quarter of them it still named 60 to 80 % of
+# generated firms. The cost grows with the cube of the records; a real attacker would match part by part, so that the
+# limit on their number here is no protection.
 
 
 def filter_similarity(filters: Bits) -> Floats:
-    """Dice similarity of all pairs of packed filters, (n, bytes) -> (n, n)."""
-    ones = np.unpackbits(filters, axis=1).astype(np.float64)
-    return _dice(ones)
+    """Return the Dice similarity of all pairs of packed filters, (n, bytes) -> (n, n)."""
+    return _dice(np.unpackbits(filters, axis=1).astype(np.float64))
 
 
 def name_similarity(names: Sequence[str], grams: GramFunction) -> Floats:
-    """Dice similarity of all pairs of names by their q-grams, (m, m).
+    """Return the Dice similarity of all pairs of names by their q-grams, (V, V).
 
     >>> name_similarity(["ab", "abc"], lambda name: set(name)).round(2).tolist()
     [[1.0, 0.8], [0.8, 1.0]]
@@ -224,32 +220,30 @@ def name_similarity(names: Sequence[str], grams: GramFunction) -> Floats:
 
 @timed
 def graph_attack(encoded: Floats, plain: Floats, truth: Integers, *, seeds: Integers | None = None) -> AttackFinding:
-    """Pair records of two similarity matrices, (n, n) and (m, m).
+    """Pair the records of two similarity matrices, of filters (n, n) and of names (V, V).
 
-    ``truth`` (n,) is the place of each filter's record among the names, -1 for a stranger, and counts successes;
-    ``seeds`` are rows the attacker already knows.
+    ``truth`` (n,) is the index of each filter's name, or -1, to count successes; ``seeds`` are rows that the attacker
+    already knows.
     """
     known = np.array([], dtype=np.int64) if seeds is None else np.unique(seeds)
     _check_graph_inputs(encoded, plain, truth, known)
     guess = _match_graphs(encoded, plain, truth, known)
     targets = np.setdiff1d(np.flatnonzero(truth >= 0), known)
-    hits = int((guess[targets] == truth[targets]).sum())
-    overlap = float((truth >= 0).sum() / max(len(truth), len(plain)))
-    knew = f"the filters of one party, a list of {len(plain)} names, and {len(known)} pairs to begin with"
     return AttackFinding(
         "graph matching of filters",
+        AttackKind.NAMES,
         Adversary.COORDINATOR,
         "share of records named",
-        binomial_estimate(hits, len(targets)),
+        binomial_estimate(int((guess[targets] == truth[targets]).sum()), len(targets)),
         1.0 / len(plain),
         len(targets),
-        knew,
-        {"overlap of the two tables": overlap},
+        f"the filters of one party, a list of {len(plain)} names, and {len(known)} known pairs",
+        {"overlap of the two tables": float((truth >= 0).sum() / max(len(truth), len(plain)))},
     )
 
 
 def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Integers) -> Integers:
-    """The name of every filter, by descriptions first and edges then; -1 for filters left over."""
+    """Return the name of every filter, by descriptors first and then by edges; -1 where no name is left."""
     size = max(len(encoded), len(plain))
     left, right = _pad_square(_match_quantiles(encoded, plain), size), _pad_square(plain, size)
     cost = _pad_square(_descriptor_distances(_node_descriptors(encoded, plain), _node_descriptors(plain, plain)), size)
@@ -257,16 +251,12 @@ def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Intege
     cost[known, truth[known]] = -1.0
     start = np.zeros((size, size))
     start[linear_sum_assignment(cost)] = 1.0
-    # Nothing is drawn from such a start, but scipy asks the global generator unless it is given another.
-    options = {
-        "maximize": True,
-        "P0": (start + 1.0 / size) / 2.0,
-        "maxiter": FAQ_ROUNDS,
-        "rng": np.random.default_rng(0),
-    }
-    found = quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
-    found[known] = truth[known]
-    return np.where(found < len(plain), found, -1)
+    # Nothing is drawn with a given start, but scipy would use its global generator otherwise.
+    options = {"maximize": True, "P0": (start + 1.0 / size) / 2.0, "maxiter": FAQ_ROUNDS}
+    options["rng"] = np.random.default_rng(0)
+    names = quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
+    names[known] = truth[known]
+    return np.where(names < len(plain), names, -1)
 
 
 def _dice(table: Floats) -> Floats:
@@ -275,18 +265,16 @@ def _dice(table: Floats) -> Floats:
     return np.asarray(2.0 * (table @ table.T) / np.where(total > 0, total, 1.0))
 
 
-def _off_diagonal(similarity: Floats) -> Floats:
-    return similarity[~np.eye(len(similarity), dtype=bool)]
-
-
 def _match_quantiles(encoded: Floats, plain: Floats) -> Floats:
-    """Similarities of filters in terms of those of names: same rank, same value. Collisions shift all of them alike."""
-    seen, wanted = (np.quantile(_off_diagonal(side), np.linspace(0, 1, 1_001)) for side in (encoded, plain))
+    """Map similarities of filters to those of names with the same rank, since collisions shift all of them alike."""
+    seen, wanted = (
+        np.quantile(side[~np.eye(len(side), dtype=bool)], np.linspace(0, 1, 1_001)) for side in (encoded, plain)
+    )
     return np.asarray(np.interp(encoded, seen, wanted))
 
 
 def _node_descriptors(similarity: Floats, plain: Floats) -> Floats:
-    """Numbers that do not depend on the order of records: ranked similarities of each, and of its neighbours."""
+    """Describe every record by its sorted similarities and those of its neighbours, whatever the order of records."""
     own = _match_quantiles(similarity, plain)
     np.fill_diagonal(own, np.nan)
     nearest = np.argsort(-np.nan_to_num(own, nan=-1.0), axis=1)[:, :N_NEIGHBOURS]
@@ -297,7 +285,7 @@ def _node_descriptors(similarity: Floats, plain: Floats) -> Floats:
 
 
 def _descriptor_distances(left: Floats, right: Floats) -> Floats:
-    """Distances of descriptions, every number scaled by its spread among the names."""
+    """Return the distances between descriptors, every number scaled by its spread among the names."""
     spread = right.std(axis=0)
     keep = spread > 1e-9
     left, right = left[:, keep] / spread[keep], right[:, keep] / spread[keep]
@@ -313,33 +301,20 @@ def _pad_square(matrix: Floats, size: int) -> Floats:
 
 def _check_graph_inputs(encoded: Floats, plain: Floats, truth: Integers, known: Integers) -> None:
     if encoded.shape != (len(truth), len(truth)) or plain.shape != (len(plain), len(plain)):
-        raise InputError(f"similarities {encoded.shape} and {plain.shape} of {len(truth)} filters are no square tables")
-    if max(len(encoded), len(plain)) > MAX_GRAPH_RECORDS:
-        raise SettingError(
-            f"{max(len(encoded), len(plain))} records; graph matching compares all pairs of pairs and takes up to "
-            f"{MAX_GRAPH_RECORDS}: give a part that both tables share"
-        )
+        message = f"similarities have shapes {encoded.shape} and {plain.shape} for {len(truth)} filters; pass squares"
+        raise InputError(message, code="shape-mismatch")
+    if (largest := max(len(encoded), len(plain))) > MAX_GRAPH_RECORDS:
+        message = f"{largest} records, but graph matching takes at most {MAX_GRAPH_RECORDS}; pass a part of both tables"
+        raise SettingError(message, code="too-many-records", limit=MAX_GRAPH_RECORDS)
     if min(len(encoded), len(plain)) <= N_NEIGHBOURS or (truth[known] < 0).any():
-        raise InputError(
-            f"graph matching needs more than {N_NEIGHBOURS} records a side, and seeds that both sides hold"
-        )
+        message = f"graph matching needs more than {N_NEIGHBOURS} records per side, and seeds that both sides have"
+        raise InputError(message, code="too-few-records", limit=N_NEIGHBOURS)
 
 
-# The coordinator reads the order of numbers off FEDERAL filters: no key, no other party, only the bits of one table
-#
-# Bits whose pivots are neighbours are ones in the same records. Each bit is tied to the few it most often shares ones
-# with; the ties of one field make a chain, and the way along it is the order of the pivots. A record then stands where
-# its ones stand. Shuffling, folding and a secret order of bits change nothing; random flips are reckoned out.
-#
-# Letters: n records, N bits, A axes (columns) of the true numbers.
-
-
-TIE_COUNTS = (6, 8, 12, 16, 24, 32)  # of every bit to others, to be tried
-MIN_ONES = 3  # ones of a bit
-MIN_FILL = 0.5  # of a stretch
-MIN_CHAIN_LENGTH = 16
-MAX_BITS = 16_384
-MAX_SAMPLE_RECORDS = 5_000  # tell which bits are neighbours; all records are placed
+# The order attack on FEDERAL filters needs no key and no other party, only the bits of one table. Bits with close
+# pivots are ones in the same records. Each bit is tied to the few bits with which it most often shares ones; the ties of
+# one field form a chain, and the way along it is the order of the pivots. The place of a record is where its ones are.
+# Shuffling, folding and a secret order of bits change nothing; random flips are corrected for.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -350,9 +325,9 @@ class BitChain:
     place: Floats
 
     def densest_windows(self, ones: NDArray[np.bool_], flip_probability: float) -> tuple[Floats, Floats]:
-        """Where the stretch with most ones of each record lies, and how many that are, (n, N) -> (n,), (n,).
+        """Return the place of the window with most ones of each record, and their number, (n, N) -> (n,) and (n,).
 
-        A stretch is as long as a record has ones on average.
+        A window is as long as the median number of ones of a record.
         """
         clean = (ones[:, self.bits].astype(np.float32) - flip_probability) / (1.0 - 2.0 * flip_probability)
         total = clean.sum(axis=1)
@@ -367,29 +342,24 @@ class BitChain:
 
 
 def find_bit_chains(ones: NDArray[np.bool_], fields: int, *, flip_probability: float = 0.0) -> list[BitChain]:
-    """One chain of neighbouring bits per field, (n, N) -> ``fields`` chains or fewer.
+    """Find one chain of neighbouring bits per field, (n, N) -> ``fields`` chains or fewer.
 
-    How many ties a bit keeps decides whether chains break or grow together; the number is taken under which the chains
-    explain most ones, which the attacker can see for itself.
+    The number of ties per bit decides whether chains break or merge; the one whose chains explain most ones is taken,
+    which the attacker can compute as well.
     """
     likeness = _bit_similarity(ones.astype(np.float32), flip_probability)
-    attempts = [_chains_with_ties(likeness, n_ties) for n_ties in TIE_COUNTS]
-    explained = [_explained_ones(attempt, ones, flip_probability) for attempt in attempts]
+    attempts, explained = [], []
+    for n_ties in TIE_COUNTS:
+        ties = _tie_graph(likeness, n_ties)
+        n_parts, part = connected_components(ties, directed=False)
+        members = [np.flatnonzero(part == number) for number in range(n_parts)]
+        chains = [_order_chain(ties, bits) for bits in members if len(bits) >= MIN_CHAIN_LENGTH]
+        attempts.append(chains)
+        counts = [chain.densest_windows(ones, flip_probability)[1].sum() for chain in chains]
+        explained.append(np.array(counts or [0.0]))
     best = int(np.argmax([np.sort(counts)[::-1][:fields].sum() for counts in explained]))
     order = np.argsort(explained[best])[::-1][:fields]
     return [attempts[best][number] for number in order]
-
-
-def _chains_with_ties(likeness: NDArray[np.float32], n_ties: int) -> list[BitChain]:
-    ties = _tie_graph(likeness, n_ties)
-    n_parts, part = connected_components(ties, directed=False)
-    members = [np.flatnonzero(part == number) for number in range(n_parts)]
-    return [_order_chain(ties, bits) for bits in members if len(bits) >= MIN_CHAIN_LENGTH]
-
-
-def _explained_ones(found: list[BitChain], ones: NDArray[np.bool_], flip_probability: float) -> Floats:
-    """Ones of all records that stand together, for each chain."""
-    return np.array([chain.densest_windows(ones, flip_probability)[1].sum() for chain in found] or [0.0])
 
 
 @timed
@@ -398,18 +368,20 @@ def order_attack(
 ) -> AttackFinding:
     """Recover the order of the records along each true column, (n, bytes) and (n, A).
 
-    ``known`` rows, whose numbers the coordinator happens to know, turn order into numbers; ``figures`` holds the median
-    error of each column in its own unit. ``truth`` otherwise only tells which chain is which column.
+    The numbers of the ``known`` rows turn order into numbers; ``figures`` holds the median error of each column in its
+    own unit. Otherwise ``truth`` only says which chain is which column.
     """
-    ones = _unpack_filters(filters)
+    if filters.ndim != 2 or 8 * filters.shape[1] > MAX_BITS:
+        message = f"filters have shape {filters.shape}, but the order attack takes at most {MAX_BITS} bits; pass fewer"
+        raise SettingError(message, code="too-many-bits", limit=MAX_BITS)
+    ones = np.unpackbits(filters, axis=1).astype(bool)
     if truth.ndim != 2 or len(truth) != len(ones):
-        raise InputError(
-            f"{len(ones)} filters and true numbers of shape {truth.shape} do not fit; give one row for each"
-        )
+        message = f"{len(ones)} filters, but true numbers of shape {truth.shape}; pass one row per filter"
+        raise InputError(message, code="shape-mismatch")
     sample = ones if len(ones) <= MAX_SAMPLE_RECORDS else ones[rng.choice(len(ones), MAX_SAMPLE_RECORDS, replace=False)]
-    found = find_bit_chains(sample, truth.shape[1], flip_probability=flip_probability)
-    places = [chain.densest_windows(ones, flip_probability)[0] for chain in found]
-    best = [_best_chain_places(places, truth[:, axis]) for axis in range(truth.shape[1])]
+    chains = find_bit_chains(sample, truth.shape[1], flip_probability=flip_probability)
+    places = [chain.densest_windows(ones, flip_probability)[0] for chain in chains] or [np.full(len(ones), np.nan)]
+    best = [max(places, key=lambda place: _rank_correlation(place, column)) for column in truth.T]
 
     def mean_order(rows: Integers) -> float:
         return float(np.mean([_rank_correlation(place[rows], truth[rows, axis]) for axis, place in enumerate(best)]))
@@ -419,8 +391,9 @@ def order_attack(
         figures |= _error_figures(place, truth[:, axis], known, f"column {axis + 1}")
     return AttackFinding(
         "order of numeric filters",
+        AttackKind.BIT_ORDER,
         Adversary.COORDINATOR,
-        "mean rank correlation with the true numbers, uncovered records at chance",
+        "mean rank correlation with the true numbers",
         bootstrap_estimate(mean_order, len(ones), rng, resamples=50),
         0.0,
         len(ones),
@@ -429,19 +402,10 @@ def order_attack(
     )
 
 
-def _unpack_filters(filters: Bits) -> NDArray[np.bool_]:
-    if filters.ndim != 2 or 8 * filters.shape[1] > MAX_BITS:
-        raise SettingError(
-            f"filters have shape {filters.shape}; the order attack compares all bits with all others and takes up to "
-            f"{MAX_BITS} bits: give every second byte, or fewer"
-        )
-    return np.unpackbits(filters, axis=1).astype(bool)
-
-
 def _bit_similarity(ones: NDArray[np.float32], flip: float) -> NDArray[np.float32]:
-    """Jaccard likeness of all pairs of bits, (n, N) -> (N, N), with random flips reckoned out of all counts."""
+    """Return the Jaccard similarity of all pairs of bits, (n, N) -> (N, N), with all counts corrected for flips."""
     n, keep = len(ones), 1.0 - 2.0 * flip
-    check_flip_probability(flip)
+    _check_flip_probability(flip)
     seen = ones.sum(axis=0)
     count = np.maximum((seen - flip * n) / keep, 0.0)  # (N,)
     both = (ones.T @ ones - flip * keep * (count[:, None] + count) - flip**2 * n) / keep**2  # (N, N)
@@ -455,7 +419,7 @@ def _bit_similarity(ones: NDArray[np.float32], flip: float) -> NDArray[np.float3
 
 
 def _tie_graph(likeness: NDArray[np.float32], n_ties: int) -> csr_array:
-    """Every bit's strongest ties, as lengths: the less alike, the longer."""
+    """Return the strongest ties of every bit as lengths: the less similar, the longer."""
     n_bits = len(likeness)
     nearest = np.argpartition(-likeness, min(n_ties, n_bits - 1), axis=1)[:, :n_ties]
     strength = np.take_along_axis(likeness, nearest, axis=1)
@@ -463,11 +427,11 @@ def _tie_graph(likeness: NDArray[np.float32], n_ties: int) -> csr_array:
     real = strength.ravel() > 0
     length = 1.0 - strength.ravel()[real] + 1e-6
     ties = csr_array((length, (row[real], nearest.ravel()[real])), shape=(n_bits, n_bits))
-    return ties.minimum(ties.T)  # only what both sides hold to be near: one false tie would be a short cut
+    return ties.minimum(ties.T)  # only mutual ties: a single false one would be a short cut
 
 
 def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
-    """The way from one end to the other: the bit farthest from anywhere is an end, and distances from it the places."""
+    """Order a chain: the bit farthest from any bit is an end, and the distances from it are the places."""
     part = ties[bits][:, bits]
     end = int(np.argmax(dijkstra(part, directed=False, indices=0)))
     place = np.asarray(dijkstra(part, directed=False, indices=end))
@@ -475,15 +439,8 @@ def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
     return BitChain(bits[order], place[order])
 
 
-def _best_chain_places(places: list[Floats], numbers: Floats) -> Floats:
-    """The chain that belongs to this column."""
-    if not places:
-        return np.full(len(numbers), np.nan)
-    return max(places, key=lambda place: _rank_correlation(place, numbers))
-
-
 def _rank_correlation(place: Floats, numbers: Floats) -> float:
-    """Rank correlation over the covered records, times their share."""
+    """Return the rank correlation over the records that have a place, times their share."""
     covered = np.isfinite(place)
     if covered.sum() < 3 or np.ptp(place[covered]) == 0 or np.ptp(numbers[covered]) == 0:
         return 0.0
@@ -491,7 +448,7 @@ def _rank_correlation(place: Floats, numbers: Floats) -> float:
 
 
 def _error_figures(place: Floats, numbers: Floats, known: Integers, name: str) -> dict[str, float]:
-    """Median error of the numbers read off the chain between known records, and of always naming their median."""
+    """Return the median error of interpolating between known records, and of always guessing their median."""
     covered = np.isfinite(place)
     anchors = known[covered[known]]
     rest = np.setdiff1d(np.flatnonzero(covered), known)

@@ -1,4 +1,4 @@
-"""The result of an attack, with confidence intervals, bootstrap and AUC."""
+"""The result of an attack, with confidence intervals and AUC."""
 
 from __future__ import annotations
 
@@ -11,30 +11,53 @@ from typing import Any, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, rankdata
+from scipy.stats import beta
+from sklearn.metrics import roc_auc_score
 
 from fedsim.errors import InputError, SettingError
 from fedsim.types import Floats
 
-# What an attack found: how often it was right, what the adversary knew, what it cost, what blind guessing gives
-
-
 CONFIDENCE_LEVEL = 0.95  # of every interval
 RESAMPLES = 200
+MEDIAN_ERROR_METRES = "median error in metres"
+RADIUS_METRES = "radius in metres"
 Arguments = ParamSpec("Arguments")
 
 
 class Adversary(Enum):
-    """Who attacks."""
+    """The party that attacks."""
 
     PRIMARY = "primary"
     SECONDARY = "secondary"
     COORDINATOR = "coordinator"
 
 
+class AttackKind(Enum):
+    """The kind of an attack; programs decide by it, never by the wording of a finding."""
+
+    GREEDY = "greedy"
+    DISTANCES = "distances"
+    LIKELIHOOD = "likelihood"
+    LOCATION = "location"
+    BIT_ORDER = "bit-order"
+    NAMES = "names"
+    INVERSION = "feature-inversion"
+    GRADIENTS = "gradients"
+    COMPLETION = "model-completion"
+    ROW_COUNTS = "row-counts"
+    BUILD_CHECK = "build-check"  # tests whether a mechanism is in place; nobody is attacked
+
+    @property
+    def secret(self) -> str:
+        """An id of what is learned; attacks on one secret compete, and a protection must stop all of them."""
+        kinds = AttackKind
+        shared = {kinds.LIKELIHOOD: kinds.GREEDY, kinds.COMPLETION: kinds.GRADIENTS}
+        return shared.get(self, self).value
+
+
 @dataclass(frozen=True)
 class IntervalEstimate:
-    """A measured number with its 95 % interval."""
+    """A measured value with its 95 % interval."""
 
     value: float
     low: float
@@ -46,14 +69,41 @@ class IntervalEstimate:
 
 @dataclass(frozen=True)
 class AttackFinding:
-    """One attack's result; no record of the victim is in it.
+    """The result of one attack; it contains no record of the victim.
 
-    ``score`` grows with the adversary's success: a share of targets, an AUC or an R2, as ``measure`` says. ``blind`` is
-    the score of an adversary who guesses without having seen anything. ``figures`` holds further numbers by name.
-    ``seconds`` is what the attack cost and takes no part in comparisons.
+    Parameters
+    ----------
+    attack
+        The name of the attack, for people.
+    kind
+        Its kind, for programs.
+    adversary
+        The party that attacks.
+    measure
+        What ``score`` is: a share of targets, an AUC or an R2.
+    score
+        The success of the adversary with its interval.
+    blind
+        The score of guessing without having seen anything.
+    targets
+        The number of records, links or rows attacked.
+    knew
+        What the adversary knows.
+    figures
+        Further numbers by name.
+    seconds
+        The time the attack took; ignored when findings are compared.
+
+    Examples
+    --------
+    >>> score = IntervalEstimate(0.75, 0.7, 0.8)
+    >>> finding = AttackFinding("norm", AttackKind.GRADIENTS, Adversary.SECONDARY, "AUC", score, 0.5, 100, "gradients")
+    >>> finding.advantage
+    0.5
     """
 
     attack: str
+    kind: AttackKind
     adversary: Adversary
     measure: str
     score: IntervalEstimate
@@ -65,34 +115,31 @@ class AttackFinding:
 
     @property
     def advantage(self) -> float:
-        """How far the score lies on the way from blind guessing (0) to certainty (1)."""
+        """The score on a scale from blind guessing (0) to certainty (1)."""
         return max(0.0, (self.score.value - self.blind) / (1.0 - self.blind)) if self.blind < 1 else 0.0
-
-    def exceeds(self, limit: float) -> bool:
-        """Whether the score is above ``limit`` beyond doubt: its whole interval lies there."""
-        return self.score.low > limit
 
 
 def timed(attack: Callable[Arguments, AttackFinding]) -> Callable[Arguments, AttackFinding]:
-    """The attack with its cost written into what it found."""
+    """Measure the time of an attack and put it into its finding."""
 
     @wraps(attack)
     def measured(*arguments: Arguments.args, **settings: Arguments.kwargs) -> AttackFinding:
         began = time.perf_counter()
-        found = attack(*arguments, **settings)
-        return replace(found, seconds=time.perf_counter() - began)
+        finding = attack(*arguments, **settings)
+        return replace(finding, seconds=time.perf_counter() - began)
 
     return measured
 
 
 def binomial_estimate(hits: int, trials: int, level: float = CONFIDENCE_LEVEL) -> IntervalEstimate:
-    """A success rate with its exact binomial interval (Clopper and Pearson).
+    """Return a success rate with its exact binomial interval (Clopper and Pearson).
 
     >>> print(binomial_estimate(3, 100))
     0.03 (0.00623 to 0.08518)
     """
     if not 0 <= hits <= trials or trials < 1:
-        raise SettingError(f"{hits} successes in {trials} trials; an attack needs at least one target")
+        message = f"{hits} successes in {trials} trials; an attack needs at least one target"
+        raise SettingError(message, code="no-targets", trials=trials)
     outside = (1.0 - level) / 2.0
     low = 0.0 if hits == 0 else float(beta.ppf(outside, hits, trials - hits + 1))
     high = 1.0 if hits == trials else float(beta.ppf(1.0 - outside, hits + 1, trials - hits))
@@ -102,67 +149,41 @@ def binomial_estimate(hits: int, trials: int, level: float = CONFIDENCE_LEVEL) -
 def bootstrap_estimate(
     statistic: Callable[[NDArray[np.int64]], float], n_rows: int, rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> IntervalEstimate:
-    """A statistic of rows with its percentile interval over resampled rows.
+    """Return a statistic of rows with its percentile interval over resampled rows.
 
     >>> values = np.arange(100.0)
     >>> print(bootstrap_estimate(lambda rows: float(values[rows].mean()), 100, np.random.default_rng(0)))
     49.5 (44.23 to 54.73)
     """
     if n_rows < 1:
-        raise InputError("no row to measure the attack on; keep some rows unknown to the adversary")
+        raise InputError("there is no row to evaluate the attack on; let the adversary know fewer rows", code="no-rows")
     drawn = [statistic(rng.integers(0, n_rows, n_rows)) for _ in range(resamples)]
     low, high = np.quantile(drawn, [(1.0 - CONFIDENCE_LEVEL) / 2.0, (1.0 + CONFIDENCE_LEVEL) / 2.0])
     return IntervalEstimate(statistic(np.arange(n_rows)), float(low), float(high))
 
 
-def median_estimate(values: Floats, rng: np.random.Generator) -> IntervalEstimate:
-    """The median with its bootstrapped interval."""
-    return bootstrap_estimate(lambda rows: float(np.median(values[rows])), len(values), rng)
-
-
 def sample_targets(candidates: NDArray[Any], most: int | None, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Up to ``most`` of the candidates, ascending; all of them without a limit."""
+    """Return up to ``most`` of the candidates in ascending order; all of them without a limit."""
     chosen = candidates if most is None or most >= len(candidates) else rng.choice(candidates, most, replace=False)
     return np.sort(np.asarray(chosen, dtype=np.int64))
 
 
-def check_flip_probability(probability: float) -> None:
-    """The chance that a bit was flipped, known to the attacker: at a half nothing is left to read."""
-    if not 0 <= probability < 0.5:
-        raise SettingError(f"flip_probability={probability}; a probability from 0 to below 0.5 is needed")
-
-
-# How well scores tell two classes apart
-
-
 def roc_auc(score: Floats, positive: NDArray[np.bool_]) -> float:
-    """Probability that a positive row scores above a negative one, ties counting half; 0.5 if a class is absent.
+    """Return the area under the ROC curve; 0.5 if a class is absent.
 
     >>> roc_auc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
     0.75
     """
-    n_positive = int(positive.sum())
-    n_negative = len(positive) - n_positive
-    if not n_positive or not n_negative:
-        return 0.5
-    below = rankdata(score)[positive].sum() - n_positive * (n_positive + 1) / 2.0
-    return float(below / (n_positive * n_negative))
+    return float(roc_auc_score(positive, score)) if positive.any() and not positive.all() else 0.5
 
 
 def auc_estimate(score: Floats, positive: NDArray[np.bool_], rng: np.random.Generator) -> IntervalEstimate:
-    """The AUC with its bootstrapped interval."""
+    """Return the AUC with its bootstrap interval."""
     return bootstrap_estimate(lambda rows: roc_auc(score[rows], positive[rows]), len(score), rng)
 
 
-def unsigned_auc(estimate: IntervalEstimate) -> IntervalEstimate:
-    """The AUC of an adversary who also knows which way round the scores go."""
-    if estimate.value >= 0.5:
-        return estimate
-    return IntervalEstimate(1.0 - estimate.value, 1.0 - estimate.high, 1.0 - estimate.low)
-
-
 def rarer_class_mask(labels: NDArray[Any]) -> NDArray[np.bool_]:
-    """True for the rarer of two classes.
+    """Return True for the rarer of two classes.
 
     >>> rarer_class_mask(np.array([3, 3, 7])).tolist()
     [False, False, True]
@@ -170,7 +191,9 @@ def rarer_class_mask(labels: NDArray[Any]) -> NDArray[np.bool_]:
     kinds, kind, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(kinds) != 2:
         raise InputError(
-            f"the labels have {len(kinds)} different values; label inference needs two: "
-            "compare with the median, or take one class against the rest"
+            f"the labels have {len(kinds)} different values, but label inference needs two; "
+            "compare with the median, or take one class against the rest",
+            code="not-binary",
+            classes=len(kinds),
         )
     return np.asarray(kind == int(counts[1] <= counts[0]))

@@ -1,4 +1,7 @@
-"""Attacks that locate the secondary's records: from the link graph, its consistency, and multilateration."""
+"""Attacks that locate the secondary's records: from the link graph, its consistency, and multilateration.
+
+Letters: n own records, K partners of each, J listed partners, L links.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,41 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.spatial import cKDTree
 
-from fedsim.attack.finding import Adversary, AttackFinding, binomial_estimate, median_estimate, timed
+from fedsim.attack.finding import (
+    MEDIAN_ERROR_METRES,
+    RADIUS_METRES,
+    Adversary,
+    AttackFinding,
+    AttackKind,
+    binomial_estimate,
+    bootstrap_estimate,
+    timed,
+)
 from fedsim.attack.primary_view import LinksByPartner, PrimaryView
 from fedsim.errors import SettingError
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
 
-# The primary locates a partner's records: common ground of the attacks on places
+CENTROID_ROUNDS = 30  # until the robust centroid no longer moves
+CONSISTENCY_ROUNDS = 150
+CONSISTENCY_STEP = 0.5  # of the way to where a list would be right
+DESCENT_ROUNDS = 60  # half of them are enough for the Beijing listings
+LINE_ROUNDS = 40
+MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
+PRIOR_DEVIATION = 0.5  # of a partner from the centre of its records, relative to their root mean square distance
+START_DIRECTIONS = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TrueLocations:
-    """The partner's true places (latitude, longitude in degrees), against which guesses are held.
+    """The true places of the partner records, to evaluate guesses.
 
-    A record counts as located if the guess is within ``radius`` metres.
+    Parameters
+    ----------
+    places
+        Latitude and longitude of every partner row, in degrees.
+    radius
+        A record counts as located if the guess is within this many metres.
     """
 
     places: Floats
@@ -30,7 +54,7 @@ class TrueLocations:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LocationGuesses:
-    """What an attack says: a place in degrees for each of these partner rows."""
+    """The guesses of an attack: a place in degrees for each of these partner rows."""
 
     attack: str
     knew: str
@@ -41,52 +65,44 @@ class LocationGuesses:
 def location_finding(
     guesses: LocationGuesses, truth: TrueLocations, own: Floats, rng: np.random.Generator
 ) -> AttackFinding:
-    """What guesses are worth; blind guessing names the middle of the primary's own records for everyone."""
+    """Evaluate guesses; blind guessing names the centre of the primary's own records for every target."""
     target = truth.places[guesses.row]
     error = great_circle_metres(guesses.places, target)
     blind = great_circle_metres(np.broadcast_to(mean_place(own), target.shape), target)
-    median, nearest = median_estimate(error, rng), _median_nearest_distance(truth.places, guesses.row)
+    median = bootstrap_estimate(lambda rows: float(np.median(error[rows])), len(error), rng)
+    points, nearest = np.unique(to_metres(truth.places, mean_place(truth.places)), axis=0), float("nan")
+    if len(points) > 1:  # the distance of every target to the nearest record at another place
+        targets = to_metres(target, mean_place(truth.places))
+        nearest = float(np.median(cKDTree(points).query(targets, k=2)[0][:, 1]))
     figures = {
-        "median error in metres": median.value,
+        MEDIAN_ERROR_METRES: median.value,
         "median error, low": median.low,
         "median error, high": median.high,
         "error at the 90th percentile in metres": float(np.quantile(error, 0.9)),
         "median error of blind guessing in metres": float(np.median(blind)),
         "median distance to the nearest other record in metres": nearest,
+        RADIUS_METRES: truth.radius,
     }
-    hits, by_chance = int((error <= truth.radius).sum()), float((blind <= truth.radius).mean())
     return AttackFinding(
         guesses.attack,
+        AttackKind.LOCATION,
         Adversary.PRIMARY,
         f"share of partner records located within {truth.radius:g} m",
-        binomial_estimate(hits, len(error)),
-        by_chance,
+        binomial_estimate(int((error <= truth.radius).sum()), len(error)),
+        float((blind <= truth.radius).mean()),
         len(error),
         guesses.knew,
         figures,
     )
 
 
-def _median_nearest_distance(places: Floats, row: Integers) -> float:
-    """Median distance of these records to the nearest record at another place."""
-    points = np.unique(to_metres(places, mean_place(places)), axis=0)
-    if len(points) < 2:
-        return float("nan")
-    return float(np.median(cKDTree(points).query(to_metres(places[row], mean_place(places)), k=2)[0][:, 1]))
-
-
-# The link-graph attack: that a record is among the top K says where it is; no similarity is looked at
-#
-# The primary groups its links by partner row and takes the middle of its own records that name it. Noise on the
-# similarities cannot help against it. Lists that keep the order of the true distances give the rank away as well, and
-# random links among the true ones only change which middle is the right one to take.
-
-
-CENTROID_ROUNDS = 30  # until the middle of the nearest half no longer moves
+# The link-graph attack uses no similarity: that a partner is among the top K says where it is. The primary takes the
+# centre of its own records that list a partner. Noise on the similarities does not help. Lists in the order of the true
+# distances give away the rank as well, and random links only require a more robust centre.
 
 
 def centroids(named: LinksByPartner, own: Floats) -> Floats:
-    """Middle of the records that name each partner, (n, 2) -> (J, 2).
+    """Return the centre of the records that list each partner, (n, 2) -> (J, 2).
 
     >>> named = LinksByPartner.of(PrimaryView(np.array([[0], [0], [1]]), np.zeros((3, 1))))
     >>> centroids(named, np.array([[0.0, 0.0], [0.0, 2.0], [5.0, 5.0]])).tolist()
@@ -96,13 +112,13 @@ def centroids(named: LinksByPartner, own: Floats) -> Floats:
 
 
 def ranked_centroids(named: LinksByPartner, own: Floats) -> Floats:
-    """The same, where a record counts by the inverse square of the place it gives the partner in its list."""
+    """Return the centre weighted by the inverse square of the partner's rank in each list."""
     weight: Floats = (1.0 + named.rank[:, None].astype(np.float64)) ** -2.0
     return named.sums(weight * own[named.record]) / named.sums(weight)
 
 
 def robust_centroids(named: LinksByPartner, own: Floats) -> Floats:
-    """The same for lists with dummies: records far from most others that name the partner hardly count."""
+    """Return a centre for lists with dummy links: records far from most others have hardly any weight."""
     places = own[named.record]
     points = np.column_stack([named.medians(column) for column in places.T])
     for _ in range(CENTROID_ROUNDS):
@@ -115,21 +131,17 @@ def robust_centroids(named: LinksByPartner, own: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class CentroidRule:
-    """One way to place a partner among the records that name it."""
+    """A way to place a partner among the records that list it."""
 
     attack: str
     knew: str
     locate: Callable[[LinksByPartner, Floats], Floats]
 
 
-_LINK_KNOWLEDGE = "its own places and which of its records name which partner row; no similarity"
-PLAIN_CENTROID = CentroidRule("link graph", _LINK_KNOWLEDGE, centroids)
-RANKED_CENTROID = CentroidRule(
-    "link graph with ranks", f"{_LINK_KNOWLEDGE}, but the order of the lists", ranked_centroids
-)
-ROBUST_CENTROID = CentroidRule(
-    "link graph with dummies", f"{_LINK_KNOWLEDGE}, and that some links are dummies", robust_centroids
-)
+_LINKS = "its own places and which of its records list which partner row"
+PLAIN_CENTROID = CentroidRule("link graph", f"{_LINKS}; no similarity", centroids)
+RANKED_CENTROID = CentroidRule("link graph with ranks", f"{_LINKS}, in which order; no similarity", ranked_centroids)
+ROBUST_CENTROID = CentroidRule("link graph with dummies", f"{_LINKS}, some as dummies; no similarity", robust_centroids)
 
 
 @timed
@@ -141,30 +153,22 @@ def link_graph_attack(
     rng: np.random.Generator,
     way: CentroidRule = PLAIN_CENTROID,
 ) -> AttackFinding:
-    """Locate every named partner by the records that name it; ``own`` holds the primary's places in degrees."""
+    """Locate every listed partner by the records that list it; ``own`` holds the primary's places in degrees."""
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))
     guess = to_degrees(way.locate(named, to_metres(own, origin)), origin)
     return location_finding(LocationGuesses(way.attack, way.knew, named.row, guess), truth, own, rng)
 
 
-# The link-graph attack, made consistent: who is *not* on a list says as much as who is
-#
-# Starting from the middles of the link graph, partners move until every record's K nearest are those of its list: one
-# that is listed but too far is drawn nearer, one that is near but not listed is pushed away. No similarity is looked
-# at. Lists with dummies mislead it; the link graph's robust middle does better on those.
-#
-# Letters: n distinct own places, K partners, J named partners.
-
-
-CONSISTENCY_ROUNDS = 150
-CONSISTENCY_STEP = 0.5  # of the way to where a list would be right
+# The consistency attack: a partner that is missing from a list says as much as one that is on it. Starting from the
+# centroids, partners move until the K nearest of every record are those of its list: a listed partner that is too far
+# is drawn nearer, a near one that is not listed is pushed away. Dummy links mislead it; use the robust centroid then.
 
 
 @timed
 def consistency_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: np.random.Generator, rounds: int = CONSISTENCY_ROUNDS
 ) -> AttackFinding:
-    """Locate every named partner by who lists it and who does not; ``own`` holds the primary's places in degrees."""
+    """Locate every listed partner by who lists it and who does not; ``own`` holds the primary's places in degrees."""
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))
     metres = to_metres(own, origin)
     _, first = np.unique(metres.round(2), axis=0, return_index=True)  # equal places have equal lists
@@ -172,14 +176,14 @@ def consistency_attack(
     points = centroids(named, metres)
     for _ in range(rounds):
         points = points + CONSISTENCY_STEP * lists.mean_displacements(points)
-    knew = "its own places, and which of its records name which partner row; no similarity"
-    guesses = LocationGuesses("link graph made consistent", knew, named.row, to_degrees(points, origin))
+    knew, guess = f"{_LINKS}; no similarity", to_degrees(points, origin)
+    guesses = LocationGuesses("link graph made consistent", knew, named.row, guess)
     return location_finding(guesses, truth, own, rng)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _PartnerLists:
-    """Every own place with its list, partners numbered by their place among the named."""
+    """Every own place with its list; partners are numbered as in LinksByPartner."""
 
     own: Floats  # (n, 2)
     place: Integers  # (pairs,)
@@ -194,7 +198,7 @@ class _PartnerLists:
         return cls(own, place, number, np.bincount(place, minlength=len(own)), len(named))
 
     def mean_displacements(self, points: Floats) -> Floats:
-        """Mean of what all lists ask of each partner, (J, 2) -> (J, 2)."""
+        """Return the mean move that the lists require of each partner, (J, 2) -> (J, 2)."""
         most = max(1, int(self.length.max()))
         away, near = cKDTree(points).query(self.own, k=np.arange(1, most + 1))  # (n, K)
         reach = away[np.arange(len(away)), np.maximum(self.length - 1, 0)]  # (n,), the K-th distance as it stands
@@ -206,39 +210,27 @@ class _PartnerLists:
         distance = np.maximum(np.hypot(*apart.T), 1e-6)
         excess = distance - reach[place]  # above zero: listed and too far; below: perhaps near and not listed
         excess[: len(self.place)] = np.maximum(excess[: len(self.place)], 0.0)
-        asked = np.bincount(partner, weights=excess != 0.0, minlength=self.n_partners)
+        count = np.bincount(partner, weights=excess != 0.0, minlength=self.n_partners)
         moves = -apart * (excess / distance)[:, None]
         total = np.column_stack([np.bincount(partner, weights=move, minlength=self.n_partners) for move in moves.T])
-        return np.asarray(total / np.maximum(asked, 1.0)[:, None])
+        return np.asarray(total / np.maximum(count, 1.0)[:, None])
 
     def _listed(self, near: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Whether each of these partners is on the list of its place."""
+        """Return whether each of these partners is on the list of its place."""
         pairs = np.sort(self.place * self.n_partners + self.partner)
         wanted = np.arange(len(near))[:, None] * self.n_partners + near
         found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
         return np.asarray(pairs[found] == wanted)
 
 
-# Multilateration: the most likely place of a partner's record, from all links that name it
-#
-# The primary knows where its own records are and gets a noisy distance from each to the same partner; over many links
-# the noise averages out. A similarity is ``top - slope * distance`` plus noise; the primary knows both numbers if it
-# knows the scale, and finds them along with the places if not. Distances must be straight lines on the plane the
-# places lie on, great circles over a city for instance.
-#
-# Letters: J partners, L links.
-
-
-DESCENT_ROUNDS = 60  # of descent; half of them suffice on Beijing's listings
-LINE_ROUNDS = 40
-MIN_SIGMA = 1e-6  # of similarities: rounding, where no noise was laid on
-PRIOR_DEVIATION = 0.5  # deviation of a partner from the middle of its records, in root mean squares of theirs
-START_DIRECTIONS = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
+# Multilateration: the primary knows where its own records are and gets a noisy distance from each to the same partner;
+# over many links the noise averages out. A similarity is ``top - slope * distance`` plus noise; both numbers follow
+# from the scale, or are estimated with the places. Distances must be those of a plane, such as great circles in a city.
 
 
 @dataclass(frozen=True)
 class SimilarityLine:
-    """How similarity falls with distance: ``top - slope * distance``, with noise of deviation ``sigma`` around it."""
+    """How similarity falls with distance: ``top - slope * distance``, with noise of deviation ``sigma``."""
 
     top: float
     slope: float
@@ -246,38 +238,40 @@ class SimilarityLine:
 
     @classmethod
     def of(cls, scale: Scale, sigma: float) -> SimilarityLine:
-        """The line of a known scale."""
+        """Return the line of a known scale."""
         return cls(-scale.mean / scale.deviation, 1.0 / scale.deviation, max(sigma, MIN_SIGMA))
 
 
 def multilaterate(named: LinksByPartner, own: Floats, line: SimilarityLine) -> Floats:
-    """Most likely places of all named partners, (n, 2) -> (J, 2), on the plane and in the unit of ``own``.
+    """Return the most likely places of all listed partners, (n, 2) -> (J, 2), on the plane and in the unit of ``own``.
 
-    Searched from the middle of the records that name a partner and from three points around it, because records along
-    one street leave two places equally likely. The middle also serves as a weak prior: under endless noise it stays.
+    The search starts from the centre of the records that list a partner and from three points around it, because
+    records along one street leave two places equally likely. The centre is also a weak prior.
     """
-    sight = _PartnerLinks.of(named, own)
-    places, cost = _descend(sight, sight.centre, line)
+    links = _PartnerLinks.of(named, own)
+    places, cost = _descend(links, links.centre, line)
     for direction in START_DIRECTIONS:
-        other, other_cost = _descend(sight, sight.centre + sight.reach[:, None] * direction, line)
+        other, other_cost = _descend(links, links.centre + links.reach[:, None] * direction, line)
         better = other_cost < cost
         places[better], cost[better] = other[better], other_cost[better]
     return places
 
 
 def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> SimilarityLine:
-    """The line, found together with the places, when the scale is not known.
+    """Estimate the line together with the places, for an unknown scale.
 
-    A change of the line that a move of the places would make up for must not count, so those moves are taken out of
+    A change of the line that a move of the places could compensate must not count, so those moves are projected out of
     every link before the line is fitted (variable projection).
     """
-    sight = _PartnerLinks.of(named, own)
-    places, distance = sight.centre, sight.distances(sight.centre)
+    links = _PartnerLinks.of(named, own)
+    places, distance = links.centre, links.distances(links.centre)
     slope = named.similarity.std() / distance.std()
     line = SimilarityLine(float(named.similarity.mean() + slope * distance.mean()), float(slope), max(sigma, MIN_SIGMA))
     for _ in range(LINE_ROUNDS):
-        places, cost = _descend(sight, places, line, rounds=5)
-        line = _project_line(sight, places, line, _partner_weights(cost / named.degree))
+        places, cost = _descend(links, places, line, rounds=5)
+        cost /= named.degree
+        # A partner that was placed at the wrong one of two likely places must not bend the line.
+        line = _project_line(links, places, line, 1.0 / (1.0 + (cost / np.median(cost)) ** 2))
     return line
 
 
@@ -285,26 +279,23 @@ def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> Sim
 def multilateration_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: np.random.Generator
 ) -> AttackFinding:
-    """Locate every named partner from noisy similarities that fall with the distance in metres.
+    """Locate every listed partner from noisy similarities that fall with the distance in metres.
 
-    ``own`` holds the primary's places in degrees. A view without a scale makes the primary find it out.
+    ``own`` holds the primary's places in degrees. If the view has no scale, it is estimated.
     """
     origin, fresh = mean_place(validate_places(own)), view.distinct_records(own)
     named, metres = LinksByPartner.of(view.of_records(fresh)), to_metres(own[fresh], origin)
-    known = view.scale is not None
-    line = (
-        SimilarityLine.of(view.scale, view.sigma)
-        if view.scale is not None
-        else fit_similarity_line(named, metres, view.sigma)
-    )
-    guess = to_degrees(multilaterate(named, metres, line), origin)
-    knew = f"its own places, noisy similarities and {'their scale' if known else 'not their scale'}"
+    if view.scale is None:
+        line, scale = fit_similarity_line(named, metres, view.sigma), "but not their scale"
+    else:
+        line, scale = SimilarityLine.of(view.scale, view.sigma), "and their scale"
+    guess, knew = to_degrees(multilaterate(named, metres, line), origin), f"its own places, noisy similarities, {scale}"
     return location_finding(LocationGuesses("multilateration", knew, named.row, guess), truth, own, rng)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class _PartnerLinks:
-    """What is seen of every partner: links with the places they come from, and where those are on average."""
+    """The links of every partner with the places they come from, and the centre of those."""
 
     named: LinksByPartner
     origin: Floats  # (L, 2)
@@ -314,7 +305,8 @@ class _PartnerLinks:
     @classmethod
     def of(cls, named: LinksByPartner, own: Floats) -> _PartnerLinks:
         if own.shape[1:] != (2,):
-            raise SettingError(f"own places have shape {own.shape}; multilateration needs two columns on a plane")
+            message = f"own places have shape {own.shape}, but multilateration needs two columns"
+            raise SettingError(message, code="shape-mismatch")
         centre, origin = centroids(named, own), own[named.record]
         spread = ((origin - centre[named.owner]) ** 2).sum(axis=1)
         return cls(named, origin, centre, np.maximum(np.sqrt(named.means(spread)), 1e-9))
@@ -324,14 +316,18 @@ class _PartnerLinks:
 
 
 def _descend(
-    sight: _PartnerLinks, places: Floats, line: SimilarityLine, rounds: int = DESCENT_ROUNDS
+    links: _PartnerLinks, places: Floats, line: SimilarityLine, rounds: int = DESCENT_ROUNDS
 ) -> tuple[Floats, Floats]:
-    """Gauss-Newton steps with a damping of each partner's own; a step that costs more is taken back."""
+    """Take Gauss-Newton steps with a damping per partner; a step that raises the cost is undone."""
     damping = np.full(len(places), 1e-3)
-    cost, slope, curve = _cost(sight, places, line)
+    cost, slope, curve = _cost(links, places, line)
     for _ in range(rounds):
-        trial = places - _solve_damped(curve, slope, damping)
-        trial_cost, trial_slope, trial_curve = _cost(sight, trial, line)
+        # The damped 2 x 2 systems, solved in closed form.
+        extra = damping * (curve[:, 0] + curve[:, 1])
+        a, b, c = curve[:, 0] + extra, curve[:, 1] + extra, curve[:, 2]
+        move = np.column_stack([b * slope[:, 0] - c * slope[:, 1], a * slope[:, 1] - c * slope[:, 0]])
+        trial = places - move * (1.0 / (a * b - c * c))[:, None]
+        trial_cost, trial_slope, trial_curve = _cost(links, trial, line)
         better = trial_cost <= cost
         places = np.where(better[:, None], trial, places)
         cost = np.where(better, trial_cost, cost)
@@ -341,48 +337,41 @@ def _descend(
     return places, cost
 
 
-def _cost(sight: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[Floats, Floats, Floats]:
-    """Negative log-likelihood and prior of every partner, its gradient (J, 2) and its curvature (J, 3)."""
-    named = sight.named
-    apart = places[named.owner] - sight.origin  # (L, 2)
+def _cost(links: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[Floats, Floats, Floats]:
+    """Return the negative log-likelihood with prior of every partner, its gradient (J, 2) and its curvature (J, 3)."""
+    named = links.named
+    apart = places[named.owner] - links.origin  # (L, 2)
     distance = np.maximum(np.hypot(*apart.T), 1e-9)  # (L,)
-    miss = (named.similarity - line.top + line.slope * distance) / line.sigma  # (L,)
-    lean = apart * (line.slope / line.sigma / distance)[:, None]  # (L, 2), of the miss
+    residual = (named.similarity - line.top + line.slope * distance) / line.sigma  # (L,)
+    gradient = apart * (line.slope / line.sigma / distance)[:, None]  # (L, 2), of the residual
     products = np.column_stack(
-        [miss**2, miss[:, None] * lean, lean[:, 0] ** 2, lean[:, 1] ** 2, lean[:, 0] * lean[:, 1]]
+        [
+            residual**2,
+            residual[:, None] * gradient,
+            gradient[:, 0] ** 2,
+            gradient[:, 1] ** 2,
+            gradient[:, 0] * gradient[:, 1],
+        ]
     )
     total = named.sums(products)  # (J, 6)
-    prior = (PRIOR_DEVIATION * sight.reach) ** -2.0  # (J,)
-    away = places - sight.centre
+    prior = (PRIOR_DEVIATION * links.reach) ** -2.0  # (J,)
+    away = places - links.centre
     cost = total[:, 0] + prior * (away**2).sum(axis=1)
     slope = total[:, 1:3] + prior[:, None] * away
     return cost, slope, total[:, 3:6] + prior[:, None] * np.array([1.0, 1.0, 0.0])
 
 
-def _solve_damped(curve: Floats, slope: Floats, damping: Floats) -> Floats:
-    """Solution of the damped 2 x 2 systems."""
-    extra = damping * (curve[:, 0] + curve[:, 1])
-    a, b, c = curve[:, 0] + extra, curve[:, 1] + extra, curve[:, 2]
-    inverse = 1.0 / (a * b - c * c)
-    return np.column_stack([b * slope[:, 0] - c * slope[:, 1], a * slope[:, 1] - c * slope[:, 0]]) * inverse[:, None]
-
-
-def _partner_weights(cost: Floats) -> Floats:
-    """Weight of every partner in the line: one that stands at the wrong place of two must not bend it."""
-    return 1.0 / (1.0 + (cost / np.median(cost)) ** 2)
-
-
-def _project_line(sight: _PartnerLinks, places: Floats, line: SimilarityLine, trust: Floats) -> SimilarityLine:
-    """The line after one Gauss-Newton step for line and places together."""
-    named, apart = sight.named, places[sight.named.owner] - sight.origin
+def _project_line(links: _PartnerLinks, places: Floats, line: SimilarityLine, trust: Floats) -> SimilarityLine:
+    """Return the line after one Gauss-Newton step for line and places together."""
+    named, apart = links.named, places[links.named.owner] - links.origin
     distance = np.maximum(np.hypot(*apart.T), 1e-9)
-    lean = apart / distance[:, None]  # (L, 2), of the distance
+    gradient = apart / distance[:, None]  # (L, 2), of the distance
     known = named.similarity - line.top + line.slope * distance  # (L,)
     columns = np.column_stack([np.ones_like(distance), -distance, known])  # (L, 3)
-    square = named.sums(lean[:, :, None] * lean[:, None, :])  # (J, 2, 2)
-    shared = named.sums(lean[:, :, None] * columns[:, None, :])  # (J, 2, 3)
+    square = named.sums(gradient[:, :, None] * gradient[:, None, :])  # (J, 2, 2)
+    shared = named.sums(gradient[:, :, None] * columns[:, None, :])  # (J, 2, 3)
     moves = np.linalg.solve(square + 1e-6 * named.degree[:, None, None] * np.eye(2), shared)  # (J, 2, 3)
-    free = columns - np.einsum("lx,lxc->lc", lean, moves[named.owner])  # (L, 3)
+    free = columns - np.einsum("lx,lxc->lc", gradient, moves[named.owner])  # (L, 3)
     free *= np.sqrt(trust)[named.owner, None]
     change, *_ = np.linalg.lstsq(free[:, :2], free[:, 2])
     return SimilarityLine(line.top + float(change[0]), line.slope + float(change[1]), line.sigma)

@@ -1,4 +1,7 @@
-"""What the primary sees of a linkage, and what it can encode and compare by itself."""
+"""What the primary sees of a linkage, and what it can encode and compare by itself.
+
+Letters: n records, K partners of each, J partners that are listed at all, L links.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,31 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding.filters import NumericFilter
-from fedsim.linkage.metrics import Metric, RankHamming, distance_matrix
+from fedsim.linkage.metrics import Metric, distance_matrix
 from fedsim.linkage.nearest import prepare_tables
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.types import Floats, Integers, Links, Scale
 
-# What the primary sees of a linkage, and what follows from it for one partner
-#
-# Letters: n records, K partners of each, L links that name a partner.
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrimaryView:
-    """Pseudonymous partner rows and scaled, noisy similarities; never a distance.
+    """What the primary receives: pseudonymous partner rows and noisy, scaled similarities, but no distances.
 
-    The paper lets the attacker know the scale and the noise's sigma. -1 marks a suppressed partner.
+    Parameters
+    ----------
+    partner
+        Partner rows, (n, K); -1 marks a suppressed partner.
+    similarity
+        Their similarities, (n, K).
+    scale
+        How distances were scaled. The paper lets the attacker know it; None if it does not.
+    sigma
+        Standard deviation of the noise on the similarities.
+
+    Examples
+    --------
+    >>> PrimaryView(np.array([[0, 2]]), np.array([[0.9, 0.1]]))
+    PrimaryView(1 records x 2 partners)
     """
 
     partner: Integers  # (n, K)
@@ -33,35 +45,38 @@ class PrimaryView:
 
     @classmethod
     def of(cls, links: Links) -> PrimaryView:
-        """What of these links reaches the primary."""
+        """Return what the primary receives of these links."""
         return cls(links.partner, links.similarity, links.scale, links.sigma)
 
     def __post_init__(self) -> None:
         if self.partner.ndim != 2 or self.partner.shape != self.similarity.shape or not self.partner.size:
             raise InputError(
-                f"partners {self.partner.shape} and similarities {self.similarity.shape} do not fit together; "
-                "give both with one row per record and K columns"
+                f"partners have shape {self.partner.shape} and similarities {self.similarity.shape}; pass both with "
+                "one row per record and K columns",
+                code="shape-mismatch",
             )
 
     def known_scale(self) -> Scale:
-        """The scale, for attacks that cannot do without."""
+        """Return the scale, for attacks that need it."""
         if self.scale is None:
-            raise SettingError("this attack needs the scale of the similarities; give a view that has it")
+            message = "this attack needs the scale of the similarities; pass a view with a scale"
+            raise SettingError(message, code="scale-unknown")
         return self.scale
 
     def distinct_records(self, own: Floats) -> Integers:
-        """Records that tell something new: those at one place with equal lists and equal noise count once.
+        """Return one record of each group with the same place, list and noise.
 
-        Noise that belongs to a pair of identifiers repeats for equal ones; counting copies would trust it too much.
+        The noise of a pair of identifiers repeats for equal identifiers, so copies carry no further information.
 
-        >>> PrimaryView(np.array([[1], [1], [1]]), np.array([[0.5], [0.5], [0.6]])).distinct_records(np.zeros((3, 2))).tolist()
+        >>> view = PrimaryView(np.array([[1], [1], [1]]), np.array([[0.5], [0.5], [0.6]]))
+        >>> view.distinct_records(np.zeros((3, 2))).tolist()
         [0, 2]
         """
         first, _ = distinct_records((own, self.partner, self.similarity))
         return np.sort(first)
 
     def of_records(self, records: Integers) -> PrimaryView:
-        """The lists of some records."""
+        """Return the view of some records."""
         return PrimaryView(self.partner[records], self.similarity[records], self.scale, self.sigma)
 
     def __len__(self) -> int:
@@ -73,10 +88,10 @@ class PrimaryView:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinksByPartner:
-    """The links turned round: for every partner that is named at all, the records that name it.
+    """The links grouped by partner: for every partner that is listed, the records that list it.
 
-    ``row`` (J,) holds the partners' row numbers, ascending; the links of partner ``row[j]`` stand from ``start[j]`` to
-    ``start[j + 1]`` in ``record`` (which record), ``rank`` (its column) and ``similarity``.
+    ``row`` (J,) holds the partner rows in ascending order; the links of ``row[j]`` are ``start[j]`` to ``start[j + 1]``
+    of ``record``, ``rank`` (the column in the list) and ``similarity``.
     """
 
     row: Integers
@@ -92,7 +107,7 @@ class LinksByPartner:
         order = np.argsort(flat, kind="stable")
         order = order[flat[order] >= 0]
         if not len(order):
-            raise InputError("no record has a partner; there is nothing to attack")
+            raise InputError("no record has a partner, so there is nothing to attack", code="no-links")
         row, start = np.unique(flat[order], return_index=True)
         record, rank = np.divmod(order, view.partner.shape[1])
         ends = np.append(start, len(order)).astype(np.int64)
@@ -103,24 +118,20 @@ class LinksByPartner:
 
     @property
     def degree(self) -> Integers:
-        """How many records name each partner."""
+        """The number of records that list each partner, (J,)."""
         return np.diff(self.start)
 
     @property
     def owner(self) -> Integers:
-        """For every link the place of its partner in ``row``."""
+        """The index into ``row`` of the partner of every link, (L,)."""
         return np.repeat(np.arange(len(self)), self.degree)
 
-    def links_of(self, place: int) -> slice:
-        """Where the links of one partner stand."""
-        return slice(int(self.start[place]), int(self.start[place + 1]))
-
     def sums(self, values: Floats) -> Floats:
-        """Sum of a value of links over each partner, (links, ...) -> (J, ...)."""
+        """Sum link values over each partner, (L, ...) -> (J, ...)."""
         return np.add.reduceat(values, self.start[:-1], axis=0)
 
     def medians(self, values: Floats) -> Floats:
-        """Median of a value of links over each partner, (links,) -> (J,).
+        """Return the median of link values over each partner, (L,) -> (J,).
 
         >>> named = LinksByPartner.of(PrimaryView(np.array([[7], [3], [7], [7]]), np.zeros((4, 1))))
         >>> named.medians(np.array([5.0, 1.0, 9.0, 2.0])).tolist()
@@ -131,19 +142,27 @@ class LinksByPartner:
         return np.asarray((ordered[double // 2] + ordered[(double + 1) // 2]) / 2.0)
 
     def means(self, values: Floats) -> Floats:
-        """Mean of a value of links over each partner."""
+        """Return the mean of link values over each partner, (L, ...) -> (J, ...)."""
         return self.sums(values) / self.degree.reshape(-1, *[1] * (values.ndim - 1))
-
-
-# The filters a primary can compare: it holds the parties' key, so it can encode whatever it likes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Codebook:
-    """The primary's own filters, the filters a partner's record may have, and which of those is the true one.
+    """The primary's own filters, and all filters that a partner record may have.
 
-    The primary knows the list of possible identifiers - all addresses of a town, a register of names - but not which
-    partner row is which. ``truth`` (one number per partner row) is only used to count successes.
+    The primary holds the linkage key, so it can encode any list of possible identifiers (all addresses of a town, a
+    register of names); it does not know which partner row is which.
+
+    Parameters
+    ----------
+    metric
+        The metric between filters.
+    own
+        The filters of the primary's records.
+    possible
+        The filters that a partner record may have.
+    truth
+        The true index into ``possible`` of every partner row; only used to count successes.
     """
 
     metric: Metric
@@ -153,7 +172,7 @@ class Codebook:
 
     @classmethod
     def of(cls, metric: Metric, primary_ids: Any, secondary_ids: Any) -> Codebook:
-        """The hardest case for the defender: the possible identifiers are exactly those the secondary has.
+        """Return the codebook of the worst case: the possible identifiers are exactly those of the secondary.
 
         >>> from fedsim.linkage import get_metric
         >>> book = Codebook.of(get_metric("levenshtein"), ["ann"], ["ann", "bob", "ann"])
@@ -168,63 +187,23 @@ class Codebook:
         return count_records(self.possible)
 
     def distances(self, records: Integers) -> Floats:
-        """Distances from these own records to every possible filter."""
+        """Return the distances from some own records to every possible filter."""
         return distance_matrix(self.metric, take_records(self.own, records), self.possible)
 
     def check_covers(self, rows: Integers, n_records: int) -> None:
-        """The codebook must speak of every partner row the links name, and of every record."""
+        """Check that the codebook has every partner row and every record of the links."""
         if len(rows) and rows.max() >= len(self.truth):
-            raise InputError(f"the links name partner row {rows.max()}, but the codebook has {len(self.truth)}")
+            message = f"the links name partner row {rows.max()}, but the codebook has {len(self.truth)} rows"
+            raise InputError(message, code="codebook-mismatch", limit=len(self.truth))
         if n_records != count_records(self.own):
-            raise InputError(
-                f"the links are of {n_records} records, the codebook's filters of {count_records(self.own)}"
-            )
-
-
-# Places under an encoding that the primary can apply itself, since it holds the parties' key
+            message = f"the links have {n_records} records, but the codebook has {count_records(self.own)}"
+            raise InputError(message, code="codebook-mismatch", limit=count_records(self.own))
 
 
 class PlaceEncoder(Protocol):
-    """Filters of places (latitude, longitude in degrees), as ``metric`` compares them."""
+    """An encoding of places (latitude and longitude in degrees) that the primary can apply itself."""
 
     @property
     def metric(self) -> Metric: ...
 
     def encode(self, places: Floats) -> Records: ...
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RankPlaceEncoder:
-    """FEDERAL filters of both coordinates in rank form; the pivots are drawn and sorted once.
-
-    Places beyond the agreed range count as being at its border.
-    """
-
-    pivots: tuple[Floats, Floats]
-    low: Floats
-    high: Floats
-    threshold: Floats
-
-    @property
-    def metric(self) -> Metric:
-        return RankHamming()
-
-    @classmethod
-    def of(cls, filters: tuple[NumericFilter, NumericFilter], subkeys: tuple[bytes, bytes]) -> RankPlaceEncoder:
-        """From the filters of latitude and longitude.
-
-        >>> code = NumericFilter(0.0, 10.0, threshold=1.0, bits=64)
-        >>> RankPlaceEncoder.of((code, code), (bytes(32), bytes(32))).encode(np.array([[5.0, 99.0]])).shape
-        (1, 4)
-        """
-        first, second = (np.sort(code.pivots(key)) for code, key in zip(filters, subkeys, strict=True))
-        low, high, threshold = np.array([[code.low, code.high, code.threshold] for code in filters]).T
-        return cls((first, second), low, high, threshold)
-
-    def encode(self, places: Floats) -> Records:
-        inside = np.clip(places, self.low, self.high)
-        columns = []
-        for axis, pivots in enumerate(self.pivots):
-            columns.append(np.searchsorted(pivots, inside[:, axis] - self.threshold[axis], side="left"))
-            columns.append(np.searchsorted(pivots, inside[:, axis] + self.threshold[axis], side="right"))
-        return np.ascontiguousarray(np.column_stack(columns).astype(np.int32))

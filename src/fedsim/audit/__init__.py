@@ -1,1 +1,1 @@
-"""The audit: attacks on one's own linkage and training before anything is shared, held against what the job claims."""
+"""The audit: attack one's own linkage and training before anything is shared, and compare with what the job claims."""

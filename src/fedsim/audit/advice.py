@@ -8,26 +8,45 @@ from functools import cached_property
 
 import numpy as np
 
-from fedsim.attack.finding import Adversary
+from fedsim.attack.finding import AttackKind
 from fedsim.audit import linkage_attacks, split_attacks
-from fedsim.audit.attack_runner import AuditRow, PlannedAttack, run_attacks
 from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
-from fedsim.audit.report import MEDIAN_ERROR_METRES, Advice, AuditSettings
+from fedsim.audit.report import Advice, AuditRow, AuditSettings, PlannedAttack, run_attacks
 from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection
 from fedsim.errors import SettingError
 from fedsim.training.labels import Metrics
 
-BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # epsilon per kilometre, weakest first
+# Settings from the weakest to the strongest.
+BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilometre
 SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
 DUMMY_SHARES = (0.2, 0.5, 0.9)
 NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 MIN_CLIP = 1e-9
-QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has
+QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
+
+# The mechanisms that may help against an attack, in the order in which they are tried.
+MITIGATIONS = {
+    AttackKind.LOCATION: ("blur", "dummies"),
+    AttackKind.GREEDY: ("sigma",),
+    AttackKind.DISTANCES: ("sigma",),
+    AttackKind.LIKELIHOOD: ("sigma", "blur"),
+    AttackKind.BIT_ORDER: ("blur",),
+    AttackKind.INVERSION: ("features", "activations"),
+    AttackKind.GRADIENTS: ("gradients",),
+}
+_ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
+NO_MITIGATION = {
+    AttackKind.BIT_ORDER: _ENCODING,
+    AttackKind.NAMES: _ENCODING,
+    AttackKind.COMPLETION: "the secondary's own network learns this; give it fewer columns, or train for fewer epochs",
+    AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
+    AttackKind.ROW_COUNTS: "a secondary always sees which of its rows are requested",
+}
 
 
 @dataclass(frozen=True)
 class Mitigation:
-    """A mechanism with its settings from the weakest to the strongest; ``measure`` gives leak and cost under one."""
+    """A mechanism with its settings; ``measure`` returns the leak and the cost under one of them."""
 
     setting: Callable[[float], str]
     values: Sequence[float]
@@ -36,179 +55,139 @@ class Mitigation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MitigationSearch:
-    """A linkage on which attacks are run again under other settings."""
+    """A linkage that is attacked again under other settings."""
 
-    scene: AttackSetup
-    subject: split_attacks.TrainingInputs | None
+    setup: AttackSetup
+    inputs: split_attacks.TrainingInputs | None
     settings: AuditSettings
 
     @cached_property
-    def plain(self) -> split_attacks.CutTranscript | None:
-        """A short training without protection, to hold the others against."""
-        if self.subject is None:
+    def unprotected(self) -> split_attacks.CutTranscript | None:
+        """A short training without protection, for comparison."""
+        if self.inputs is None:
             return None
-        return split_attacks.record_training(self.subject, self.scene.linkage(), self.settings.epochs, Protection())
+        return split_attacks.record_training(self.inputs, self.setup.linkage(), self.settings.epochs, Protection())
 
-    def leak(self, learns: str, linkage: AuditedLinkage) -> float:
-        """How much the best of all attacks on the same secret gains on another linkage."""
-        rng = np.random.default_rng([self.settings.seed, 4])
-        primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
-        return _best_advantage(
-            [*primary, *linkage_attacks.coordinator_attacks(linkage, self.settings, rng)], learns, self.settings
-        )
+    @property
+    def gradient_clip(self) -> float:
+        """The median norm of a gradient."""
+        return max(self.unprotected.length if self.unprotected else 1.0, MIN_CLIP)
 
-    def blur(self, learns: str) -> Mitigation:
-        columns = self.scene.place_columns or ("", "")
-        plain = self.scene.linkage(blur=None)
+    def mitigation(self, name: str, secret: str) -> Mitigation:
+        """Return the mechanism of this name as a protection of a secret."""
+        if name == "blur":
+            plain = self.setup.linkage(blur=None)
 
-        def measure(epsilon: float) -> tuple[float, str]:
-            moved = self.scene.linkage(blur=Blur(latitude=columns[0], longitude=columns[1], epsilon_per_km=epsilon))
-            kept = moved.share_of_links_kept(plain)
-            return self.leak(learns, moved), f"{100 * kept:.0f} % of the links stay"
+            def blur(epsilon: float) -> tuple[float, str]:
+                moved = self.setup.linkage(blur=make_blur(self.setup, epsilon))
+                return self._leak(secret, moved), f"{100 * moved.share_of_links_kept(plain):.0f} % of the links remain"
 
-        return Mitigation(lambda value: f"blur with epsilon_per_km = {value:g}", BLUR_EPSILONS, measure)
+            return Mitigation(lambda value: f"blur with epsilon_per_km = {value:g}", BLUR_EPSILONS, blur)
+        if name == "sigma":
 
-    def sigma(self, learns: str) -> Mitigation:
-        def measure(sigma: float) -> tuple[float, str]:
-            return self.leak(learns, self.scene.linkage(tau=None, sigma=sigma)), "similarities say less"
+            def sigma(value: float) -> tuple[float, str]:
+                return self._leak(secret, self.setup.linkage(tau=None, sigma=value)), "similarities carry less"
 
-        return Mitigation(lambda value: f"sigma = {value:g}", SIGMA_LEVELS, measure)
+            return Mitigation(lambda value: f"sigma = {value:g}", SIGMA_LEVELS, sigma)
+        if name == "dummies":
 
-    def dummies(self, learns: str) -> Mitigation:
-        def measure(share: float) -> tuple[float, str]:
-            leak = self.leak(learns, self.scene.linkage(dummies=share))
-            return leak, f"{100 * share:.0f} % of the links are random"
+            def dummies(share: float) -> tuple[float, str]:
+                leak = self._leak(secret, self.setup.linkage(dummies=share))
+                return leak, f"{100 * share:.0f} % of the links are random"
 
-        return Mitigation(lambda value: f"dummies = {value:g}", DUMMY_SHARES, measure)
+            return Mitigation(lambda value: f"dummies = {value:g}", DUMMY_SHARES, dummies)
+        return self._noise(name, secret)
 
-    def gradients(self, learns: str) -> Mitigation:
-        """Clipped at the length that half of the gradients have."""
-        return self._cut(learns, "gradients", max(self.plain.length if self.plain else 1.0, MIN_CLIP))
+    def _noise(self, side: str, secret: str) -> Mitigation:
+        """Return noise on features, activations or gradients."""
+        clip = float(f"{self.gradient_clip if side == 'gradients' else 1.0:.3g}")
 
-    def features(self, learns: str) -> Mitigation:
-        return self._trained_under(
-            learns, lambda noise: f"protection.features with noise = {noise:g}", _feature_protection
-        )
-
-    def activations(self, learns: str) -> Mitigation:
-        return self._cut(learns, "activations", 1.0)
-
-    def _cut(self, learns: str, side: str, clip: float) -> Mitigation:
-        clip = float(f"{clip:.3g}")
-        return self._trained_under(
-            learns,
-            lambda noise: f"protection.{side} with clip = {clip:g}, noise = {noise:g}",
-            lambda noise: Protection.model_validate({side: CutTerms(clip=clip, noise=noise)}),
-        )
-
-    def _trained_under(
-        self, learns: str, setting: Callable[[float], str], protection: Callable[[float], Protection]
-    ) -> Mitigation:
-        without = _quality_text(self.plain.metrics) if self.plain else "unknown"
+        def setting(noise: float) -> str:
+            return f"protection.{side} with {'' if side == 'features' else f'clip = {clip:g}, '}noise = {noise:g}"
 
         def measure(noise: float) -> tuple[float, str]:
-            heard, leak = self.trained(learns, protection(noise))
-            return (
-                leak,
-                f"validation {_quality_text(heard.metrics)}, {without} without, after {self.settings.epochs} epochs",
-            )
+            if self.inputs is None:
+                raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
+            linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
+            protection = make_protection(side, clip, noise)
+            transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
+            attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
+            without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
+            quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
+            return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
 
         return Mitigation(setting, NOISE_LEVELS, measure)
 
-    def trained(self, learns: str, protection: Protection) -> tuple[split_attacks.CutTranscript, float]:
-        """A short training under this protection, and the best attack on it."""
-        if self.subject is None:
-            raise SettingError("no training without labels; name the primary's file, too")
-        linkage, rng = self.scene.linkage(), np.random.default_rng([self.settings.seed, 5])
-        heard = split_attacks.record_training(self.subject, linkage, self.settings.epochs, protection)
-        return heard, _best_advantage(
-            split_attacks.training_attacks(heard, self.subject, linkage, rng), learns, self.settings
-        )
+    def _leak(self, secret: str, linkage: AuditedLinkage) -> float:
+        rng = np.random.default_rng([self.settings.seed, 4])
+        primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
+        coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
+        return self._best_advantage([*primary, *coordinator], secret)
+
+    def _best_advantage(self, attacks: Iterable[PlannedAttack], secret: str) -> float:
+        """Return the best advantage of all attacks on the secret, whatever its interval."""
+        relevant = [attack for attack in attacks if attack.kind.secret == secret]
+        rows, _ = run_attacks("", relevant, self.settings.memory)
+        return max((row.found.advantage for row in rows), default=0.0)
+
+
+def make_blur(setup: AttackSetup, epsilon_per_km: float) -> Blur:
+    """Return the blur of the linkage's places."""
+    if setup.place_columns is None:
+        message = "no identifiers are latitude and longitude, so there is nothing to blur; choose another mechanism"
+        raise SettingError(message, code="no-places")
+    return Blur(latitude=setup.place_columns[0], longitude=setup.place_columns[1], epsilon_per_km=epsilon_per_km)
+
+
+def make_protection(side: str, clip: float, noise: float) -> Protection:
+    """Return noise on ``side``: features, activations or gradients."""
+    terms = FeatureTerms(noise=noise) if side == "features" else CutTerms(clip=clip, noise=noise)
+    return Protection.model_validate({side: terms})
 
 
 def recommend_settings(
-    scene: AttackSetup, subject: split_attacks.TrainingInputs | None, rows: Sequence[AuditRow], settings: AuditSettings
+    setup: AttackSetup, inputs: split_attacks.TrainingInputs | None, rows: Sequence[AuditRow], settings: AuditSettings
 ) -> list[Advice]:
-    """Advice against the worst finding of each kind above the limit; ``tries`` of zero asks for none."""
+    """Search advice against the worst finding above the limit of each adversary and secret."""
     if settings.tries == 0:
         return []
-    bench, advice = MitigationSearch(scene, subject, settings), []
-    for row in _worst_per_secret(rows, settings.limit):
-        levers = _mitigations(bench, row)
-        if not levers:
-            advice.append(Advice(scene.name, row.found.attack, "", row.leak, False, _no_mitigation_reason(row)))
-        advice += [_search_weakest_setting(scene.name, row.found.attack, lever, settings) for lever in levers]
+    worst: dict[tuple[str, ...], AuditRow] = {}
+    for row in sorted(rows, key=lambda row: row.leak):
+        if row.leak > settings.limit:
+            name = row.found.attack if row.is_check else row.found.kind.secret  # every check counts by itself
+            worst[row.found.adversary.value, name] = row
+    search, advice = MitigationSearch(setup, inputs, settings), []
+    for row in worst.values():
+        found = row.found
+        names = [n for n in MITIGATIONS.get(found.kind, ()) if n != "blur" or setup.place_columns is not None]
+        if not names:
+            reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
+            advice.append(Advice(setup.name, found.attack, "", row.leak, False, reason))
+        for name in names:
+            mitigation = search.mitigation(name, found.kind.secret)
+            advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
     return advice
 
 
-def _worst_per_secret(rows: Sequence[AuditRow], limit: float) -> list[AuditRow]:
-    """One row for every adversary and kind of secret."""
-    worst: dict[tuple[Adversary, str], AuditRow] = {}
-    for row in sorted(rows, key=lambda row: row.leak):
-        if row.leak > limit:
-            worst[row.found.adversary, row.learns] = row
-    return list(worst.values())
-
-
-def _mitigations(bench: MitigationSearch, row: AuditRow) -> list[Mitigation]:
-    """Mechanisms that may help against an attack, in the order they are worth trying."""
-    attack, learns, places = row.found.attack, row.learns, bench.scene.place_columns is not None
-    if MEDIAN_ERROR_METRES in row.found.figures:
-        return [bench.blur(learns), bench.dummies(learns)]
-    if attack.startswith("greedy"):
-        return [bench.sigma(learns)]
-    if attack == "likelihood":
-        return [bench.sigma(learns), *([bench.blur(learns)] if places else [])]
-    if attack.startswith("order") and places:
-        return [bench.blur(learns)]
-    if attack == "feature inversion":
-        return [bench.features(learns), bench.activations(learns)]
-    return [bench.gradients(learns)] if attack.startswith("gradient") else []
-
-
-def _search_weakest_setting(about: str, attack: str, lever: Mitigation, settings: AuditSettings) -> Advice:
-    """The weakest setting under the limit by halving; the strongest, and what it leaves, where none is."""
-    strongest = len(lever.values) - 1
-    leak, cost = lever.measure(lever.values[strongest])
-    if leak > settings.limit:
-        return Advice(about, attack, lever.setting(lever.values[strongest]), leak, False, cost)
-    low, high, best = 0, strongest, (leak, cost)
-    for _ in range(settings.tries):
+def _search_weakest_setting(about: str, attack: str, mitigation: Mitigation, settings: AuditSettings) -> Advice:
+    """Bisect for the weakest setting under the limit; return the strongest if even that one is above it."""
+    low, high = 0, len(mitigation.values) - 1
+    leak, cost = mitigation.measure(mitigation.values[high])
+    reached = leak <= settings.limit
+    for _ in range(settings.tries if reached else 0):
         if low >= high:
             break
         middle = (low + high) // 2
-        tried_here = lever.measure(lever.values[middle])
-        if tried_here[0] <= settings.limit:
-            high, best = middle, tried_here
+        tried = mitigation.measure(mitigation.values[middle])
+        if tried[0] <= settings.limit:
+            high, (leak, cost) = middle, tried
         else:
             low = middle + 1
-    return Advice(about, attack, lever.setting(lever.values[high]), best[0], True, best[1])
-
-
-def _best_advantage(attempts: Iterable[PlannedAttack], learns: str, settings: AuditSettings) -> float:
-    """Gain over guessing as measured, not the low end of its interval: a setting must do more than be in doubt."""
-    rows, _ = run_attacks("", [attempt for attempt in attempts if attempt.learns == learns], settings.memory)
-    return max((row.found.advantage for row in rows), default=0.0)
-
-
-def _no_mitigation_reason(row: AuditRow) -> str:
-    if row.found.adversary is Adversary.COORDINATOR:
-        return "codes that keep similarities give this away; choose a coordinator you trust, or salt the field"
-    if row.found.attack == "model completion":
-        return "the secondary's own network learns this; give it fewer columns or stop earlier"
-    if row.found.attack.startswith("noise left out"):
-        return "this build does not do what the job says; do not use it"
-    if row.found.attack == "row counts":
-        return "a secondary always sees which of its rows are asked for"
-    return "no mechanism of a job changes it"
-
-
-def _feature_protection(noise: float) -> Protection:
-    return Protection(features=FeatureTerms(noise=noise))
+    return Advice(about, attack, mitigation.setting(mitigation.values[high]), leak, reached, cost)
 
 
 def model_quality(metrics: Metrics) -> tuple[str, float]:
-    """The figure by which a training is judged here, with its name."""
+    """Return the metric that judges a training, with its value."""
     name = next(name for name in QUALITY_METRICS if name in metrics)
     return name, metrics[name]
 

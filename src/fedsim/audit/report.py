@@ -1,32 +1,61 @@
-"""How thorough an audit is, and the report it returns."""
+"""Planned attacks, what the job guarantees against them, and the report of an audit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from enum import Enum
 from typing import Any
 
-from fedsim.audit.attack_runner import AuditRow, SkippedAttack, Verdict
+from fedsim.attack.finding import (
+    MEDIAN_ERROR_METRES,
+    RADIUS_METRES,
+    Adversary,
+    AttackFinding,
+    AttackKind,
+    IntervalEstimate,
+)
 from fedsim.config.policy import AUDIT_FORMAT
-from fedsim.errors import SettingError
+from fedsim.errors import FedSimError, SettingError
 from fedsim.validation import validate_integer
 
-# How hard an audit tries, and what counts as too much
-
-
 MIN_RECORDS = 20
-DEFAULT_MEMORY = 4 << 30
-FULL_EPOCHS, FULL_TARGETS = 3, 500  # of an audit that others may rely on
+GIB = 1 << 30
+DEFAULT_MEMORY = 4 * GIB
+FULL_EPOCHS, FULL_TARGETS = 3, 500  # an audit with less is quick
+# From the 95 % of an interval to 99.9 %: an audit makes many tests, and a single false alarm is too many.
+INTERVAL_FACTOR = 3.29 / 1.96
+CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 
 
 @dataclass(frozen=True)
 class AuditSettings:
-    """``limit`` is the largest advantage over blind guessing that may pass, on a scale from 0 to 1 (certainty).
+    """How thorough an audit is, and what counts as a leak.
 
-    A place counts as found within ``metres``. Tables beyond ``most_records`` are sampled; ``targets`` is the number of
-    records the slow attacks try, ``tries`` that of settings the advice tries for one finding; no attack runs that
-    needs more than ``memory`` bytes.
+    Parameters
+    ----------
+    limit
+        The largest acceptable advantage over blind guessing, from 0 to 1 (certainty).
+    metres
+        A place counts as found within this distance.
+    seed
+        Random seed of samples and attacks.
+    most_records
+        Larger tables are sampled.
+    epochs
+        Epochs of the recorded training.
+    targets
+        Number of records that the slow attacks try.
+    tries
+        Number of settings that the advice tries for one finding; 0 for no advice.
+    memory
+        Attacks that need more than this many bytes are skipped.
+
+    Examples
+    --------
+    >>> AuditSettings(epochs=1).quick
+    True
     """
 
     limit: float = 0.01
@@ -40,41 +69,186 @@ class AuditSettings:
 
     def __post_init__(self) -> None:
         if not 0 <= self.limit < 1:
-            raise SettingError(f"limit={self.limit}; an advantage over guessing lies from 0 to below 1")
+            message = f"limit={self.limit}; choose an advantage over guessing of at least 0 and below 1"
+            raise SettingError(message, code="limit-out-of-range", limit=1)
         if not (math.isfinite(self.metres) and self.metres > 0):
-            raise SettingError(f"metres={self.metres}; how near a guess must be is a number above 0")
-        validate_integer(self.seed, "seed", least=0)
-        validate_integer(self.most_records, "most_records", least=MIN_RECORDS)
-        validate_integer(self.epochs, "epochs", least=1)
-        validate_integer(self.targets, "targets", least=10)
-        validate_integer(self.tries, "tries", least=0)
+            raise SettingError(f"metres={self.metres}; choose a number above 0", code="metres-out-of-range", limit=0)
+        least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": 10, "tries": 0}
+        for name, low in least.items():
+            validate_integer(getattr(self, name), name, least=low)
 
     @property
     def quick(self) -> bool:
-        """Whether attacks had less to go by than usual: a first look, which an owner should not rely on."""
+        """Whether the attacks are weaker than usual: a first look that an owner should not rely on."""
         return self.targets < FULL_TARGETS or self.epochs < FULL_EPOCHS
 
     def as_dict(self) -> dict[str, Any]:
-        """What a reader must know to judge the figures, in types that JSON has."""
+        """Return what a reader must know to judge the results, in JSON types."""
+        names = ("quick", "most_records", "metres", "epochs", "targets", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+# One attack: what the job guarantees against it, and how the result compares.
+
+
+class Verdict(Enum):
+    """How an attack compares with the guarantee."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    UNTESTED = "claimed, but this attack cannot test it"
+    NONE = "no guarantee claimed"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What the job claims against an attack; ``most`` is the highest score it allows, None where it sets no limit.
+
+    ``claimed`` marks a claim that no score can contradict. ``reached`` is the score on a correct build, where the
+    assumptions of the claim hold only approximately.
+    """
+
+    sentence: str
+    most: float | None = None
+    claimed: bool = False
+    reached: float = 0.0
+
+    def verdict(self, found: AttackFinding) -> Verdict:
+        """Return the verdict; a guarantee is broken where even the lower end of the 99.9 % interval exceeds it."""
+        if self.most is None:
+            return Verdict.UNTESTED if self.claimed else Verdict.NONE
+        score, is_check = found.score, found.kind is AttackKind.BUILD_CHECK  # the interval of a check is wide already
+        low = score.low if is_check else score.value - INTERVAL_FACTOR * (score.value - score.low)
+        return Verdict.BROKEN if low > max(self.most, self.reached) else Verdict.KEPT
+
+
+NO_GUARANTEE = Guarantee("none")
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """One attack on the linkage with one secondary (``about``)."""
+
+    about: str
+    learns: str
+    found: AttackFinding
+    guarantee: Guarantee = NO_GUARANTEE
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.guarantee.verdict(self.found)
+
+    @property
+    def is_check(self) -> bool:
+        return self.found.kind is AttackKind.BUILD_CHECK
+
+    @property
+    def leak(self) -> float:
+        """The advantage over blind guessing, from 0 to 1 (certainty).
+
+        This is the estimate rather than the lower end of its interval, so that fewer records do not pass more easily.
+        A check of the build, where nothing is gained by chance, counts from its lower end.
+        """
+        return self.found.score.low if self.is_check else self.found.advantage
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row in JSON types."""
+
+        def number(value: float) -> float | None:
+            return float(value) if math.isfinite(value) else None
+
+        found = asdict(self.found)
+        found["kind"], found["adversary"] = self.found.kind.value, self.found.adversary.value
+        found["figures"] = {name: number(value) for name, value in self.found.figures.items()}
+        found["seconds"] = number(self.found.seconds)
         return {
-            "quick": self.quick,
-            "most_records": self.most_records,
-            "metres": self.metres,
-            "epochs": self.epochs,
-            "targets": self.targets,
-            "seed": self.seed,
+            "about": self.about,
+            "learns": self.learns,
+            **found,
+            "leak": self.leak,
+            "guarantee": self.guarantee.sentence,
+            "promised_at_most": self.guarantee.most,
+            "verdict": self.verdict.value,
         }
 
 
-# What an audit found, worst first
+@dataclass(frozen=True)
+class SkippedAttack:
+    """An attack that was not run, and why."""
+
+    who: Adversary
+    what: str
+    why: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"adversary": self.who.value, "what": self.what, "why": self.why}
 
 
-MEDIAN_ERROR_METRES = "median error in metres"
+NEVER_ATTACKED = (
+    SkippedAttack(
+        Adversary.PRIMARY,
+        "gradients that steer a secondary's network (FSHA, URVFL)",
+        "all parties are assumed to follow the protocol",
+    ),
+    SkippedAttack(Adversary.PRIMARY, "several jobs or new records over time", "only one linkage is audited"),
+    SkippedAttack(Adversary.SECONDARY, "poisoned features and backdoors", "they change the model but reveal nothing"),
+    SkippedAttack(
+        Adversary.COORDINATOR,
+        "collusion: with the key of one party, the coordinator can open all filters",
+        "the protocol cannot prevent it; choose a coordinator that you trust",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PlannedAttack:
+    """An attack that applies; ``memory`` is the largest number of bytes it needs."""
+
+    kind: AttackKind
+    who: Adversary
+    what: str
+    learns: str
+    run: Callable[[], AttackFinding]
+    guarantee: Guarantee = NO_GUARANTEE
+    memory: float = 0.0
+
+
+def run_attacks(
+    about: str, attacks: Iterable[PlannedAttack], memory: int
+) -> tuple[list[AuditRow], list[SkippedAttack]]:
+    """Run all attacks that fit into memory; one that fails is skipped with the reason."""
+    rows, skipped = [], []
+    for attack in attacks:
+        if attack.memory > memory:
+            why = (
+                f"needs about {attack.memory / GIB:.1f} GiB of memory, but {memory / GIB:.1f} GiB are free; audit "
+                "fewer records (--most-records)"
+            )
+            skipped.append(SkippedAttack(attack.who, attack.what, why))
+            continue
+        try:
+            rows.append(AuditRow(about, attack.learns, attack.run(), attack.guarantee))
+        except FedSimError as error:
+            skipped.append(SkippedAttack(attack.who, attack.what, str(error)))
+    return rows, skipped
+
+
+def check_finding(
+    name: str, who: Adversary, missing: tuple[float, float], numbers: int, measure: str, knew: str
+) -> AttackFinding:
+    """Return the result of a build check; ``missing`` is a share and half the width of its interval."""
+    share, doubt = missing
+    low, value, high = (min(1.0, max(0.0, share + step)) for step in (-doubt, 0.0, doubt))
+    score = IntervalEstimate(value, low, high)
+    return AttackFinding(name, AttackKind.BUILD_CHECK, who, measure, score, 0.0, numbers, knew)
+
+
+# The report.
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A setting that was tried against a finding: whether it brings it under the limit, and what it costs."""
+    """A setting that was tried against a finding: whether it reaches the limit, and what it costs."""
 
     about: str
     attack: str
@@ -89,7 +263,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class AuditReport:
-    """All rows, what was left out, what to change; ``notes`` say how far the figures can be trusted."""
+    """All results of an audit; ``notes`` say how far they can be trusted, ``tables`` whose tables were attacked."""
 
     job: str
     hash: str
@@ -98,8 +272,8 @@ class AuditReport:
     skipped: tuple[SkippedAttack, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
-    tables: tuple[str, ...] = ()  # the parties whose own tables were attacked
-    settings: AuditSettings | None = None  # how hard it tried; a demanded audit must say
+    tables: tuple[str, ...] = ()
+    settings: AuditSettings | None = None
 
     @property
     def broken(self) -> tuple[AuditRow, ...]:
@@ -109,28 +283,30 @@ class AuditReport:
     @property
     def over(self) -> tuple[AuditRow, ...]:
         """Rows above the limit, worst first."""
-        found = [row for row in self.rows if row.leak > self.limit]
-        return tuple(sorted(found, key=lambda row: -row.leak))
+        return tuple(sorted((row for row in self.rows if row.leak > self.limit), key=lambda row: -row.leak))
 
     @property
     def headline(self) -> str:
-        """The worst of it in one sentence."""
+        """The worst finding in one sentence."""
         if self.broken:
             worst = max(self.broken, key=lambda row: row.leak)
             return f"BROKEN: the job claims {worst.guarantee.sentence}, but {_achievement(worst)}"
-        kept = [row for row in self.rows if row.found.attack == "greedy" and row.verdict is Verdict.KEPT]
-        together = [
-            row for row in self.rows if _uses_all_links(row) and kept and row.leak > (kept[0].guarantee.most or 0)
-        ]
-        if together:
-            claim = kept[0].guarantee.sentence.removesuffix(" against the greedy attack")
-            return f"{claim} holds against one similarity at a time, but {_achievement(_most_telling(together))}"
+        greedy = [row for row in self.rows if row.found.kind is AttackKind.GREEDY and row.verdict is Verdict.KEPT]
+        if greedy:
+            # These attacks use all links together, which the bound tau does not cover, whatever the limit is.
+            bound, kinds = greedy[0].guarantee.most or 0.0, (AttackKind.LOCATION, AttackKind.LIKELIHOOD)
+            stronger = [row for row in self.rows if row.found.kind in kinds and row.leak > bound]
+            located = [row for row in stronger if row.found.kind is AttackKind.LOCATION]
+            if stronger:  # metres are easier to understand than filters
+                worst = max(located or stronger, key=lambda row: row.leak)
+                return f"{greedy[0].guarantee.sentence} holds for single similarities, but {_achievement(worst)}"
         if not self.over:
-            return f"no attack that was tried gains more than {self.limit:g} over blind guessing"
-        return f"{_achievement(self.over[0])[0].upper()}{_achievement(self.over[0])[1:]}"
+            return f"no attack gains more than {self.limit:g} over blind guessing"
+        text = _achievement(self.over[0])
+        return f"{text[0].upper()}{text[1:]}"
 
     def as_dict(self) -> dict[str, Any]:
-        """In types that JSON has."""
+        """Return the report in JSON types."""
         return {
             "format": AUDIT_FORMAT,
             "headline": self.headline,
@@ -147,29 +323,19 @@ class AuditReport:
         }
 
 
-def _uses_all_links(row: AuditRow) -> bool:
-    """Whether this is a stronger attack than the one tau speaks of, on the same links; whatever the limit is."""
-    return MEDIAN_ERROR_METRES in row.found.figures or row.found.attack == "likelihood"
-
-
-def _most_telling(rows: Sequence[AuditRow]) -> AuditRow:
-    """The worst that ends in metres, which everyone understands; else the worst."""
-    placed = [row for row in rows if MEDIAN_ERROR_METRES in row.found.figures]
-    return max(placed or rows, key=lambda row: row.leak)
-
-
 def _achievement(row: AuditRow) -> str:
-    """What the attack does, as half a sentence."""
-    found, who = row.found, f"the {row.found.adversary.value}"
-    share = f"{100 * found.score.value:.3g} %"
-    if MEDIAN_ERROR_METRES in found.figures:
-        radius = row.learns.rpartition("within ")[2]
-        return (
-            f"all links together locate {share} of the records of {row.about} within {radius} (median "
-            f"{found.figures[MEDIAN_ERROR_METRES]:,.0f} m; by {found.attack})"
-        )
-    if found.measure.startswith("share of partner filters"):
-        return f"{who} finds the exact filter of {share} of the records of {row.about} ({found.attack})"
-    if found.measure.startswith("share of distances"):
-        return f"{who} finds the exact distance of {share} of the links with {row.about} ({found.attack})"
-    return f"{who} learns {row.learns}: {found.measure} {found.score.value:.3g} ({found.attack})"
+    """Return what the attack achieves, as half a sentence."""
+    found, who, share = row.found, f"the {row.found.adversary.value}", f"{100 * row.found.score.value:.3g} %"
+    match found.kind:
+        case AttackKind.LOCATION:
+            return (
+                f"all links together locate {share} of the records of {row.about} within "
+                f"{found.figures[RADIUS_METRES]:g} m (median error {found.figures[MEDIAN_ERROR_METRES]:,.0f} m; "
+                f"attack: {found.attack})"
+            )
+        case AttackKind.GREEDY | AttackKind.LIKELIHOOD:
+            return f"{who} finds the exact filter of {share} of the records of {row.about} (attack: {found.attack})"
+        case AttackKind.DISTANCES:
+            return f"{who} finds the exact distance of {share} of the links with {row.about} (attack: {found.attack})"
+        case _:
+            return f"{who} learns {row.learns}: {found.measure} {found.score.value:.3g} (attack: {found.attack})"

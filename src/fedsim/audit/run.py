@@ -1,89 +1,114 @@
-"""Run an audit: read the tables, link, attack, advise, report."""
+"""Run an audit, or sweep the settings of one mechanism: read the tables, link, attack, advise, report."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from fedsim.attack.finding import Adversary
-from fedsim.audit import linkage_attacks, split_attacks
-from fedsim.audit.advice import recommend_settings
-from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, SkippedAttack, run_attacks
+from fedsim.attack.finding import Adversary, AttackKind
+from fedsim.audit import advice, linkage_attacks, split_attacks
 from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
-from fedsim.audit.report import MIN_RECORDS, AuditReport, AuditSettings
-from fedsim.config.job import Job
+from fedsim.audit.report import (
+    MIN_RECORDS,
+    NEVER_ATTACKED,
+    Advice,
+    AuditReport,
+    AuditRow,
+    AuditSettings,
+    SkippedAttack,
+    run_attacks,
+)
+from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
+from fedsim.data.splits import random_split
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, InputError, SettingError
+from fedsim.privacy.bounds import lowest_bound
 from fedsim.protocol.messages import Role
 from fedsim.runtime.party_data import PartyData
 
-# The owners' tables for an audit; nothing is sent, so neither approval nor policy is asked
-#
-# Where the other side's table is not at hand, one half of the own table stands in for it.
+TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
+# The mechanisms that can be swept, and the attacks that each of them should stop.
+SWEEPS = {
+    "tau": (AttackKind.GREEDY, AttackKind.LIKELIHOOD),
+    "blur": (AttackKind.LOCATION,),
+    "gradients": (AttackKind.GRADIENTS,),
+    "features": (AttackKind.INVERSION,),
+    "activations": (AttackKind.INVERSION,),
+}
+ProgressCallback = Callable[[str], None]
 
 
 @dataclass(frozen=True, eq=False)
 class AuditTables:
-    """Both sides in the clear; ``notes`` say what is not as it will be."""
+    """Both sides in the clear; ``notes`` say how they differ from the tables of the job."""
 
     primary: PartyData
     secondaries: Mapping[str, PartyData]
     notes: tuple[str, ...]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class PreparedAudit:
+    """The linkage with one secondary, and the inputs of training where there are labels."""
+
+    setup: AttackSetup
+    linkage: AuditedLinkage
+    inputs: split_attacks.TrainingInputs | None
+
+
 def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.random.Generator) -> AuditTables:
-    """The tables of these parties; larger ones are sampled, missing ones stood in for."""
+    """Read the tables of these parties; sample larger ones, and replace a missing side by half of the other.
+
+    Nothing is sent, so neither an approval nor a policy is needed.
+    """
     holders = [own for own in files if own.role is not Role.COORDINATOR]
     if not holders:
-        raise SettingError(
-            "an audit needs the file of a party that has a table; name the primary's, a secondary's or both"
-        )
-    twice = [own.party for own in holders if [other.name for other in holders].count(own.name) > 1]
-    if twice:
-        raise SettingError(f"{len(twice)} files are of {twice[0]}; name the file of each party once")
+        message = "an audit needs a party with a table; pass the party file of the primary, of a secondary or of both"
+        raise SettingError(message, code="no-table")
+    names = [own.name for own in holders]
+    twice = next((own.party for own in holders if names.count(own.name) > 1), None)
+    if twice is not None:
+        raise SettingError(f"several files are of {twice}; pass one file per party", code="party-twice")
     notes: list[str] = []
-    read = {own.name: _sample_rows(_read_party_table(job, own), most, rng, notes) for own in holders}
-    primary = next((read[own.name] for own in holders if own.role is Role.PRIMARY), None)
-    secondaries = {own.name: read[own.name] for own in holders if own.role is Role.SECONDARY}
+    tables = {own.name: _read_party_table(job, own, most, rng, notes) for own in holders}
+    primary = next((tables[own.name] for own in holders if own.role is Role.PRIMARY), None)
+    secondaries = {own.name: tables[own.name] for own in holders if own.role is Role.SECONDARY}
     if primary is not None and secondaries:
         return AuditTables(primary, secondaries, tuple(notes))
-    alone = next(iter(read.values()))
+    alone = next(iter(tables.values()))
     notes.append(
-        f"only {alone.own.party} is here: one random half of its own table stands in for the other side, so these "
-        "figures are a guess of what the true partner will see"
+        f"only {alone.own.party} is here: a random half of its own table replaces the other side, so the results are "
+        "estimates of what the true partner will see"
     )
+    first, second = _split_in_half(alone, rng)
     if primary is None:
-        halves = {name: _split_in_half(table, rng) for name, table in secondaries.items()}
-        first, *others = halves
-        notes += [f"{read[name].own.party} was left out; audit it alone, or with the primary's file" for name in others]
-        return AuditTables(halves[first][0], {first: halves[first][1]}, tuple(notes))
-    own, other = _split_in_half(primary, rng)
-    secondary = next(iter(job.secondaries))
-    columns = PartyColumns({secondary: other.columns.identifiers[secondary]}, other.columns.features, None)
-    return AuditTables(own, {secondary: replace(other, columns=columns)}, tuple(notes))
+        name, *others = secondaries
+        notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
+        return AuditTables(first, {name: second}, tuple(notes))
+    name = next(iter(job.secondaries))
+    columns = PartyColumns({name: second.columns.identifiers[name]}, second.columns.features, None)
+    return AuditTables(first, {name: replace(second, columns=columns)}, tuple(notes))
 
 
-def _read_party_table(job: Job, own: PartyFile) -> PartyData:
+def _read_party_table(job: Job, own: PartyFile, most: int, rng: np.random.Generator, notes: list[str]) -> PartyData:
     if own.data is None:
-        raise SettingError(f"the file of {own.party} names no data; add [data] file")
+        raise SettingError(f"the file of {own.party} names no data; add [data] file", code="no-data")
     frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
     if len(frame) < MIN_RECORDS:
-        raise InputError(f"{own.data.source} has {len(frame)} records; an audit needs at least {MIN_RECORDS}")
-    return PartyData(frame, resolve_columns(job, own, frame.columns), own)
-
-
-def _sample_rows(table: PartyData, most: int, rng: np.random.Generator, notes: list[str]) -> PartyData:
-    if len(table) <= most:
-        return table
-    rows = np.sort(rng.choice(len(table), most, replace=False))
-    notes.append(
-        f"{table.own.party}: {most:,} of {len(table):,} records were drawn; the whole, denser table gives more away"
-    )
-    return replace(table, frame=table.frame[rows])
+        message = f"{own.data.source} has {len(frame)} records, but an audit needs at least {MIN_RECORDS}"
+        raise InputError(message, code="too-few-records", limit=MIN_RECORDS)
+    columns = resolve_columns(job, own, frame.columns)
+    if len(frame) > most:
+        notes.append(
+            f"{own.party}: a sample of {most:,} of {len(frame):,} records; the full, denser table reveals more"
+        )
+        frame = frame[np.sort(rng.choice(len(frame), most, replace=False))]
+    return PartyData(frame, columns, own)
 
 
 def _split_in_half(table: PartyData, rng: np.random.Generator) -> tuple[PartyData, PartyData]:
@@ -92,38 +117,22 @@ def _split_in_half(table: PartyData, rng: np.random.Generator) -> tuple[PartyDat
     return replace(table, frame=table.frame[rows[:middle]]), replace(table, frame=table.frame[rows[middle:]])
 
 
-# An audit from beginning to end
-
-
-ProgressCallback = Callable[[str], None]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PreparedAudit:
-    """One secondary with all that was prepared for attacking, so that advice can attack again."""
-
-    scene: AttackSetup
-    linkage: AuditedLinkage
-    subject: split_attacks.TrainingInputs | None
-
-
 def audit_job(
-    job: Job, files: Sequence[PartyFile], settings: AuditSettings, tell: ProgressCallback = lambda _: None
+    job: Job, files: Sequence[PartyFile], settings: AuditSettings, progress: ProgressCallback = lambda _: None
 ) -> AuditReport:
     """Attack every linkage whose tables are here, and the training on it; nothing leaves this process."""
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
     rows: list[AuditRow] = []
     skipped: list[SkippedAttack] = []
-    advice = []
+    advices: list[Advice] = []
     for name in tables.secondaries:
-        tell(f"linking with {name}")
+        progress(f"linking with {name}")
         audited, missing = prepare_audit(job, tables, name, settings)
-        found, left = attack_secondary(audited, settings, tell)
+        found, left = attack_secondary(audited, settings, progress)
         rows += found
         skipped += [*missing, *left]
-        tell(f"looking for settings that keep {name} under the limit")
-        advice += recommend_settings(audited.scene, audited.subject, found, settings)
-    notes = (*tables.notes, "tau means something for whole Hamming distances only: in other units it changes with them")
+        progress(f"searching for settings that bring {name} under the limit")
+        advices += advice.recommend_settings(audited.setup, audited.inputs, found, settings)
     return AuditReport(
         job=job.name,
         hash=job.hash,
@@ -131,8 +140,8 @@ def audit_job(
         settings=settings,
         rows=tuple(rows),
         skipped=(*skipped, *NEVER_ATTACKED),
-        advice=tuple(advice),
-        notes=notes,
+        advice=tuple(advices),
+        notes=(*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"),
         tables=tuple(str(own.party) for own in files if own.data is not None),
     )
 
@@ -140,47 +149,118 @@ def audit_job(
 def prepare_audit(
     job: Job, tables: AuditTables, name: str, settings: AuditSettings
 ) -> tuple[PreparedAudit, list[SkippedAttack]]:
-    """Link with one secondary, and make the training ready where there are labels."""
+    """Link with one secondary, and prepare the training where there are labels."""
     primary, secondary = tables.primary, tables.secondaries[name]
     if name not in primary.columns.identifiers or not job.secondaries[name].encoding.columns:
-        raise SettingError(f"job '{job.name}' has no identifiers for {name}; an audit attacks what links")
-    split = split_attacks.audit_split(len(primary), settings.seed)
+        message = f"job '{job.name}' has no identifiers for {name}, so there is no linkage to attack"
+        raise SettingError(message, code="no-identifiers", secondary=name)
+    split = random_split(len(primary), np.random.default_rng([settings.seed, 2]))
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)
-    scene = AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
-    linkage = scene.linkage()
+    setup = AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
+    linkage = setup.linkage()
     try:
-        subject = split_attacks.training_inputs(job, primary, secondary, split)
-    except FedSimError as fault:
-        missing = [SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(fault))]
-        return PreparedAudit(scene, linkage, None), missing
-    return PreparedAudit(scene, linkage, subject), []
+        inputs = split_attacks.training_inputs(job, primary, secondary, split)
+    except FedSimError as error:
+        missing = SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
+        return PreparedAudit(setup, linkage, None), [missing]
+    return PreparedAudit(setup, linkage, inputs), []
 
 
 def attack_secondary(
-    audited: PreparedAudit, settings: AuditSettings, tell: ProgressCallback
+    audited: PreparedAudit, settings: AuditSettings, progress: ProgressCallback
 ) -> tuple[list[AuditRow], list[SkippedAttack]]:
-    """All that applies, by every adversary."""
-    rng = np.random.default_rng([settings.seed, zlib.crc32(audited.scene.name.encode())])
-    linkage, name = audited.linkage, audited.scene.name
-    tell(f"the primary attacks the links with {name}")
+    """Run all attacks that apply, of every adversary."""
+    linkage, name = audited.linkage, audited.setup.name
+    rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
+    progress(f"attacks of the primary on the links with {name}")
     rows, skipped = run_attacks(name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory)
-    if linkage.own is None:
-        skipped.append(
-            SkippedAttack(Adversary.PRIMARY, f"places of {name}", "no identifiers look like latitude, longitude")
-        )
-    tell(f"the coordinator attacks the filters of {name}")
+    if linkage.places is None:
+        why = "no identifiers are latitude and longitude"
+        skipped.append(SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
+    progress(f"attacks of the coordinator on the filters of {name}")
     found, left = run_attacks(name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory)
     if not found and not left:
-        why = "the filters mix several fields, or are salted, and no attack here applies"
+        why = "the filters combine several fields or are salted; no attack applies"
         left.append(SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
     rows, skipped = rows + found, skipped + left
-    if audited.subject is None:
+    if audited.inputs is None:
         return rows, skipped
-    tell(f"training {settings.epochs} epochs with {name} to listen at the cut")
-    heard = split_attacks.record_training(audited.subject, linkage, settings.epochs)
-    found, left = run_attacks(
-        name, split_attacks.training_attacks(heard, audited.subject, linkage, rng), settings.memory
-    )
+    progress(f"training {settings.epochs} epochs with {name} to record the cut layer")
+    transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
+    attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
+    found, left = run_attacks(name, attacks, settings.memory)
     return rows + found, skipped + left
+
+
+# The privacy-utility trade-off.
+
+
+@dataclass(frozen=True)
+class TradeoffPoint:
+    """One setting under one seed: the best attack on what the mechanism protects, and the quality of the model."""
+
+    setting: str
+    seed: int
+    gain: float
+    attack: str
+    metric: str
+    quality: float
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def sweep_mechanism(
+    job: Job, files: Sequence[PartyFile], settings: AuditSettings, sweep: str, progress: ProgressCallback
+) -> list[TradeoffPoint]:
+    """Measure the attacker's gain and the model's quality under every setting of one mechanism, beginning with none."""
+    if sweep not in SWEEPS:
+        message = f"sweep='{sweep}' is not a mechanism; choose from {', '.join(SWEEPS)}"
+        raise SettingError(message, code="unknown-sweep", known=tuple(SWEEPS))
+    tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
+    audited, _ = prepare_audit(job, tables, next(iter(tables.secondaries)), settings)
+    if audited.inputs is None:
+        message = "a trade-off needs labels to train on; pass the primary's party file, too"
+        raise SettingError(message, code="labels-missing")
+    points = []
+    for name, linkage, protection in _sweep_settings(audited, settings, sweep):
+        progress(name)
+        rng = np.random.default_rng([settings.seed, 6])
+        transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs, protection)
+        attacks = [
+            *linkage_attacks.primary_attacks(linkage, settings, rng),
+            *split_attacks.training_attacks(transcript, audited.inputs, linkage, rng),
+        ]
+        rows, _ = run_attacks("", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory)
+        best = max(rows, key=lambda row: row.found.advantage).found
+        quality = advice.model_quality(transcript.metrics)
+        points.append(TradeoffPoint(name, settings.seed, best.advantage, best.attack, *quality))
+    return points
+
+
+def _sweep_settings(
+    audited: PreparedAudit, settings: AuditSettings, sweep: str
+) -> list[tuple[str, AuditedLinkage, Protection]]:
+    setup, plain = audited.setup, audited.setup.linkage(tau=None, sigma=None, blur=None)
+    points = [(f"no {sweep}", plain, Protection())]
+    if sweep == "tau":
+        if plain.terms.metric != "hamming":
+            message = (
+                f"tau applies to hamming distances, but the metric is {plain.terms.metric}; sweep another mechanism"
+            )
+            raise SettingError(message, code="tau-needs-hamming", metric=plain.terms.metric)
+        least = lowest_bound(plain.view.known_scale().deviation)  # no noise reaches a tau at or below it
+        for tau in (tau for tau in TAU_LEVELS if tau > least):
+            points.append((f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()))
+    elif sweep == "blur":
+        for epsilon in advice.BLUR_EPSILONS[:7]:
+            linkage = setup.linkage(tau=None, sigma=None, blur=advice.make_blur(setup, epsilon))
+            points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
+    else:
+        search = advice.MitigationSearch(setup, audited.inputs, settings)
+        clip = search.gradient_clip if sweep == "gradients" else 1.0
+        for noise in advice.NOISE_LEVELS:
+            points.append((f"noise {noise:g}", plain, advice.make_protection(sweep, clip, noise)))
+    return points

@@ -1,13 +1,14 @@
 """The attacks on split training: a short local training is recorded at the cut layer and attacked from both sides.
 
-The noise is the one the parties use. A row is sent in many steps; what is attacked is its mean over the run, because
-fresh noise averages out and a single step misleads.
+The noise is the one that the parties use. A row is sent in many steps; its mean over the run is attacked, because fresh
+noise averages out.
 
 Letters: U rows, C width of the cut layer.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,16 +27,15 @@ from fedsim.attack.cut_layer_attacks import (
     mean_label_by_row,
     norm_attack,
 )
-from fedsim.attack.finding import Adversary, AttackFinding
-from fedsim.audit.attack_runner import NO_GUARANTEE, Guarantee, PlannedAttack, missing_noise
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
 from fedsim.audit.attack_setup import AuditedLinkage
+from fedsim.audit.report import CHECK_DEVIATIONS, NO_GUARANTEE, Guarantee, PlannedAttack, check_finding
 from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection
 from fedsim.data.features import FeatureRules, fit_preprocessor
-from fedsim.data.splits import random_split
 from fedsim.errors import InputError
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.privacy.mechanisms import CLIP_DEVIATIONS, ClipAndNoise, NoisyFeatures
-from fedsim.protocol.cut_layer import CutNoise, NoiseMeter, NoisySecondary
+from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
 from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels
 from fedsim.runtime.primary import to_features, training_config
 from fedsim.runtime.run_store import add_feature_noise, cut_noise_from_secret
@@ -49,12 +49,12 @@ from fedsim.types import Floats, Integers, Split
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
 DELTA = 1e-5
-WARM_UP_SHARE = 0.25  # of the steps: gradients there are long and say little
+WARM_UP_SHARE = 0.25  # of the steps; their gradients are long and say little
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingInputs:
-    """What is trained on: both sides' features, the labels, and which records train."""
+    """The features of both sides, the labels, and the split."""
 
     job: Job
     primary: PrimaryData
@@ -67,18 +67,18 @@ class TrainingInputs:
 
 @dataclass(frozen=True, eq=False)
 class CutTranscript:
-    """What crossed, by row and as a mean over the run, and how the model did."""
+    """What crossed the cut layer, as a mean by row over the run, and the metrics of the model."""
 
     rows: Integers  # (U,), rows of the secondary
     activations: Floats  # (U, C), as the primary saw them
     gradients: Floats  # (U, C), as the secondary saw them
     own: Floats  # (U, C), the secondary's activations after training, without noise
-    labels: NDArray[Any]  # (U,), whether the records that name a row lie above the median
-    counts: Integers  # (U,), how often each row crossed
-    length: float  # median length of a gradient of one step
-    metrics: Metrics
-    test: Metrics = field(default_factory=dict)  # the same on rows that no setting was chosen by
-    laid: Mapping[str, NoiseMeter] = field(default_factory=dict)  # the noise that was laid on either side
+    labels: NDArray[Any]  # (U,), whether the mean label of the records that list a row is above the median
+    counts: Integers  # (U,), how often each row was sent
+    length: float  # median norm of a gradient in one step
+    metrics: Metrics  # on the validation records
+    test: Metrics = field(default_factory=dict)
+    noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
 
     @property
     def max_times_sent(self) -> int:
@@ -89,94 +89,141 @@ class CutTranscript:
 
 
 def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
-    """Both tables as the parties would prepare them."""
-    party = str(primary.own.party)
-    sorts = job.task.kind == "classification"
-    labels: NDArray[Any] = class_labels(primary.label(), party)[0] if sorts else numeric_labels(primary.label(), party)
-    goal = TaskType.CLASSES if sorts else TaskType.NUMBERS
-    return TrainingInputs(
-        job,
-        PrimaryData(_prepare_features(primary, split.train), labels, goal, primary.own.name),
-        _prepare_features(secondary, None),
-        split,
-    )
+    """Prepare both tables as the parties would."""
+    party, classes = str(primary.own.party), job.task.kind == "classification"
+    column = primary.label()
+    labels: NDArray[Any] = class_labels(column, party)[0] if classes else numeric_labels(column, party)
+    task = TaskType.CLASSES if classes else TaskType.NUMBERS
 
+    def features(table: PartyData, rows: Integers | None) -> Features:
+        frame, rules = table.features(), FeatureRules(kinds=table.own.features.kinds)
+        party, label = str(table.own.party), table.columns.label
+        return to_features(fit_preprocessor(frame, party=party, rows=rows, rules=rules, label=label), frame)
 
-def audit_split(n_records: int, seed: int) -> Split:
-    """Which records train, validate and test, as in a job."""
-    return random_split(n_records, np.random.default_rng([seed, 2]))
+    data = PrimaryData(features(primary, split.train), labels, task, primary.own.name)
+    return TrainingInputs(job, data, features(secondary, None), split)
 
 
 def record_training(
-    subject: TrainingInputs, linkage: AuditedLinkage, epochs: int, protection: Protection | None = None
+    inputs: TrainingInputs, linkage: AuditedLinkage, epochs: int, protection: Protection | None = None
 ) -> CutTranscript:
-    """Train for some epochs and note what crosses, under the job's protection or another."""
-    wanted = subject.job.protection if protection is None else protection
+    """Train for some epochs and record what crosses the cut layer, under the job's protection or another."""
+    protection = inputs.job.protection if protection is None else protection
+    secret = np.random.default_rng([linkage.setup.seed, 3]).bytes(SECRET_BYTES)
     torch.set_num_threads(1)
-    config = replace(training_config(subject.job), epochs=epochs, patience=None, save_steps=None)
-    below = replace(config.secondary, clip=wanted.activations.clip if wanted.activations else None)
-    steps = epochs * config.steps_per_epoch(len(subject.split.train))
-    used = _protected_features(subject, linkage, wanted)
-    local = start_secondary(linkage.scene.name, used.take(linkage.order), below, total_steps=steps)
-    answering = NoisySecondary(local, activation_noise=_cut_noise(wanted.activations, linkage))
-    ear = Eavesdropper(answering, int(WARM_UP_SHARE * steps))
-    sending = NoisySecondary(ear, gradient_noise=_cut_noise(wanted.gradients, linkage))
+    config = replace(training_config(inputs.job), epochs=epochs, patience=None, save_steps=None)
+    below = replace(config.secondary, clip=protection.activations.clip if protection.activations else None)
+    steps = epochs * config.steps_per_epoch(len(inputs.split.train))
+    features = inputs.secondary
+    if protection.features is not None:
+        features = add_feature_noise(features, protection.features, secret, table=linkage.setup.name)
+    local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
+    answering = NoisySecondary(local, activation_noise=cut_noise_from_secret(protection.activations, secret))
+    recorder = Eavesdropper(answering, int(WARM_UP_SHARE * steps))
+    sending = NoisySecondary(recorder, gradient_noise=cut_noise_from_secret(protection.gradients, secret))
     lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
-    result = train_with(subject.primary, lists, subject.split, config)
-    heard = _transcript(subject, linkage, ear, local, result.metrics["validation"])
-    laid = {
-        "features": _feature_noise(subject.secondary, used),
+    result = train_with(inputs.primary, lists, inputs.split, config)
+    transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
+    noise = {
+        "features": _feature_noise(inputs.secondary, features),
         "activations": answering.meter,
         "gradients": sending.meter,
     }
-    heard = replace(heard, laid=laid, test=result.metrics["test"])
-    if wanted.gradients is None or wanted.gradients.noise == 0:
-        return heard
-    # The mean of so much noise is the shorter the more often a row was sent: that would tell counts, not gradients.
-    return replace(heard, gradients=heard.gradients * np.sqrt(heard.counts)[:, None])
+    transcript = replace(transcript, noise=noise, test=result.metrics["test"])
+    if protection.gradients is None or protection.gradients.noise == 0:
+        return transcript
+    # The mean of mostly noise is shorter for rows sent more often; unscaled it would reveal counts, not gradients.
+    return replace(transcript, gradients=transcript.gradients * np.sqrt(transcript.counts)[:, None])
+
+
+def _transcript(
+    inputs: TrainingInputs, linkage: AuditedLinkage, recorder: Eavesdropper, local: LocalSecondary, metrics: Metrics
+) -> CutTranscript:
+    steps = recorder.recorded_steps
+    if not steps:
+        message = "nothing crossed the cut layer; train for more epochs or with smaller batches"
+        raise InputError(message, code="nothing-recorded")
+    pseudonym = np.concatenate([step.rows for step in steps])
+    rows, activations = mean_by_row(pseudonym, np.concatenate([step.activations for step in steps]))
+    every = np.concatenate([step.gradients for step in steps])
+    labels = np.asarray(inputs.primary.labels)
+    if inputs.primary.task_type is not TaskType.NUMBERS:  # the most common class against the rest
+        kinds, count = np.unique(labels, return_counts=True)
+        labels = labels == kinds[count.argmax()]
+    train = inputs.split.train
+    label = mean_label_by_row(linkage.view.partner[train], labels[train], len(linkage.order))[rows]
+    return CutTranscript(
+        rows=linkage.order[rows],
+        activations=activations,
+        gradients=mean_by_row(pseudonym, every)[1],
+        own=local.infer(torch.from_numpy(rows)).numpy().astype(np.float64),
+        labels=label > np.median(label),
+        counts=np.bincount(pseudonym)[rows].astype(np.int64),
+        length=float(np.median(np.linalg.norm(every, axis=1))),
+        metrics=metrics,
+    )
+
+
+def _feature_noise(features: Features, used: Features) -> NoiseMeter:
+    """Measure the noise on features, in standard deviations of their columns."""
+    meter, before = NoiseMeter(), features.numbers.astype(np.float64)
+    deviation = before.std(axis=0)
+    varies = deviation > 0
+    scaled, noisy = (
+        (numbers - before.mean(axis=0))[:, varies] / deviation[varies] for numbers in (before, used.numbers)
+    )
+    meter.add(torch.from_numpy(np.clip(scaled, -CLIP_DEVIATIONS, CLIP_DEVIATIONS)), torch.from_numpy(noisy))
+    return meter
 
 
 def training_attacks(
-    heard: CutTranscript, subject: TrainingInputs, linkage: AuditedLinkage, rng: np.random.Generator
+    transcript: CutTranscript, inputs: TrainingInputs, linkage: AuditedLinkage, rng: np.random.Generator
 ) -> Iterator[PlannedAttack]:
-    """Labels read by the secondary, features read by the primary."""
-    known = rng.choice(len(heard.rows), _n_known_rows(len(heard.rows)), replace=False)
-    features = _numeric_features(subject.secondary)[heard.rows]
-    protection = subject.job.protection
+    """Plan the attacks of the primary on features and of the secondary on labels, and the checks of the build."""
+    n_rows, protection, numbers = len(transcript.rows), inputs.job.protection, inputs.secondary.numbers
+    known = rng.choice(n_rows, min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows))), replace=False)
+    columns = numbers if numbers.shape[1] else inputs.secondary.codes
+    features = np.asarray(columns, dtype=np.float64)[transcript.rows]
+    promised = _accountant_guarantee(protection.activations, transcript.max_times_sent)
+    if protection.features is not None:
+        promised = Guarantee(NoisyFeatures(protection.features.noise).guarantee, claimed=True)
     yield PlannedAttack(
+        AttackKind.INVERSION,
         Adversary.PRIMARY,
         "feature inversion",
-        f"the features of {linkage.scene.name}",
-        lambda: inversion_attack(heard.activations, features, known, rng=rng),
-        _feature_guarantee(protection, heard.max_times_sent),
-        memory=16.0 * heard.activations.size,
+        f"the features of {linkage.setup.name}",
+        lambda: inversion_attack(transcript.activations, features, known, rng=rng),
+        promised,
+        memory=16.0 * transcript.activations.size,
     )
-    whose = "whether the records near a row lie above the median label"
-    promised = _accountant_guarantee(protection.gradients, heard.max_times_sent, bounds_auc=True)
+    learns = "whether the records that list a row have labels above the median"
+    promised = _accountant_guarantee(protection.gradients, transcript.max_times_sent, bounds_auc=True)
     for name, run in {
-        "gradient norm": lambda: norm_attack(heard.gradients, heard.labels, rng=rng),
-        "gradient direction": lambda: direction_attack(heard.gradients, heard.labels, known, rng=rng),
+        "gradient norm": lambda: norm_attack(transcript.gradients, transcript.labels, rng=rng),
+        "gradient direction": lambda: direction_attack(transcript.gradients, transcript.labels, known, rng=rng),
     }.items():
-        yield PlannedAttack(Adversary.SECONDARY, name, whose, run, promised)
-    yield PlannedAttack(
-        Adversary.SECONDARY,
-        "row counts",
-        f"{whose}, by how often it is asked for",
-        lambda: _run_row_count_attack(heard, rng),
-        NO_GUARANTEE,
-    )
-    yield from _noise_checks(heard, protection)
-    yield PlannedAttack(
-        Adversary.SECONDARY,
-        "model completion",
-        whose,
-        lambda: _run_completion_attack(heard, features, known, rng),
-        NO_GUARANTEE,
-    )
+        yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, name, learns, run, promised)
+
+    def row_counts() -> AttackFinding:
+        # Rows that are requested often lie where records are dense; noise on gradients does not hide that.
+        counts = transcript.counts[:, None].astype(np.float64)
+        found, knew = norm_attack(counts, transcript.labels, rng=rng), "how often each of its rows was requested"
+        return replace(found, attack="row counts", kind=AttackKind.ROW_COUNTS, knew=knew)
+
+    def completion() -> AttackFinding:
+        # Only what joint training adds to the secondary's own features counts as a leak.
+        found = completion_attack(transcript.own, features, transcript.labels, known, rng=rng)
+        raw = max(0.5, min(0.999, found.figures["AUC from raw features"]))
+        return replace(found, blind=raw, knew=f"{found.knew}; guessing is the same attack on its raw features")
+
+    by_count = f"{learns}, by how often the row is requested"
+    yield PlannedAttack(AttackKind.ROW_COUNTS, Adversary.SECONDARY, "row counts", by_count, row_counts)
+    yield from _noise_checks(transcript, protection)
+    yield PlannedAttack(AttackKind.COMPLETION, Adversary.SECONDARY, "model completion", learns, completion)
 
 
-def _noise_checks(heard: CutTranscript, protection: Protection) -> Iterator[PlannedAttack]:
-    """Whether the noise that the job promises is there."""
+def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator[PlannedAttack]:
+    """Plan the checks that the promised noise is there."""
     sides: tuple[tuple[Adversary, str, CutTerms | FeatureTerms | None], ...] = (
         (Adversary.PRIMARY, "features", protection.features),
         (Adversary.PRIMARY, "activations", protection.activations),
@@ -184,114 +231,31 @@ def _noise_checks(heard: CutTranscript, protection: Protection) -> Iterator[Plan
     )
     for who, what, terms in sides:
         if terms is not None and terms.noise > 0:
-            unit = terms.clip if isinstance(terms, CutTerms) else 1.0
-            promised = Guarantee(f"noise of deviation {terms.noise * unit:g} on every number of {what}", 0.0)
-            run = partial(missing_noise, heard.laid[what], terms.noise * unit, who, what)
-            yield PlannedAttack(who, f"noise left out of {what}", f"what noise on {what} should hide", run, promised)
+            deviation = terms.noise * (terms.clip if isinstance(terms, CutTerms) else 1.0)
+            promised = Guarantee(f"noise with a standard deviation of {deviation:g} on all {what}", 0.0)
+            name, learns = f"missing noise on {what}", f"what noise on {what} should hide"
+            run = partial(missing_noise, transcript.noise[what], deviation, who, name)
+            yield PlannedAttack(AttackKind.BUILD_CHECK, who, name, learns, run, promised)
 
 
-def _protected_features(subject: TrainingInputs, linkage: AuditedLinkage, wanted: Protection) -> Features:
-    """The secondary's features with the noise that is wanted on them."""
-    if wanted.features is None:
-        return subject.secondary
-    return add_feature_noise(subject.secondary, wanted.features, _noise_secret(linkage), table=linkage.scene.name)
+@timed
+def missing_noise(meter: NoiseMeter, promised: float, who: Adversary, name: str) -> AttackFinding:
+    """Measure which share of the promised deviation is missing.
 
-
-def _feature_noise(features: Features, used: Features) -> NoiseMeter:
-    """The noise on features, in deviations of their columns."""
-    laid, before = NoiseMeter(), features.numbers.astype(np.float64)
-    deviation = before.std(axis=0)
-    varies = deviation > 0
-    scaled, noisy = (
-        (numbers - before.mean(axis=0))[:, varies] / deviation[varies] for numbers in (before, used.numbers)
-    )
-    laid.add(torch.from_numpy(np.clip(scaled, -CLIP_DEVIATIONS, CLIP_DEVIATIONS)), torch.from_numpy(noisy))
-    return laid
-
-
-def _transcript(
-    subject: TrainingInputs, linkage: AuditedLinkage, ear: Eavesdropper, local: LocalSecondary, metrics: Metrics
-) -> CutTranscript:
-    if not ear.recorded_steps:
-        raise InputError("nothing crossed the cut; train for more epochs, or smaller batches")
-    pseudonym = np.concatenate([crossing.rows for crossing in ear.recorded_steps])
-    seen, activations = mean_by_row(
-        pseudonym, np.concatenate([crossing.activations for crossing in ear.recorded_steps])
-    )
-    every = np.concatenate([crossing.gradients for crossing in ear.recorded_steps])
-    gradients = mean_by_row(pseudonym, every)[1]
-    train = subject.split.train
-    label = mean_label_by_row(linkage.view.partner[train], _numeric_labels(subject.primary)[train], len(linkage.order))[
-        seen
-    ]
-    own = local.infer(torch.from_numpy(seen)).numpy().astype(np.float64)
-    above = label > np.median(label)
-    length = float(np.median(np.linalg.norm(every, axis=1)))
-    counts = np.bincount(pseudonym)[seen].astype(np.int64)
-    return CutTranscript(linkage.order[seen], activations, gradients, own, above, counts, length, metrics)
-
-
-def _run_completion_attack(
-    heard: CutTranscript, features: Floats, known: Integers, rng: np.random.Generator
-) -> AttackFinding:
-    """What counts is what training together adds to the secondary's own features."""
-    found = completion_attack(heard.own, features, heard.labels, known, rng=rng)
-    raw = max(0.5, min(0.999, found.figures["AUC from raw features"]))
-    return replace(found, blind=raw, knew=f"{found.knew}; guessing is the same attack on its raw features")
-
-
-def _run_row_count_attack(heard: CutTranscript, rng: np.random.Generator) -> AttackFinding:
-    """Rows in demand stand where records are dense; no noise on gradients hides that."""
-    found = norm_attack(heard.counts[:, None].astype(np.float64), heard.labels, rng=rng)
-    return replace(found, attack="row counts", knew="how often each of its rows was asked for")
-
-
-def _feature_guarantee(protection: Protection, sent: int) -> Guarantee:
-    """What noise on features promises, which lasts; else what noise on activations does."""
-    if protection.features is None:
-        return _accountant_guarantee(protection.activations, sent)
-    return Guarantee(NoisyFeatures(protection.features.noise).guarantee, claimed=True)
+    The mechanism is the one that the parties use; whether a party's process calls it is for the tests of the parties.
+    """
+    doubt = CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
+    missing = 1.0 - meter.deviation / promised, doubt
+    measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
+    return check_finding(name, who, missing, meter.numbers, measure, knew)
 
 
 def _accountant_guarantee(terms: CutTerms | None, sent: int, *, bounds_auc: bool = False) -> Guarantee:
-    """What clip and noise promise of one row sent so often."""
+    """Return what clipping and noise guarantee for one row that is sent this many times."""
     if terms is None:
         return NO_GUARANTEE
-    mechanism = ClipAndNoise(terms.clip, terms.noise)
     if terms.noise == 0:
         return Guarantee("none: rows are clipped without noise")
-    spent = mechanism.after(steps=sent)
+    spent = ClipAndNoise(terms.clip, terms.noise).after(steps=sent)
     sentence = f"({spent.epsilon(delta=DELTA):.3g}, {DELTA:g})-private for one row sent {sent} times, given the weights"
     return Guarantee(sentence, spent.max_attack_auc) if bounds_auc else Guarantee(sentence, claimed=True)
-
-
-def _cut_noise(terms: CutTerms | None, linkage: AuditedLinkage) -> CutNoise | None:
-    return cut_noise_from_secret(terms, _noise_secret(linkage))
-
-
-def _noise_secret(linkage: AuditedLinkage) -> bytes:
-    return np.random.default_rng([linkage.scene.seed, 3]).bytes(SECRET_BYTES)
-
-
-def _prepare_features(table: PartyData, rows: Integers | None) -> Features:
-    frame = table.features()
-    rules, party = FeatureRules(kinds=table.own.features.kinds), str(table.own.party)
-    return to_features(fit_preprocessor(frame, party=party, rows=rows, rules=rules, label=table.columns.label), frame)
-
-
-def _numeric_features(features: Features) -> Floats:
-    """Columns an attacker wants back: numbers, or codes where there are none."""
-    found = features.numbers if features.numbers.shape[1] else features.codes
-    return np.asarray(found, dtype=np.float64)
-
-
-def _numeric_labels(primary: PrimaryData) -> Floats:
-    """Labels as numbers; of several classes the commonest against the rest."""
-    if primary.task_type is TaskType.NUMBERS:
-        return np.asarray(primary.labels, dtype=np.float64)
-    kinds, count = np.unique(primary.labels, return_counts=True)
-    return np.asarray(primary.labels == kinds[count.argmax()], dtype=np.float64)
-
-
-def _n_known_rows(n_rows: int) -> int:
-    return min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows)))

@@ -13,11 +13,9 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedsim.attack.finding import Adversary
-from fedsim.audit.attack_runner import AuditRow, Verdict
-from fedsim.audit.report import MEDIAN_ERROR_METRES, AuditReport, AuditSettings
-from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
-from fedsim.audit.tradeoff import TradeoffPoint, sweep_mechanism
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
+from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
+from fedsim.audit.run import TradeoffPoint, audit_job, prepare_audit, read_audit_tables, sweep_mechanism
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
 from fedsim.config.job import read_job

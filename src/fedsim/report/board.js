@@ -1,5 +1,5 @@
-// Asks once a second what the run folders say and draws it; every word of theirs goes in as text, never as markup.
-// Only what changed is touched, so that focus, selection and scrolling stay where the reader left them.
+// Polls the state of the run folders once a second and draws it. All content is inserted as text, never as markup.
+// Only changed nodes are updated, so that focus, selection and scroll position are kept.
 "use strict";
 
 const EVERY = 1000, SILENT_AFTER = 20;
@@ -24,7 +24,7 @@ function patch(old, fresh) {
   patchChildren(old, [...fresh.childNodes]);
 }
 
-// Children with a key are the same wherever they stand; all others are the same where they stand at the same place.
+// Children with a key are matched by their key, all others by their position.
 function patchChildren(parent, wanted) {
   const keys = new Set(wanted.map((child) => child.dataset?.key)), known = new Map();
   for (const child of [...parent.children].filter((one) => one.dataset.key))
@@ -51,7 +51,7 @@ function duration(seconds) {
   return minutes < 60 ? `${minutes} min ${Math.round(seconds % 60)} s` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-function plain(number) { return Number.isFinite(number) ? Number(number.toPrecision(3)).toLocaleString("en") : "no number"; }
+function plain(number) { return Number.isFinite(number) ? Number(number.toPrecision(3)).toLocaleString("en") : "not a number"; }
 
 function stateOf(party) {
   if (party.state === "running" && party.silent > SILENT_AFTER) return ["silent", `silent for ${duration(party.silent)}`];
@@ -61,7 +61,7 @@ function stateOf(party) {
 
 function phases(party) {
   const last = party.phases.length - 1;
-  const called = { wait: party.state === "running" ? "waits while the others train" : "waited for the others" };
+  const called = { wait: party.state === "running" ? "waiting while the others train" : "waited for the others" };
   return make("ol", { class: "phases" }, ...party.phases.map((phase, place) => make(
     "li", place === last && party.state === "running" ? { class: "now", "aria-current": "step" } : {},
     `${called[phase.name] ?? phase.name} ${duration(phase.seconds)}`)));
@@ -119,7 +119,7 @@ function ledger(party) {
   const rows = entries.map((entry) => make("tr", {},
     make("td", {}, `${entry.phase}: ${entry.kind}, ${short(entry.sender)} → ${short(entry.receiver)}`),
     make("td", {}, entry.messages.toLocaleString("en")), make("td", {}, bytes(entry.bytes))));
-  const head = make("tr", {}, ...[`${bytes(total)} over the border`, "messages", "bytes"].map((name) => make("th", { scope: "col" }, name)));
+  const head = make("tr", {}, ...[`${bytes(total)} transferred`, "messages", "bytes"].map((name) => make("th", { scope: "col" }, name)));
   return make("div", { class: "scroll", tabindex: 0, "data-key": "ledger" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
 }
 
@@ -138,7 +138,7 @@ function cardOrWarning(party) {
     return card(party);
   } catch {
     return make("section", { class: "party", "data-key": party.folder },
-      make("p", { class: "error" }, `What ${party.folder} says cannot be shown; it was written by another release, or damaged.`));
+      make("p", { class: "error" }, `The progress of ${party.folder} cannot be shown; it is damaged, or was written by another version.`));
   }
 }
 
@@ -150,16 +150,16 @@ function say(words) {
 function headline(states) {
   const many = (kind) => states.filter((state) => state === kind).length;
   const others = ["waiting", "silent"].filter(many).map((kind) => `, ${many(kind)} ${kind}`);
-  return `${many("running")} of ${states.length} at work${others.join("")}`;
+  return `${many("running")} of ${states.length} running${others.join("")}`;
 }
 
 async function look() {
   try {
     const found = await (await fetch("state", { cache: "no-store" })).json();
     patchChildren(document.getElementById("parties"), found.map(cardOrWarning));
-    say(found.length ? headline(found.map((party) => stateOf(party)[0])) : "No party has written anything here yet.");
+    say(found.length ? headline(found.map((party) => stateOf(party)[0])) : "No party has written its progress here yet.");
   } catch {
-    say("The board has stopped; start it again with fedsim runs --live.");
+    say("The board has stopped; restart it with `fedsim runs --live`.");
   }
   setTimeout(look, EVERY);
 }

@@ -1,75 +1,65 @@
-"""Charts of a few values: horizontal bars, dots with intervals, quantile bands and lines."""
+"""Charts that are not tied to one page: rows of bars or dots, lines and bands, histograms, and grid maps.
+
+Charts of many records leave out every bin or cell with fewer than MIN_RECORDS_SHOWN of them: pages are passed on, and a
+single record must not be recognisable.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, pairwise
 
 import numpy as np
 from markupsafe import Markup
 
-from fedsim.report.formatting import format_number
+from fedsim.report import svg
+from fedsim.report.formatting import format_count, format_number, format_percent, pluralise
 from fedsim.report.page import Figure
-from fedsim.report.svg import (
-    BOTTOM,
-    LEFT,
-    RIGHT,
-    TOP,
-    LinearScale,
-    bottom_axis,
-    element,
-    hover_columns,
-    join_markup,
-    left_axis,
-    nice_range,
-    svg_image,
-    svg_path,
-    tick_label,
-    tick_step,
-    tick_values,
-    tooltip,
-    x_scale,
-    y_scale,
-)
-from fedsim.types import Floats
+from fedsim.report.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, LinearScale
+from fedsim.types import Floats, Integers
 
-# Names of any length, each with a value on a line of its own: lying bars from zero, or dots with their intervals
+MIN_RECORDS_SHOWN = 3
+RANK_AXIS = "rank of the partner record (1 = most similar)"
 
+# Rows: a name and a value above a bar from zero, or above a dot with its interval.
 
-ROW_HEIGHT, ROW_LEFT, NAME_INSET = 40, 16, 5  # names stand a little off the line at the left
-ROW_TICKS = 4
-LETTER_WIDTH, STRONG_LETTER_WIDTH, VALUE_LETTER_WIDTH = 6.8, 7.5, 8.0  # about the widths, on a phone
-NAME_GAP = 8.0
-IntervalEnds = tuple[float, float]
+ROW_HEIGHT, ROW_LEFT, NAME_INSET, NAME_GAP = 40, 16, 5, 8
+ROW_TICKS = 5
+LETTER_WIDTH, STRONG_LETTER_WIDTH, VALUE_LETTER_WIDTH = 6.8, 7.5, 8.0  # approximate widths on a phone
 
 
 @dataclass(frozen=True)
 class ChartRow:
-    """A value with its words; ``interval`` around it, single ``points`` behind it, ``strong`` where it stands out."""
+    """A named value; ``text`` and ``tooltip`` replace the defaults made from the number.
+
+    A dot may have an ``interval``, single ``points``, a ``baseline`` (short line) and a ``limit`` (dashed line).
+    """
 
     name: str
     value: float
-    words: str = ""
-    interval: IntervalEnds | None = None
+    text: str = ""
+    interval: tuple[float, float] | None = None
     points: tuple[float, ...] = ()
+    baseline: float | None = None
+    limit: float | None = None
     strong: bool = False
+    tooltip: str = ""
 
     @property
-    def all_values(self) -> list[float]:
-        """Everything that the axis must reach."""
-        return [self.value, *(self.interval or ()), *self.points]
+    def label(self) -> str:
+        return self.text or format_number(self.value)
 
     @property
-    def said(self) -> str:
-        """The value in words."""
-        return self.words or format_number(self.value)
+    def extent(self) -> list[float]:
+        marks = [mark for mark in (self.baseline, self.limit) if mark is not None]
+        return [self.value, *(self.interval or ()), *self.points, *marks]
 
 
 @dataclass(frozen=True)
 class ChartLabels:
-    """What a figure of rows says: title, caption, the axis, and the heads of its table."""
+    """The texts of a chart of rows: title, caption, axis title and table header."""
 
     title: str
     caption: str
@@ -77,305 +67,421 @@ class ChartLabels:
     head: tuple[str, str]
 
 
-def bar_rows_figure(rows: Sequence[ChartRow], labels: ChartLabels) -> Figure:
-    """One lying bar per row, from zero."""
-    low, high = nice_range(min(0.0, *(row.value for row in rows)), max(0.0, *(row.value for row in rows)), ROW_TICKS)
-    x = LinearScale(low, high, ROW_LEFT, RIGHT)
-    return _rows_figure(rows, labels, x, [_row_bar(row, x, _row_top(place)) for place, row in enumerate(rows)])
-
-
-def dot_rows_figure(rows: Sequence[ChartRow], labels: ChartLabels, reaching: Sequence[float] = ()) -> Figure:
-    """One dot per row with its interval and its single points; the axis shows the values ``reaching`` as well."""
-    values = [*reaching, *(value for row in rows for value in row.all_values)]
-    x = LinearScale(*nice_range(min(values), max(values), ROW_TICKS), ROW_LEFT, RIGHT)
-    return _rows_figure(rows, labels, x, [_row_dot(row, x, _row_top(place)) for place, row in enumerate(rows)])
-
-
-def _rows_figure(rows: Sequence[ChartRow], labels: ChartLabels, x: LinearScale, drawn: list[Markup]) -> Figure:
-    bottom, step = TOP + ROW_HEIGHT * len(rows) + 4, tick_step(x.low, x.high, ROW_TICKS)
-    shown = tick_values(x.low, x.high, ROW_TICKS)
-    grid = [svg_path([(x(value), TOP), (x(value), bottom)], class_="grid") for value in shown]
-    zero = [svg_path([(x(0), TOP), (x(0), bottom)], class_="axis")] if x.low <= 0.0 <= x.high else []
-    texts = [
-        element(
-            "text",
-            tick_label(value, step),
-            class_="tick",
-            x=x(value),
-            y=bottom + 15,
-            text_anchor=_tick_anchor(value, x),
-        )
-        for value in shown
-    ]
-    title = element(
-        "text", labels.axis, class_="axis-title", x=(ROW_LEFT + RIGHT) / 2, y=bottom + 34, text_anchor="middle"
-    )
-    said = "; ".join(f"{row.name} {row.said}" for row in rows)
-    picture = svg_image(labels.title, said, join_markup([*grid, *zero, *drawn, *texts, title]), bottom + 44)
-    return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.said) for row in rows))
-
-
-def _tick_anchor(value: float, x: LinearScale) -> str:
-    """Labels at the ends stay inside the drawing."""
-    if x(value) <= x.start + 1:
-        return "start"
-    return "end" if x(value) >= x.end - 1 else "middle"
-
-
-def _row_top(place: int) -> float:
-    return TOP + ROW_HEIGHT * place
+def rows_figure(
+    rows: Sequence[ChartRow], labels: ChartLabels, *, bars: bool = False, include: Sequence[float] = ()
+) -> Figure:
+    """Draw one bar or dot per row; the axis covers zero (bars) and all values of ``include``."""
+    values = [*include, *(value for row in rows for value in row.extent), *([0.0] if bars else [])]
+    x = LinearScale(*svg.nice_range(min(values), max(values), ROW_TICKS), ROW_LEFT, RIGHT)
+    bottom = TOP + ROW_HEIGHT * len(rows) + 4
+    ticks = svg.tick_labels(x.low, x.high, ROW_TICKS)
+    parts = [svg.path([(x(value), TOP), (x(value), bottom)], class_="grid") for value in ticks]
+    if x.low <= 0.0 <= x.high:
+        parts.append(svg.path([(x(0), TOP), (x(0), bottom)], class_="axis"))
+    for number, row in enumerate(rows):
+        top = TOP + ROW_HEIGHT * number
+        parts += _row_texts(row, top)
+        parts += [_row_bar(row, x, top)] if bars else _row_dot(row, x, top + 26)
+    for value, label in ticks.items():
+        # Labels at the ends stay inside the drawing.
+        outer = "start" if x(value) <= x.start + 1 else "end"
+        anchor = "middle" if x.start + 1 < x(value) < x.end - 1 else outer
+        parts.append(svg.text(label, x(value), bottom + 15, anchor=anchor))
+    parts.append(svg.text(labels.axis, (ROW_LEFT + RIGHT) / 2, bottom + 34, "axis-title", "middle"))
+    description = "; ".join(f"{row.name} {row.label}" for row in rows)
+    picture = svg.image(labels.title, description, parts, bottom + 44)
+    return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.label) for row in rows))
 
 
 def _row_texts(row: ChartRow, top: float) -> list[Markup]:
-    left = RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.said)
+    left = RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.label)
     room = max(8, int(left / (STRONG_LETTER_WIDTH if row.strong else LETTER_WIDTH)))
-    short = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
+    name = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
     return [
-        element("text", short, class_="name strong" if row.strong else "name", x=ROW_LEFT + NAME_INSET, y=top + 14),
-        element("text", row.said, class_="figure", x=RIGHT, y=top + 14, text_anchor="end"),
+        svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name"),
+        svg.text(row.label, RIGHT, top + 14, "figure", "end"),
     ]
 
 
 def _row_bar(row: ChartRow, x: LinearScale, top: float) -> Markup:
     left, right = sorted((x(0), x(row.value)))
-    bar = element(
-        "rect",
-        tooltip(f"{row.name}: {row.said}"),
-        class_="bar strong" if row.strong else "bar",
-        x=left,
-        y=top + 20,
-        width=round(max(1.0, right - left), 2),
-        height=12,
-        rx=2,
-    )
-    return join_markup([*_row_texts(row, top), bar])
+    words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
+    return svg.bar(left, max(left + 1.0, right), top + 20, top + 32, words, class_)
 
 
-def _row_dot(row: ChartRow, x: LinearScale, top: float) -> Markup:
-    middle = top + 26
-    parts = [*_row_texts(row, top), svg_path([(x.start, middle), (x.end, middle)], class_="grid")]
+def _row_dot(row: ChartRow, x: LinearScale, middle: float) -> Iterator[Markup]:
+    yield svg.path([(x.start, middle), (x.end, middle)], class_="grid")
     if row.interval:
-        ends = [(x(value), middle) for value in row.interval]
-        parts.append(svg_path(ends, class_="line"))
-        parts += [svg_path([(end, middle - 4), (end, middle + 4)], class_="line") for end, _ in ends]
-    parts += [
-        element("circle", tooltip(format_number(value)), class_="point", cx=x(value), cy=middle, r=2.6)
-        for value in row.points
-    ]
-    kind = "bar strong" if row.strong else "bar"
-    parts.append(element("circle", tooltip(f"{row.name}: {row.said}"), class_=kind, cx=x(row.value), cy=middle, r=5))
-    return join_markup(parts)
+        low, high = (x(value) for value in row.interval)
+        yield svg.path([(low, middle), (max(high, low + 0.5), middle)], class_="line")
+        yield from (svg.path([(end, middle - 4), (end, middle + 4)], class_="line") for end in (low, high))
+    if row.baseline is not None:
+        yield svg.path([(x(row.baseline), middle - 7), (x(row.baseline), middle + 7)], class_="baseline")
+    if row.limit is not None:
+        yield svg.path([(x(row.limit), middle - 9), (x(row.limit), middle + 9)], class_="marker")
+    yield from (svg.dot(x(value), middle, 2.6, format_number(value), "point") for value in row.points)
+    words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
+    yield svg.dot(x(row.value), middle, 5, words, class_)
 
 
-# Measured numbers on one line each: a dot with its interval, and marks to hold it against
+# Lines over common steps (epochs, ranks, thresholds, or named places), with bands behind them.
 
-
-SCORE_ROW_HEIGHT = 40
-SCORE_ROW_LEFT = 16
+LINE_CLASSES = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh")  # colours and dashes differ
+BAND_CLASSES = ("band inner", "band outer")
+BAND_QUANTILES = ("5 %", "25 %", "median", "75 %", "95 %")
+LEGEND_STEP, LEGEND_COLUMNS = 112, 3
+PLOT_TOP = 34  # below one row of the legend
 
 
 @dataclass(frozen=True)
-class AttackScore:
-    """``value`` between ``low`` and ``high``; ``mark`` is what guessing gives, ``most`` what was promised."""
+class LineSeries:
+    """Values at the steps 1, 2, ...; a value that is not finite leaves a gap.
+
+    ``deviation`` draws error bars, ``reference`` rings of values to compare with.
+    """
 
     name: str
-    value: float
-    low: float
-    high: float
-    mark: float
-    most: float | None = None
-
-
-def attack_scores_figure(dots: Sequence[AttackScore], *, title: str, caption: str, axis: str) -> Figure:
-    """One line per dot on an axis from 0 to 1: names above the lines, guessing as a short bar, promises dashed."""
-    x, bottom = LinearScale(0.0, 1.0, SCORE_ROW_LEFT, RIGHT), TOP + SCORE_ROW_HEIGHT * len(dots) + 4
-    parts = [svg_path([(x(value), TOP), (x(value), bottom)], class_="grid") for value in tick_values(0.0, 1.0)]
-    parts += [_score_row(dot, x, TOP + SCORE_ROW_HEIGHT * place) for place, dot in enumerate(dots)]
-    parts += [
-        element("text", f"{value:g}", class_="tick", x=x(value), y=bottom + 15, text_anchor="middle")
-        for value in tick_values(0.0, 1.0)
-    ]
-    parts.append(
-        element("text", axis, class_="axis-title", x=(SCORE_ROW_LEFT + RIGHT) / 2, y=bottom + 34, text_anchor="middle")
-    )
-    said = ", ".join(f"{dot.name} {format_number(dot.value)}" for dot in dots)
-    rows = tuple(
-        (
-            dot.name,
-            format_number(dot.value),
-            f"{format_number(dot.low)} to {format_number(dot.high)}",
-            format_number(dot.mark),
-        )
-        for dot in dots
-    )
-    head = ("attack", "success", "95 % interval", "guessing")
-    return Figure(title, caption, svg_image(title, said, join_markup(parts), bottom + 44), head, rows)
-
-
-def _score_row(dot: AttackScore, x: LinearScale, top: float) -> Markup:
-    middle = top + 27
-    ends = [x(min(1.0, max(0.0, value))) for value in (dot.low, dot.high, dot.mark, dot.value)]
-    parts = [
-        element("text", dot.name, class_="name", x=SCORE_ROW_LEFT, y=top + 14),
-        element("text", format_number(dot.value), class_="figure", x=RIGHT, y=top + 14, text_anchor="end"),
-        svg_path([(SCORE_ROW_LEFT, middle), (RIGHT, middle)], class_="grid"),
-        svg_path([(ends[0], middle), (max(ends[1], ends[0] + 0.5), middle)], class_="line"),
-        svg_path([(ends[2], middle - 6), (ends[2], middle + 6)], class_="axis"),
-    ]
-    if dot.most is not None:
-        parts.append(svg_path([(x(dot.most), middle - 9), (x(dot.most), middle + 9)], class_="marker"))
-    words = f"{dot.name}: {format_number(dot.value)} ({format_number(dot.low)} to {format_number(dot.high)}), guessing {format_number(dot.mark)}"
-    parts.append(element("circle", tooltip(words), class_="bar", cx=ends[3], cy=middle, r=5))
-    return join_markup(parts)
-
-
-# How a quantity changes with the rank of the partner: median, middle half and middle nine tenths of the records
-
-
-BAND_QUANTILES = ("5 %", "25 %", "median", "75 %", "95 %")
-BAND_PLOT_TOP = 34
-
-
-def band_figure(quantiles: Floats, *, title: str, caption: str, axis: str) -> Figure:
-    """``quantiles`` has one row per rank and the columns of ``QUANTILES``."""
-    ranks = len(quantiles)
-    # A single rank has no width to draw a band over, so it is drawn as if it stood twice.
-    drawn = quantiles if ranks > 1 else np.repeat(quantiles, 2, axis=0)
-    places = np.arange(1.0, ranks + 1) if ranks > 1 else np.array([0.7, 1.3])
-    x = x_scale(1, ranks) if ranks > 1 else x_scale(0.5, 1.5)
-    y = y_scale(*nice_range(float(quantiles.min()), float(quantiles.max())), top=BAND_PLOT_TOP)
-    shown = rank_ticks(ranks)
-    parts = [
-        left_axis(y, axis),
-        _band(drawn[:, 0], drawn[:, 4], places, (x, y), "band outer"),
-        _band(drawn[:, 1], drawn[:, 3], places, (x, y), "band inner"),
-        svg_path([(x(place), y(value)) for place, value in zip(places, drawn[:, 2], strict=True)], class_="line"),
-        bottom_axis(x, shown, [f"{rank:,}" for rank in shown], "rank of the partner (1 = most similar)"),
-        hover_columns(x, _band_tooltips(quantiles), BAND_PLOT_TOP),
-        _band_legend(),
-    ]
-    picture = svg_image(title, _band_description(quantiles), join_markup(parts))
-    return Figure(title, caption, picture, ("rank", *BAND_QUANTILES), _band_table(quantiles))
-
-
-def rank_ticks(ranks: int) -> list[int]:
-    """1, the round ranks, and the last one where it does not crowd its neighbour.
-
-    >>> rank_ticks(50), rank_ticks(7), rank_ticks(23)
-    ([1, 10, 20, 30, 40, 50], [1, 2, 3, 4, 5, 6, 7], [1, 5, 10, 15, 20, 23])
-    """
-    step = max(1, math.ceil(tick_step(0, ranks, about=7))) if ranks > 1 else 1
-    shown = [1, *(rank for rank in range(step, ranks + 1, step) if rank > 1)]
-    return [*shown, ranks] if ranks - shown[-1] > 0.5 * step else shown
-
-
-def _band(low: Floats, high: Floats, places: Floats, scales: tuple[LinearScale, LinearScale], kind: str) -> Markup:
-    x, y = scales
-    upper = [(x(place), y(value)) for place, value in zip(places, high, strict=True)]
-    lower = [(x(place), y(value)) for place, value in zip(places, low, strict=True)]
-    return svg_path([*upper, *reversed(lower)], closed=True, class_=kind)
-
-
-def _band_tooltips(quantiles: Floats) -> list[str]:
-    return [
-        f"rank {rank}: median {format_number(row[2])}, half between {format_number(row[1])} and {format_number(row[3])}"
-        for rank, row in enumerate(quantiles, start=1)
-    ]
-
-
-def _band_legend() -> Markup:
-    """Where each kind of band is named, above the plot."""
-    entries = [("line", "median", LEFT), ("inner", "middle half", LEFT + 80), ("outer", "middle 90 %", LEFT + 194)]
-    parts = []
-    for kind, word, place in entries:
-        swatch = element("rect", class_=f"swatch {kind}", x=place, y=8, width=16, height=10, rx=2)
-        parts.append(swatch + element("text", word, class_="tick", x=place + 22, y=17))
-    return join_markup(parts)
-
-
-def _band_table(quantiles: Floats) -> tuple[tuple[str, ...], ...]:
-    chosen = rank_ticks(len(quantiles))
-    return tuple((f"{rank:,}", *(format_number(value) for value in quantiles[rank - 1])) for rank in chosen)
-
-
-def _band_description(quantiles: Floats) -> str:
-    first, last = quantiles[0, 2], quantiles[-1, 2]
-    return f"The median goes from {format_number(first)} at rank 1 to {format_number(last)} at rank {len(quantiles):,}."
-
-
-# Quantities that change together: one line each over the same steps
-
-
-LINE_PLOT_TOP = 34
-LINE_CLASSES = ("first", "second", "third")  # lines are told apart by colour and by their dashes
-LEGEND_STEP = 118
+    values: Sequence[float]
+    deviation: Sequence[float] = ()
+    reference: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
 class AxisLabels:
-    """Names of both axes; ``marked`` is the step that counts, with its words."""
+    """Titles of both axes; ``marker`` labels one step; ``names`` replaces the numbers of the steps."""
 
-    steps: str
-    values: str
-    marked: tuple[int, str] | None = None
+    x: str
+    y: str
+    marker: tuple[int, str] | None = None
+    names: Sequence[str] = ()
 
 
-def lines_figure(lines: Mapping[str, Sequence[float]], axes: AxisLabels, *, title: str, caption: str) -> Figure:
-    """Steps count from 1; all lines are equally long, and have a gap where a value is no number."""
-    steps = len(next(iter(lines.values())))
-    everything = [value for line in lines.values() for value in line if math.isfinite(value)] or [0.0]
-    x = x_scale(1, steps) if steps > 1 else x_scale(0.5, 1.5)
-    y = y_scale(*nice_range(min(everything), max(everything)), top=LINE_PLOT_TOP)
-    shown = rank_ticks(steps)
-    parts = [left_axis(y, axes.values), bottom_axis(x, shown, [f"{step:,}" for step in shown], axes.steps)]
-    parts += [_line(line, kind, x, y) for line, kind in zip(lines.values(), LINE_CLASSES, strict=False)]
-    if axes.marked:
-        parts.append(_step_marker(x(axes.marked[0]), axes.marked[1]))
-    parts += [hover_columns(x, _line_tooltips(lines), LINE_PLOT_TOP), line_legend(lines)]
-    said = "; ".join(
-        f"{name} goes from {format_number(line[0])} to {format_number(line[-1])}" for name, line in lines.items()
+def lines_figure(
+    lines: Sequence[LineSeries],
+    axes: AxisLabels,
+    *,
+    title: str,
+    caption: str,
+    bands: Mapping[str, tuple[Floats, Floats]] | None = None,
+) -> Figure:
+    """Draw lines of equal length; ``bands`` are at most two pairs of a lower and an upper edge, the inner one first."""
+    bands, steps = bands or {}, len(lines[0].values)
+    top = PLOT_TOP + 15 * ((len(lines) + len(bands) - 1) // LEGEND_COLUMNS)
+    values = [value for line in lines for value in (*line.values, *line.reference)]
+    values += [value for edges in bands.values() for edge in edges for value in edge]
+    finite = [float(value) for value in values if math.isfinite(value)] or [0.0]
+    margin = 0.3 if axes.names else 0.0
+    x = svg.x_scale(1 - margin, steps + margin) if steps > 1 else svg.x_scale(0.5, 1.5)
+    y = svg.y_scale(*svg.nice_range(min(finite), max(finite)), top=top)
+    labels: dict[float, str] = {step: f"{step:,}" for step in rank_ticks(steps)}
+    if axes.names:
+        labels = dict(enumerate(axes.names, start=1))
+    parts = [svg.left_axis(y, axes.y)]
+    for edges, class_ in reversed(list(zip(bands.values(), BAND_CLASSES, strict=False))):  # the outer band first
+        parts.append(_band(*edges, x, y, class_))
+    parts += [part for line, class_ in zip(lines, LINE_CLASSES, strict=False) for part in _line(line, class_, x, y)]
+    if axes.marker:
+        parts.append(svg.vertical_marker(x(axes.marker[0]), axes.marker[1], top))
+    entries = [*((f"line {kind}", line.name) for line, kind in zip(lines, LINE_CLASSES, strict=False))]
+    entries += [*zip(BAND_CLASSES, bands, strict=False)]
+    words = [
+        f"{axes.names[step] if axes.names else step + 1}: {_step_text(lines, bands, step)}" for step in range(steps)
+    ]
+    parts += [svg.bottom_axis(x, axes.x, labels), svg.hover_columns(x, words, top), legend(entries)]
+    description = "; ".join(
+        f"{line.name} goes from {format_number(line.values[0])} to {format_number(line.values[-1])}" for line in lines
     )
-    rows = tuple((f"{step:,}", *(format_number(line[step - 1]) for line in lines.values())) for step in shown)
-    return Figure(title, caption, svg_image(title, f"{said}.", join_markup(parts)), (axes.steps, *lines), rows)
+    rows = tuple(
+        (label, *(format_number(line.values[int(step) - 1]) for line in lines)) for step, label in labels.items()
+    )
+    head = (axes.x, *(line.name for line in lines))
+    return Figure(title, caption, svg.image(title, f"{description}.", parts), head, rows)
 
 
-def _line(values: Sequence[float], kind: str, x: LinearScale, y: LinearScale) -> Markup:
+def band_figure(quantiles: Floats, *, title: str, caption: str, axis: str) -> Figure:
+    """Draw a quantity by rank; ``quantiles`` has one row per rank and the columns of BAND_QUANTILES."""
+    low, quarter, median, upper_quarter, high = quantiles.T
+    bands = {"middle half": (quarter, upper_quarter), "middle 90 %": (low, high)}
+    axes = AxisLabels(RANK_AXIS, axis)
+    figure = lines_figure([LineSeries("median", median.tolist())], axes, title=title, caption=caption, bands=bands)
+    rows = [(f"{rank:,}", *map(format_number, quantiles[rank - 1])) for rank in rank_ticks(len(quantiles))]
+    return replace(figure, head=("rank", *BAND_QUANTILES), rows=tuple(rows))
+
+
+def rank_ticks(ranks: int) -> list[int]:
+    """Return 1, the round ranks, and the last one where it does not crowd its neighbour.
+
+    >>> rank_ticks(50), rank_ticks(7), rank_ticks(23)
+    ([1, 10, 20, 30, 40, 50], [1, 2, 3, 4, 5, 6, 7], [1, 5, 10, 15, 20, 23])
+    """
+    step = max(1, math.ceil(svg.tick_step(0, ranks, about=7))) if ranks > 1 else 1
+    shown = [1, *(rank for rank in range(step, ranks + 1, step) if rank > 1)]
+    return [*shown, ranks] if ranks - shown[-1] > 0.5 * step else shown
+
+
+def legend(entries: Sequence[tuple[str, str]]) -> Markup:
+    """Return the legend above a plot from classes and names."""
     parts = []
-    for finite, steps in groupby(enumerate(values, start=1), key=lambda step: math.isfinite(step[1])):
+    for number, (class_, name) in enumerate(entries):
+        left, top = LEFT + LEGEND_STEP * (number % LEGEND_COLUMNS), 8 + 15 * (number // LEGEND_COLUMNS)
+        if class_.startswith("line"):
+            parts.append(svg.path([(left, top + 5), (left + 18, top + 5)], class_=class_))
+        else:
+            parts.append(svg.element("rect", class_=f"swatch {class_}", x=left, y=top, width=18, height=10, rx=2))
+        parts.append(svg.text(name, left + 24, top + 9))
+    return svg.join(parts)
+
+
+def _line(line: LineSeries, class_: str, x: LinearScale, y: LinearScale) -> Iterator[Markup]:
+    for finite, steps in groupby(enumerate(line.values, start=1), key=lambda step: math.isfinite(step[1])):
         points = [(x(step), y(value)) for step, value in steps] if finite else []
         if len(points) == 1:
-            parts.append(element("circle", class_=f"dot {kind}", cx=points[0][0], cy=points[0][1], r=4))
+            yield svg.dot(*points[0], 4, class_=f"dot {class_}")
         elif points:
-            parts.append(svg_path(points, class_=f"line {kind}"))
-    return join_markup(parts)
+            yield svg.path(points, class_=f"line {class_}")
+    for step, (value, deviation) in enumerate(zip(line.values, line.deviation, strict=False), start=1):
+        if math.isfinite(value):
+            ends = (max(y.low, value - deviation), min(y.high, value + deviation))
+            yield svg.path([(x(step), y(end)) for end in ends], class_=f"line thin {class_}")
+            yield svg.dot(x(step), y(value), 3.5, f"{line.name}: {format_number(value)}", f"dot {class_}")
+    for step, value in enumerate(line.reference, start=1):
+        if math.isfinite(value):
+            yield svg.dot(x(step), y(value), 6, f"{line.name}: {format_number(value)}", f"ring {class_}")
 
 
-def _step_marker(place: float, words: str) -> Markup:
-    near_the_end = place > (LEFT + RIGHT) / 2
-    label = element(
-        "text",
-        words,
-        class_="tick",
-        x=place - 5 if near_the_end else place + 5,
-        y=LINE_PLOT_TOP + 10,
-        text_anchor="end" if near_the_end else "start",
+def _band(low: Floats, high: Floats, x: LinearScale, y: LinearScale, class_: str) -> Markup:
+    # A band over a single step is drawn a little to its left and right.
+    steps = np.arange(1.0, len(low) + 1) if len(low) > 1 else np.array([0.7, 1.3])
+    lower, upper = (
+        [(x(step), y(value)) for step, value in zip(steps, np.broadcast_to(edge, steps.shape), strict=True)]
+        for edge in (low, high)
     )
-    return svg_path([(place, LINE_PLOT_TOP), (place, BOTTOM)], class_="marker") + label
+    return svg.path([*upper, *reversed(lower)], closed=True, class_=class_)
 
 
-def _line_tooltips(lines: Mapping[str, Sequence[float]]) -> list[str]:
-    steps = len(next(iter(lines.values())))
-    return [
-        f"{step:,}: " + ", ".join(f"{name} {format_number(line[step - 1])}" for name, line in lines.items())
-        for step in range(1, steps + 1)
+def _step_text(lines: Sequence[LineSeries], bands: Mapping[str, tuple[Floats, Floats]], step: int) -> str:
+    texts = [f"{line.name} {format_number(line.values[step])}" for line in lines]
+    texts += [
+        f"{name} {format_number(low[step])} to {format_number(high[step])}" for name, (low, high) in bands.items()
     ]
+    return ", ".join(texts)
 
 
-def line_legend(names: Iterable[str]) -> Markup:
-    """What each kind of line stands for, above the plot."""
+# Histograms: records per bin.
+
+MAX_BINS = 40
+MAX_INTEGER = 2.0**51  # above it, x - 0.5 is not exact
+FINE_BINS_FROM = 500
+TAIL_RATIO = 1.5
+HEADROOM = 1.12
+MAX_HIDDEN_SHARE = 0.2  # of the records may lie in bins that are too small to be shown
+AXIS_LETTER_WIDTH, AXIS_LABEL_GAP = 7.1, 6
+
+
+def hide_small(counts: Integers | Floats) -> Integers:
+    """Replace counts below MIN_RECORDS_SHOWN by zero."""
+    return np.where(counts >= MIN_RECORDS_SHOWN, counts, 0).astype(np.int64)
+
+
+def hidden_note(records: int, bins: str = "bins", also: str = "far away or ") -> str:
+    """Return a sentence about the records that are not drawn, with a leading space; empty where there are none."""
+    if not records:
+        return ""
+    return f" Not drawn: {pluralise(records, 'record')} {also}in {bins} with fewer than {MIN_RECORDS_SHOWN} records."
+
+
+def bin_edges(values: Floats) -> Floats:
+    """Return round edges around the values; a far tail is cut off, whole numbers get one bin each.
+
+    >>> bin_edges(np.array([2.0, 3.0, 3.0, 4.0])).tolist()
+    [1.5, 2.5, 3.5, 4.5]
+    """
+    low, high = float(values.min()), float(values.max())
+    usual = float(np.quantile(values, 0.99))
+    high = usual if usual > low and high - low > TAIL_RATIO * (usual - low) else high
+    if high - low <= MAX_BINS and high < MAX_INTEGER and (values == values.round()).all():
+        return np.arange(np.floor(low), np.ceil(high) + 2, dtype=np.float64) - 0.5
+    low, high = svg.nice_range(low, high)
+    step = svg.tick_step(low, high) / (10 if len(values) >= FINE_BINS_FROM else 5)
+    return low + step * np.arange(np.ceil((high - low) / step - 1e-9) + 1, dtype=np.float64)
+
+
+def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> Figure:
+    """Draw the records per bin with the median; the caption counts the records that are left out."""
+    finite = values[np.isfinite(values)]
+    counts, edges = _histogram(finite)
+    most, about = _count_axis(HEADROOM * counts.max())
+    x, y = svg.x_scale(edges[0], edges[-1]), svg.y_scale(0.0, most)
+    bins = [(low, high, int(n)) for (low, high), n in zip(pairwise(edges), counts, strict=True)]
+    parts = [svg.left_axis(y, "records", about)]
+    for low, high, n in bins:
+        words = f"{format_number(low)} to {format_number(high)}: {pluralise(n, 'record')}"
+        parts.append(svg.bar(x(low) + 0.5, x(high) - 0.5, y(n), BOTTOM, words))
+    description = "There are too few records to show."
+    if len(finite) >= MIN_RECORDS_SHOWN:
+        median = float(np.median(finite))
+        description = f"The median is {format_number(median)}."
+        if edges[0] <= median <= edges[-1]:
+            parts.append(svg.vertical_marker(x(median), f"median {format_number(median)}"))
+    parts.append(svg.bottom_axis(x, axis))
+    note = hidden_note(len(values) - int(counts.sum()))
+    rows = tuple((format_number(low), format_number(high), format_count(n)) for low, high, n in bins if n)
+    return Figure(title, caption + note, svg.image(title, description + note, parts), ("from", "to", "records"), rows)
+
+
+def _histogram(values: Floats) -> tuple[Integers, Floats]:
+    """Count records per bin; widen the bins until few records are hidden, and cut off empty ends."""
+    if len(values) < MIN_RECORDS_SHOWN:
+        return np.zeros(1, dtype=np.int64), np.array([0.0, 1.0])
+    edges = bin_edges(values)
+    while True:
+        counts = hide_small(np.histogram(values, edges)[0])
+        if len(counts) == 1 or counts.sum() >= (1.0 - MAX_HIDDEN_SHARE) * len(values):
+            break
+        edges = (edges if len(counts) % 2 == 0 else np.append(edges, 2 * edges[-1] - edges[-2]))[::2]
+    first, last = _filled_range(counts)
+    return counts[first:last], edges[first : last + 1]
+
+
+def _filled_range(counts: Integers) -> tuple[int, int]:
+    filled = np.flatnonzero(counts)
+    return (int(filled[0]), int(filled[-1]) + 1) if len(filled) else (0, 1)
+
+
+def _count_axis(most: float) -> tuple[float, int]:
+    """Return the upper end of an axis of counts, and a number of ticks that are whole numbers."""
+    about = max(1, min(5, int(most)))
+    return svg.nice_range(0.0, max(1.0, most), about)[1], about
+
+
+def outlines_figure(quantities: Mapping[str, Floats], *, title: str, caption: str, axis: str) -> Figure:
+    """Draw the histograms of up to three quantities as outlines over common bins."""
+    edges = bin_edges(np.concatenate(list(quantities.values())))
+    counts = {name: hide_small(np.histogram(values, edges)[0]) for name, values in quantities.items()}
+    most = max(1.0, *(float(count.max()) for count in counts.values()))
+    x, y = svg.x_scale(edges[0], edges[-1]), svg.y_scale(*svg.nice_range(0.0, most), top=PLOT_TOP)
+    entries = [(f"line {class_}", name) for name, class_ in zip(counts, LINE_CLASSES, strict=False)]
+    parts = [svg.left_axis(y, "records")]
+    for class_, name in entries:
+        first, last = _filled_range(counts[name])
+        along = np.repeat(edges[first : last + 1], 2)
+        up = np.concatenate([[0], np.repeat(counts[name][first:last], 2), [0]])
+        parts.append(svg.path([(x(a), y(b)) for a, b in zip(along, up, strict=True)], class_=class_))
+    words = [
+        f"{format_number(low)} to {format_number(high)}: "
+        + ", ".join(f"{name} {format_count(int(count[number]))}" for name, count in counts.items())
+        for number, (low, high) in enumerate(pairwise(edges))
+    ]
+    columns = svg.hover_columns(LinearScale(0.5, len(edges) - 0.5, LEFT, RIGHT), words, PLOT_TOP)
+    parts += [svg.bottom_axis(x, axis), columns, legend(entries)]
+    description = "; ".join(f"{name}: median {format_number(float(np.median(v)))}" for name, v in quantities.items())
+    rows = tuple(
+        (name, *(format_number(float(part)) for part in np.quantile(values, [0.05, 0.5, 0.95])))
+        for name, values in quantities.items()
+    )
+    return Figure(title, caption, svg.image(title, f"{description}.", parts), ("", "5 %", "median", "95 %"), rows)
+
+
+def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
+    """Draw the candidates by how many records list them, in ranges that double."""
+    bounds = doubling_ranges(int(used.max()))
+    names = [f"{low:,}" if low == high else f"{low:,}–{high:,}" for low, high in bounds]
+    counts = [int(((used >= low) & (used <= high)).sum()) for low, high in bounds]
+    most, about = _count_axis(max(counts))
+    x, y = svg.x_scale(-0.5, len(bounds) - 0.5), svg.y_scale(0.0, most)
+    parts = [svg.left_axis(y, "candidates", about)]
+    for place, (name, n) in enumerate(zip(names, counts, strict=True)):
+        words = f"{name} records: {pluralise(n, 'candidate')}"
+        parts.append(svg.bar(x(place - 0.42), x(place + 0.42), y(n), BOTTOM, words))
+    parts.append(svg.bottom_axis(x, "records that list the candidate", _labels_that_fit(names, x)))
+    description = f"{format_count(counts[0])} of {format_count(len(used))} candidates are listed by no record."
+    shares = [(name, format_count(n), format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
+    head = ("records", "candidates", "share")
+    return Figure(title, caption, svg.image(title, description, parts), head, tuple(shares))
+
+
+def doubling_ranges(most: int) -> list[tuple[int, int]]:
+    """Return 0, 1, and ranges that double until they include ``most``.
+
+    >>> doubling_ranges(9)
+    [(0, 0), (1, 1), (2, 3), (4, 7), (8, 15)]
+    """
+    bounds = [(0, 0)]
+    while bounds[-1][1] < most:
+        start = bounds[-1][1] + 1
+        bounds.append((start, 2 * start - 1))
+    return bounds
+
+
+def _labels_that_fit(names: Sequence[str], x: LinearScale) -> dict[float, str]:
+    """Return every label, or every second or third one, so that they do not overlap."""
+    for step in range(1, len(names)):
+        shown = list(range(0, len(names), step))
+        needed = [AXIS_LETTER_WIDTH * (len(names[a]) + len(names[b])) / 2 + AXIS_LABEL_GAP for a, b in pairwise(shown)]
+        if all(x(b) - x(a) >= room for (a, b), room in zip(pairwise(shown), needed, strict=True)):
+            return {place: names[place] for place in shown}
+    return {0: names[0]}
+
+
+# Maps: records in square cells, shaded by a median.
+
+MAX_MAP_CELLS = 44  # along a side
+MAX_MAP_HEIGHT = 300.0
+
+
+@dataclass(frozen=True, eq=False)
+class MapGrid:
+    """The cells that are drawn: column and row, number of records, and the median value of each."""
+
+    column: Integers
+    row: Integers
+    records: Integers
+    value: Floats
+    columns: int
+    rows: int
+
+
+def grid_map_figure(
+    positions: Floats, values: Floats, *, title: str, caption: str, shaded: str = "median distance"
+) -> Figure | None:
+    """Draw a map of ``positions`` (latitude and longitude, or up and right); None where no cell may be shown."""
+    grid = grid_positions(positions, values)
+    if not len(grid.records):
+        return None
+    shades, bounds = svg.shade_classes(grid.value)
+    side = min((RIGHT - 14) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
+    left, bottom = (WIDTH - side * grid.columns) / 2, 6 + side * grid.rows
     parts = []
-    for place, (name, kind) in enumerate(zip(names, LINE_CLASSES, strict=False)):
-        left = LEFT + LEGEND_STEP * place
-        parts.append(svg_path([(left, 13), (left + 18, 13)], class_=f"line {kind}"))
-        parts.append(element("text", name, class_="tick", x=left + 24, y=17))
-    return join_markup(parts)
+    for column, row, n, value, shade in zip(grid.column, grid.row, grid.records, grid.value, shades, strict=True):
+        words = f"{format_count(int(n))} records, median {format_number(float(value))}"
+        corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
+        parts.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words))
+    ends = [format_number(float(end)) for end in (grid.value.min(), *bounds, grid.value.max())]
+    rows = []
+    for shade, (low, high) in enumerate(pairwise(ends)):
+        here = shades == shade
+        rows.append((f"{low} to {high}", format_count(int(here.sum())), format_count(int(grid.records[here].sum()))))
+    drawn = int(grid.records.sum())
+    description = f"{format_count(len(grid.records))} cells hold {format_count(drawn)} records."
+    picture = svg.image(title, description, [*parts, svg.shade_legend(ends[:-1], bottom + 14)], bottom + 44)
+    note = hidden_note(len(positions) - drawn, "cells", also="")
+    return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))
+
+
+def grid_positions(positions: Floats, values: Floats) -> MapGrid:
+    """Collect records into square cells; degrees of longitude are shortened as on the globe."""
+    degrees = bool(np.abs(positions[:, 0]).max() <= 90 and np.abs(positions[:, 1]).max() <= 180)
+    factor = math.cos(math.radians(float(positions[:, 0].mean()))) if degrees else 1.0
+    up, right = positions[:, 0], positions[:, 1] * factor
+    # Few cells where there are few records, so that most cells hold enough of them.
+    side = int(np.clip(math.sqrt(len(positions) / (2 * MIN_RECORDS_SHOWN)), 2, MAX_MAP_CELLS))
+    size = max(float(np.ptp(up)), float(np.ptp(right)), 1e-9) / side
+    row = ((up - up.min()) / size).astype(np.int64).clip(0, side - 1)
+    column = ((right - right.min()) / size).astype(np.int64).clip(0, side - 1)
+    cell, member, records = np.unique(row * side + column, return_inverse=True, return_counts=True)
+    # Values are sorted within each cell, so the middle one is the (lower) median.
+    ordered = values[np.lexsort((values, member))]
+    median = ordered[np.cumsum(records) - records + (records - 1) // 2]
+    shown = records >= MIN_RECORDS_SHOWN
+    width, height = int(column.max()) + 1, int(row.max()) + 1
+    return MapGrid((cell % side)[shown], (cell // side)[shown], records[shown], median[shown], width, height)

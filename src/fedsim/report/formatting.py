@@ -8,7 +8,7 @@ METRIC_UNITS = {"great-circle": "m", "days": "days", "levenshtein": "edits", "ha
 
 
 def format_count(value: int) -> str:
-    """A whole number with thousands set apart.
+    """Return an integer with thousands separators.
 
     >>> format_count(1234567)
     '1,234,567'
@@ -17,7 +17,7 @@ def format_count(value: int) -> str:
 
 
 def pluralise(value: int, thing: str) -> str:
-    """How many of a thing.
+    """Return a count with its noun in singular or plural.
 
     >>> pluralise(1, "record"), pluralise(4000, "record")
     ('1 record', '4,000 records')
@@ -26,7 +26,7 @@ def pluralise(value: int, thing: str) -> str:
 
 
 def format_number(value: float) -> str:
-    """Three figures that count, and no more zeros than needed.
+    """Return a number with three significant digits and no trailing zeros.
 
     >>> [format_number(number) for number in (0.0, 0.0123456, 4.5, 1234.56, 2.5e9, 3e-7)]
     ['0', '0.0123', '4.5', '1,235', '2.5e+09', '3e-07']
@@ -42,7 +42,7 @@ def format_number(value: float) -> str:
 
 
 def format_distance(value: float, metric: str) -> str:
-    """A measure in the unit of the metric, where it has one.
+    """Return a distance with the unit of the metric, if it has one.
 
     >>> format_distance(1234.5, "great-circle"), format_distance(0.25, "dice")
     ('1,234 m', '0.25')
@@ -51,7 +51,7 @@ def format_distance(value: float, metric: str) -> str:
 
 
 def format_percent(share: float) -> str:
-    """A share of one.
+    """Return a share as a percentage.
 
     >>> [format_percent(share) for share in (0.0, 0.0004, 0.0423, 0.9996, 1.0)]
     ['0 %', '< 0.1 %', '4.2 %', '> 99.9 %', '100 %']
@@ -64,7 +64,7 @@ def format_percent(share: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """How long it took.
+    """Return a duration in the units a person would use.
 
     >>> [format_duration(seconds) for seconds in (0.0042, 3.14, 75, 4000)]
     ['4 ms', '3.1 s', '1 min 15 s', '1 h 6 min']
@@ -79,7 +79,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_bytes(n_bytes: int) -> str:
-    """Bytes in a unit one can read.
+    """Return a number of bytes in a readable unit.
 
     >>> format_bytes(2_560_000)
     '2.6 MB'

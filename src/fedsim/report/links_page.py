@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from fedsim.linkage import Diagnostics
-from fedsim.report.charts import band_figure
-from fedsim.report.distribution_charts import comparison_figure, grid_map_figure, histogram_figure, reuse_figure
+from fedsim.report.charts import (
+    ChartLabels,
+    ChartRow,
+    band_figure,
+    grid_map_figure,
+    histogram_figure,
+    reuse_figure,
+    rows_figure,
+)
 from fedsim.report.formatting import (
     METRIC_UNITS,
     format_count,
@@ -20,18 +26,15 @@ from fedsim.report.formatting import (
     format_percent,
     pluralise,
 )
-from fedsim.report.page import Figure, render_template, write_page
+from fedsim.report.page import Figure, render_template
 from fedsim.types import Floats, Links
-
-# What a linkage came to, in a dozen figures; page, terminal and JSON all show these
-
 
 BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
 
 
 @dataclass(frozen=True)
 class LinkSummary:
-    """Distances are in the metric's own unit; shares are of one; ``None`` where the value is not known."""
+    """The figures of one linkage; distances are in the unit of the metric, None means not known."""
 
     records: int
     candidates: int
@@ -50,7 +53,7 @@ class LinkSummary:
 
 
 def summarise_links(links: Links, diagnostics: Diagnostics, seconds: float | None = None) -> LinkSummary:
-    """The figures of one linkage."""
+    """Summarise a linkage and its diagnostics."""
     return LinkSummary(
         records=len(links),
         candidates=links.n_candidates,
@@ -69,22 +72,6 @@ def summarise_links(links: Links, diagnostics: Diagnostics, seconds: float | Non
     )
 
 
-# One page about one linkage: is it any good, and what would it bring?
-
-
-def write_links_page(
-    links: Links,
-    diagnostics: Diagnostics,
-    path: Path | str,
-    *,
-    title: str = "Linkage",
-    positions: Floats | None = None,
-    seconds: float | None = None,
-) -> None:
-    """Replace ``path`` by the page of :func:`links_page`."""
-    write_page(links_page(links, diagnostics, title=title, positions=positions, seconds=seconds), path)
-
-
 def links_page(
     links: Links,
     diagnostics: Diagnostics,
@@ -93,113 +80,93 @@ def links_page(
     positions: Floats | None = None,
     seconds: float | None = None,
 ) -> str:
-    """One HTML text that needs nothing else: no script, no font, no network.
+    """Return a self-contained HTML page about a linkage.
 
-    ``positions`` (one latitude and longitude per primary record) adds a map of cells; without it the page holds
-    counts, quantiles and no place at all.
+    ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
+    and quantiles only.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
     if positions is not None:
-        figures += _map(positions, diagnostics, summary)
+        unit = f" ({METRIC_UNITS[summary.metric]})" if summary.metric in METRIC_UNITS else ""
+        caption = (
+            f"The primary's records in cells, shaded by the median distance to partner record {summary.k:,}{unit}."
+        )
+        figure = grid_map_figure(positions, diagnostics.kth_distance, title="Distance on the map", caption=caption)
+        figures += [] if figure is None else [figure]
+    chosen = "the most similar one" if summary.k == 1 else f"the {format_count(summary.k)} most similar"
+    candidates = pluralise(summary.candidates, "candidate")
+    lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
     return render_template(
-        "links_page.html", title=title, summary=summary, lead=_lead(summary), tiles=_tiles(summary), figures=figures
+        "links_page.html", title=title, summary=summary, lead=lead, tiles=_tiles(summary), figures=figures
     )
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[Figure]:
     axis = f"{links.metric} distance" + (f", {METRIC_UNITS[links.metric]}" if links.metric in METRIC_UNITS else "")
-    drawn = [
+    even = summary.records * summary.k / summary.candidates
+    figures = [
         band_figure(
             diagnostics.similarity_by_rank,
             title="Similarity by rank",
-            caption="What the network sees. A steep fall means that few partners matter; a flat band, that more "
-            "may help.",
+            caption="The input of the network. A steep fall means that few partner records matter; a flat band, that "
+            "a larger K may help.",
             axis="similarity, scaled",
         ),
         band_figure(
             diagnostics.distance_by_rank,
             title="Distance by rank",
-            caption="What the search measured, in the unit of the metric.",
+            caption="The distances found by the search, in the unit of the metric.",
             axis=axis,
         ),
         histogram_figure(
             links.distance[:, 0],
-            title="Distance to the nearest partner",
-            caption="Records far to the right have no good partner, however long the list.",
+            title="Distance to the nearest partner record",
+            caption="Records far to the right have no good partner record, however large K is.",
             axis=axis,
         ),
         histogram_figure(
             diagnostics.kth_distance,
-            title=f"Distance to the last partner (rank {links.k:,})",
-            caption="How far the search had to go to fill the list; where it is long, a smaller K may do.",
+            title=f"Distance to the last partner record (rank {links.k:,})",
+            caption="Where this distance is large, a smaller K may be enough.",
             axis=axis,
         ),
         reuse_figure(
             diagnostics.hubness,
-            title="How often a candidate is used",
-            caption=_reuse_caption(summary),
+            title="Reuse of candidates",
+            caption=f"Evenly used, each candidate would be in {format_number(even)} lists; the most used one is in "
+            f"{format_count(summary.busiest_use)}. Links are less informative where a few candidates are in very many "
+            "lists.",
         ),
     ]
     known = {name: value for name, value in summary.improvement.items() if math.isfinite(value)}
-    return [*drawn, _improvement(known)] if known else drawn
-
-
-def _improvement(known: dict[str, float]) -> Figure:
-    return comparison_figure(
-        known,
-        title="What the whole list may bring (Δ)",
-        caption="Estimated before any training: how much similarity each simpler method loses or overrates. The "
-        "larger, the more there is to gain by learning from the whole list.",
-        axis="Δ per record",
-    )
-
-
-def _map(positions: Floats, diagnostics: Diagnostics, summary: LinkSummary) -> list[Figure]:
-    unit = f" ({METRIC_UNITS[summary.metric]})" if summary.metric in METRIC_UNITS else ""
-    figure = grid_map_figure(
-        positions,
-        diagnostics.kth_distance,
-        title="Where partners are far",
-        caption=f"The primary's records in cells, shaded by the median distance to partner {summary.k:,}{unit}.",
-    )
-    return [] if figure is None else [figure]
-
-
-def _reuse_caption(summary: LinkSummary) -> str:
-    even = summary.records * summary.k / summary.candidates
-    return (
-        f"Used evenly, each would stand in {format_number(even)} lists; the busiest stands in "
-        f"{format_count(summary.busiest_use)}. A few very busy candidates, or many never used, blur the links."
-    )
-
-
-def _lead(summary: LinkSummary) -> str:
-    chosen = "the most similar one" if summary.k == 1 else f"the {format_count(summary.k)} most similar"
-    return f"{pluralise(summary.records, 'record')}, each with {chosen} of {pluralise(summary.candidates, 'candidate')}, by"
+    if known:
+        caption = (
+            "An estimate before training: how much similarity each simpler method loses or overestimates. The larger, "
+            "the more there is to gain from the whole list."
+        )
+        labels = ChartLabels("Expected gain of the whole list (Δ)", caption, "Δ per record", ("compared with", "Δ"))
+        figures.append(rows_figure([ChartRow(name, value) for name, value in known.items()], labels, bars=True))
+    return figures
 
 
 def _tiles(summary: LinkSummary) -> list[tuple[str, str, str]]:
-    """Figure, what it is, and a word more."""
+    """Return value, name and detail of every tile."""
     used = summary.candidates_used / summary.candidates
     tiles = [
-        (format_count(summary.records), "records linked", f"{pluralise(summary.k, 'partner')} each"),
-        (format_count(summary.candidates), "candidates", f"{format_percent(used)} of them used"),
+        (format_count(summary.records), "records linked", f"{pluralise(summary.k, 'partner record')} each"),
+        (format_count(summary.candidates), "candidates", f"{format_percent(used)} used"),
         (format_distance(summary.nearest_median, summary.metric), "to the nearest", "median distance"),
         (
             format_distance(summary.kth_median, summary.metric),
-            f"to partner {format_count(summary.k)}",
+            f"to rank {format_count(summary.k)}",
             "median distance",
         ),
     ]
     if summary.boundary_tie_share is not None:
-        tiles.append((format_percent(summary.boundary_tie_share), "tied at the end", "lists cut between equals"))
+        tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "lists cut between equals"))
     tiles.append((format_number(summary.sigma) if summary.sigma else "none", "noise σ", "on the similarities"))
     if summary.seconds is not None:
-        tiles.append((format_duration(summary.seconds), "search time", _search_rate(summary)))
+        pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
+        tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
     return tiles
-
-
-def _search_rate(summary: LinkSummary) -> str:
-    pairs = summary.records * summary.candidates / max(summary.seconds or 0.0, 1e-9)
-    return f"{format_number(pairs / 1e6)} M pairs/s"

@@ -11,15 +11,10 @@ from markupsafe import Markup
 
 from fedsim.storage.files import atomic_write
 
-# A chart with its words and its numbers
-
 
 @dataclass(frozen=True)
 class Figure:
-    """``title`` and ``caption`` around the picture; ``head`` and ``rows`` say the same as a table.
-
-    ``notes`` are sentences below the picture, for what it does not show by itself.
-    """
+    """A chart with title and caption; ``head`` and ``rows`` show its numbers, ``notes`` are sentences below it."""
 
     title: str
     caption: str
@@ -29,12 +24,9 @@ class Figure:
     notes: tuple[str, ...] = ()
 
 
-# A part of a page: a heading, a few sentences, figures and tables
-
-
 @dataclass(frozen=True)
 class PageTable:
-    """Cells under their heads; ``caption`` says what they are, ``note`` how to read them."""
+    """A table; ``note`` explains how to read it."""
 
     caption: str
     head: tuple[str, ...]
@@ -44,25 +36,22 @@ class PageTable:
 
 @dataclass(frozen=True)
 class PageSection:
-    """``anchor`` is what the page's own table of contents points to."""
+    """A section of a page; ``anchor`` is its id."""
 
     anchor: str
     title: str
-    words: tuple[str, ...] = ()
+    paragraphs: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     tables: tuple[PageTable, ...] = ()
 
 
-# Templates filled in, everything put into them escaped, and pages written whole
-
-
 def render_template(template: str, **content: Any) -> str:
-    """The page of a template of this folder."""
+    """Render a template of this folder; everything put into it is escaped."""
     pages = Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
     return pages.get_template(template).render(**content)
 
 
 def write_page(page: str, path: Path | str) -> None:
-    """Replace ``path`` by the page."""
+    """Write the page to ``path``."""
     with atomic_write(Path(path)) as part:
         part.write_text(page, encoding="utf-8")

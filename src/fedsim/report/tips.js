@@ -1,4 +1,4 @@
-// Shows what a shape stands for under the pointer or the finger; without this script the browser's own tips do.
+// Shows the tooltip of a shape under the pointer or finger; without this script the browser shows its own.
 (() => {
   const box = document.createElement("div");
   box.className = "tip";

@@ -8,9 +8,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.attack.finding import Adversary
-from fedsim.audit.attack_runner import Verdict
-from fedsim.audit.report import AuditReport, AuditSettings
+from fedsim.attack.finding import Adversary, AttackKind
+from fedsim.audit.report import AuditReport, AuditSettings, Verdict
 from fedsim.audit.run import audit_job
 from fedsim.cli.audit import findings_table
 from fedsim.config.job import read_job
@@ -114,12 +113,12 @@ def test_two_secondaries_are_attacked_one_after_the_other_and_told_apart(folder)
 
 def test_flipped_bits_are_named_as_what_the_job_claims(folder):
     report = audited(folder, BY_PLACE, "bank", "maps")
-    [order] = [row for row in report.rows if row.found.attack.startswith("order")]
-    assert "each bit is flipped with probability 0.018" in order.guarantee.sentence
+    [order] = [row for row in report.rows if row.found.kind is AttackKind.BIT_ORDER]
+    assert "0.018" in order.guarantee.sentence
     assert order.verdict is Verdict.NONE
 
 
 def test_two_secondaries_without_a_primary_leave_one_out_and_say_so(folder):
     report = audited(folder, BY_NAME + BY_PLACE, "register", "maps")
     assert {row.about for row in report.rows} == {"register"}
-    assert "secondary 'maps' was left out; audit it alone, or with the primary's file" in report.notes
+    assert any("'maps' was left out" in note for note in report.notes)

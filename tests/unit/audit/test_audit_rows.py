@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate, binomial_estimate
-from fedsim.audit.attack_runner import AuditRow, Guarantee, Verdict
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate, binomial_estimate
+from fedsim.audit.report import AuditRow, Guarantee, Verdict
+
+KIND = AttackKind.GREEDY
 
 
-def row(score: IntervalEstimate, most: float | None = None, attack: str = "greedy", blind: float = 0.0) -> AuditRow:
-    found = AttackFinding(attack, Adversary.PRIMARY, "share", score, blind, 10, "all")
+def row(score: IntervalEstimate, most: float | None = None, kind: AttackKind = KIND, blind: float = 0.0) -> AuditRow:
+    found = AttackFinding(kind.value, kind, Adversary.PRIMARY, "share", score, blind, 10, "all")
     return AuditRow("rentals", "its filter", found, Guarantee("a promise", most))
 
 
@@ -28,8 +30,8 @@ def test_a_score_just_above_its_promise_at_95_percent_is_not_broken_yet():
 
 
 def test_a_check_of_the_build_keeps_its_own_wide_interval_and_gains_nothing_by_chance():
-    by_chance = row(IntervalEstimate(0.1, 0.0, 0.4), most=0.0, attack="row order")
+    by_chance = row(IntervalEstimate(0.1, 0.0, 0.4), most=0.0, kind=AttackKind.BUILD_CHECK)
     assert (by_chance.leak, by_chance.verdict, by_chance.is_check) == (0.0, Verdict.KEPT, True)
-    left_out = row(IntervalEstimate(0.5, 0.2, 0.8), most=0.0, attack="noise left out of features")
+    left_out = row(IntervalEstimate(0.5, 0.2, 0.8), most=0.0, kind=AttackKind.BUILD_CHECK)
     assert (left_out.leak, left_out.verdict) == (0.2, Verdict.BROKEN)
     assert not row(IntervalEstimate(0.5, 0.2, 0.8)).is_check

@@ -8,10 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.attack.finding import Adversary
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
 from fedsim.audit import attack_setup, linkage_attacks, split_attacks
-from fedsim.audit.attack_runner import PlannedAttack, Verdict, run_attacks
-from fedsim.audit.report import MEDIAN_ERROR_METRES, AuditSettings
+from fedsim.audit.report import AuditSettings, PlannedAttack, Verdict, run_attacks
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, CutTerms, Protection, read_job
 from fedsim.config.party_file import read_party_file
@@ -38,7 +37,7 @@ def files(folder: Path, *names: str):
 def linked(folder: Path, seed: int = 0, **changes):
     job, settings = read_job(folder / "job.toml"), replace(FAST, seed=seed)
     tables = read_audit_tables(job, files(folder, "city", "rentals"), 300, np.random.default_rng(seed))
-    return prepare_audit(job, tables, "rentals", settings)[0].scene.linkage(**changes)
+    return prepare_audit(job, tables, "rentals", settings)[0].setup.linkage(**changes)
 
 
 def verdicts(linkage, seed: int = 0) -> dict[str, Verdict]:
@@ -49,7 +48,8 @@ def verdicts(linkage, seed: int = 0) -> dict[str, Verdict]:
 
 def test_the_first_line_says_that_tau_holds_and_places_leak(folder):
     report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), FAST)
-    assert report.headline.startswith("tau=0.05 holds against one similarity at a time, but all links together locate")
+    assert report.headline.startswith("tau=0.05")
+    assert "all links together locate" in report.headline
     assert {row.found.adversary for row in report.rows} == set(Adversary)
     assert not report.broken
     assert any("collusion" in skipped.what for skipped in report.skipped)
@@ -58,7 +58,7 @@ def test_the_first_line_says_that_tau_holds_and_places_leak(folder):
 def test_a_generous_limit_does_not_hide_that_tau_is_not_enough(folder):
     generous = replace(FAST, limit=0.999)
     report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), generous)
-    assert "one similarity at a time, but" in report.headline
+    assert "all links together locate" in report.headline
 
 
 def test_an_audit_repeats_by_its_seed(folder):
@@ -91,7 +91,7 @@ def test_a_build_that_does_not_move_places_as_the_job_says_is_caught(folder, mon
         PlanarLaplace, "displace", lambda self, places, chance: (places + honest(self, places, chance)) / 2
     )
     found = verdicts(linked(folder, seed, blur=blur), seed)
-    assert found["noise left out of places"] is Verdict.BROKEN
+    assert found["missing noise on places"] is Verdict.BROKEN
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -116,10 +116,10 @@ def at_the_cut(folder: Path, protection: Protection) -> dict[tuple[Adversary, st
 ACTIVATIONS = CutTerms(clip=1.0, noise=2.0)
 BOTH_WAYS = Protection.model_validate({"preset": "protected", "activations": ACTIVATIONS})
 LEFT_OUT = [
-    (Adversary.PRIMARY, "noise left out of activations"),
-    (Adversary.SECONDARY, "noise left out of gradients"),
+    (Adversary.PRIMARY, "missing noise on activations"),
+    (Adversary.SECONDARY, "missing noise on gradients"),
 ]
-OF_FEATURES = (Adversary.PRIMARY, "noise left out of features")
+OF_FEATURES = (Adversary.PRIMARY, "missing noise on features")
 
 
 def test_the_noise_a_protected_job_promises_at_the_cut_is_there(folder):
@@ -186,14 +186,14 @@ def test_blurring_moves_guesses_away(folder):
 
 def test_hidden_rows_leave_one_link_to_each_number(folder):
     linkage = linked(folder, hide_rows=True)
-    assert len(np.unique(linkage.seen.partner)) == linkage.view.partner.size
+    assert len(np.unique(linkage.visible.partner)) == linkage.view.partner.size
     assert "multilateration" not in verdicts(linkage)
 
 
 def test_one_party_alone_is_split_in_halves_and_the_report_says_so(folder):
     job = read_job(folder / "job.toml")
     report = audit_job(job, files(folder, "rentals"), FAST)
-    assert any("stands in" in note for note in report.notes)
+    assert any("half of its own table" in note for note in report.notes)
     assert not [row for row in report.rows if row.found.adversary is Adversary.SECONDARY]
     assert any("training" in skipped.what for skipped in report.skipped)
 
@@ -209,7 +209,9 @@ def test_an_attack_that_cannot_run_leaves_its_reason():
     def fails():
         raise InputError("no record has a partner")
 
-    rows, skipped = run_attacks("a", [PlannedAttack(Adversary.PRIMARY, "greedy", "all", fails)], memory=1)
+    rows, skipped = run_attacks(
+        "a", [PlannedAttack(AttackKind.GREEDY, Adversary.PRIMARY, "greedy", "all", fails)], memory=1
+    )
     assert not rows
     assert skipped[0].why == "no record has a partner"
 
@@ -231,14 +233,13 @@ def test_protected_gradients_are_accounted_for(folder):
     assert "private for one row" in row.guarantee.sentence
 
 
-@pytest.mark.parametrize(
-    ("change", "words"), [({"limit": 1.0}, "limit=1"), ({"metres": 0.0}, "metres=0"), ({"most_records": 3}, "3")]
-)
-def test_settings_out_of_range_are_refused(change, words):
-    with pytest.raises(SettingError, match=words):
+@pytest.mark.parametrize("change", [{"limit": 1.0}, {"metres": 0.0}, {"most_records": 3}])
+def test_settings_out_of_range_are_refused(change):
+    with pytest.raises(SettingError):
         AuditSettings(**change)
 
 
 def test_a_coordinator_alone_has_nothing_to_audit(folder):
-    with pytest.raises(SettingError, match="a party that has a table"):
+    with pytest.raises(SettingError) as caught:
         audit_job(read_job(folder / "job.toml"), files(folder, "notary"), FAST)
+    assert caught.value.code == "no-table"

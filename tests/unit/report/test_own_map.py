@@ -23,4 +23,4 @@ def test_whatever_links_as_a_place_can_be_drawn(tmp_path: Path, lat: str, lon: s
     folder = run_path(agreed, files["city"])
     assert "--map" in write_report(folder).read_text(encoding="utf-8")
     page = write_report(folder, mapped=files["city"]).read_text(encoding="utf-8")
-    assert "Where the nearest partner is similar: rentals" in page
+    assert "Similarity on the map: rentals" in page

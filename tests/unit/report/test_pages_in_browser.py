@@ -14,10 +14,9 @@ import uvicorn
 
 import chromium
 from browser import Page, browser_page, needs_browser
-from fedsim.attack.finding import Adversary, AttackFinding, IntervalEstimate
-from fedsim.audit.attack_runner import NEVER_ATTACKED, AuditRow, Guarantee
-from fedsim.audit.report import Advice, AuditReport
-from fedsim.audit.tradeoff import TradeoffPoint
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
+from fedsim.audit.run import TradeoffPoint
 from fedsim.linkage import diagnose, link
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.audit_page import audit_page, tradeoff_page
@@ -45,7 +44,16 @@ def links_text() -> str:
 
 def audit_text() -> str:
     found = AttackFinding(
-        "greedy", Adversary.PRIMARY, "share", IntervalEstimate(0.9, 0.8, 1.0), 0.0, 10, "all", {}, 1.0
+        "greedy",
+        AttackKind.GREEDY,
+        Adversary.PRIMARY,
+        "share",
+        IntervalEstimate(0.9, 0.8, 1.0),
+        0.0,
+        10,
+        "all",
+        {},
+        1.0,
     )
     advice = (Advice(HOSTILE, "greedy", "sigma = 4", 0.001, True, "similarities say less"),)
     rows = (AuditRow(HOSTILE, "its filter", found, Guarantee("tau=0.05", 0.05)),)
