@@ -1,4 +1,8 @@
-"""Propose how two tables could be linked: identifiers, encodings that fit their values, K, and notes for the owners."""
+"""Propose how two tables can be linked: identifiers, encodings that fit their values, K, and warnings.
+
+Everything is a guess from the available tables, which the owner sees and can change. Proposed parameters do not reveal
+single records: ranges have a margin and end at round numbers.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,8 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import parse_iso_date
-from fedsim.data.column_names import (
-    LATITUDE_WORDS,
-    LONGITUDE_WORDS,
-    NAME_WORDS,
-    identifies_person,
-    is_birth_date_column,
-    is_latitude_column,
-    is_longitude_column,
-    name_words,
-)
+from fedsim.data import column_names
+from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.data.columns import ColumnKind
 from fedsim.data.profile import (
     MAX_LATITUDE,
@@ -41,122 +37,216 @@ from fedsim.linkage.encoding import DateFilter, FieldEncoding, NumericFilter, Sc
 from fedsim.types import DEFAULT_K, Floats
 from fedsim.wizard.learning_proposal import column_profile, describe_gaps
 
-# Latitude and longitude, the right way round in both tables
-
-
+DEFAULT_TAU = 0.05
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
+IdentifierProfiles = Sequence[ColumnProfile]  # one identifier in the available tables
+_KIND_NAMES = {
+    ColumnKind.NUMBER: "numbers",
+    ColumnKind.CATEGORY: "text",
+    ColumnKind.DATE: "dates",
+    OTHER_KIND: "a type that cannot be linked",
+}
 
 
-def fix_swapped_coordinates(
+@dataclass(frozen=True)
+class TableProfiles:
+    """The available tables of the two parties."""
+
+    primary: TableProfile | None
+    secondary: TableProfile | None
+
+    @property
+    def sides(self) -> list[TableSide]:
+        """The available tables with their roles."""
+        both = (("primary", self.primary), ("secondary", self.secondary))
+        return [(role, table) for role, table in both if table]
+
+
+@dataclass(frozen=True)
+class LinkageProposal:
+    """Identifiers, their encodings in the same order, and warnings for the owners."""
+
+    pairs: tuple[IdentifierPair, ...]
+    fields: tuple[SchemaField, ...]
+    notes: tuple[str, ...]
+
+    def columns_of(self, role: str) -> dict[str, str]:
+        """Return the columns of primary or secondary by agreed name."""
+        return {pair.agreed: getattr(pair, role) for pair in self.pairs}
+
+
+def propose_k(tables: TableProfiles, requested: int | None) -> int:
+    """Return the requested K or the default, limited to the number of candidates."""
+    most = tables.secondary.rows if tables.secondary else None
+    if requested is not None and most is not None and requested > most:
+        message = f"k={requested}, but the secondary has {most:,} records; choose k between 1 and {most:,}"
+        raise SettingError(message, code="k-too-large", limit=most)
+    return requested or min(DEFAULT_K, most or DEFAULT_K)
+
+
+def guess_pairs(tables: TableProfiles) -> list[IdentifierPair]:
+    """Return the identifiers that both tables seem to have."""
+    return guess_identifiers(tables.primary, tables.secondary)
+
+
+def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequence[str]) -> list[IdentifierPair]:
+    """Return the identifiers that the user named, after checking that the available tables have them."""
+    if len(ours) != len(theirs):
+        message = f"--on-secondary has {len(theirs)} columns, but --on has {len(ours)}; name as many, in the same order"
+        raise SettingError(message, code="column-count")
+    primary, secondary = tables.primary, tables.secondary
+    for one, other in zip(ours, theirs, strict=True):
+        if primary:
+            column_profile(primary, one)
+        if primary and secondary and one == other and other not in secondary.columns:
+            message = f"{secondary.name} has no column '{other}'; name the corresponding columns with --on-secondary"
+            raise InputError(message, code="missing-column", column=other)
+        if secondary:
+            column_profile(secondary, other)
+    both = zip(ours, theirs, strict=True)
+    return [IdentifierPair(one, one if primary else None, other if secondary else None) for one, other in both]
+
+
+def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: int) -> LinkageProposal:
+    """Propose encodings for identifiers; columns that cannot be linked are an error."""
+    if not pairs:
+        _raise_no_identifiers(tables)
+    corrected, notes = _fix_swapped_coordinates(pairs, tables.sides)
+    profiles = [[column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in corrected]
+    for pair, of_pair in zip(corrected, profiles, strict=True):
+        notes += _check_pair(tables, pair, of_pair)
+    for role, table in tables.sides:
+        notes += _doubtful_columns(table, [getattr(pair, role) for pair in corrected])
+    notes += _ambiguity_notes(tables.sides, corrected)
+    return LinkageProposal(tuple(corrected), tuple(_propose_encodings(corrected, profiles, k)), tuple(notes))
+
+
+# Swapped latitude and longitude
+
+
+def _fix_swapped_coordinates(
     pairs: Sequence[IdentifierPair], sides: Sequence[TableSide]
 ) -> tuple[list[IdentifierPair], list[str]]:
-    """The identifiers with exchanged columns turned round, and what their owners should check."""
+    """Return the identifiers with swapped columns corrected, and notes for the owners."""
     lat = next((pair for pair in pairs if is_latitude_column(pair.agreed)), None)
     lon = next((pair for pair in pairs if is_longitude_column(pair.agreed)), None)
-    if not (lat and lon) or not all(_are_numeric((lat, lon), side) for side in sides):
+    if not (lat and lon):
         return list(pairs), []
     place: CoordinatePair = (lat, lon)
+    for side in sides:
+        if any(column.kind != ColumnKind.NUMBER or not column.distinct for column in _coordinates(place, side)):
+            return list(pairs), []
     notes = []
     for side in sides:
-        lats, lons = _coordinate_profiles(place, side)
+        lats, lons = _coordinates(place, side)
         if not are_valid_coordinates(lats, lons) and are_valid_coordinates(lons, lats):
-            notes.append(_swap_note(place, side, "no latitude is beyond 90 degrees"))
-            place = _swap_coordinates(place, side)
-    if len(sides) == 2 and are_coordinates_swapped(*(_coordinate_profiles(place, side) for side in sides)):
-        notes.append(_swapped_between_tables_note(place, sides))
-        place = _swap_coordinates(place, sides[1])
-    straight = dict(zip((lat, lon), place, strict=True))
-    return [straight.get(pair, pair) for pair in pairs], notes
+            reason = "because a latitude is at most 90 degrees"
+            notes.append(f"{side[1].name}: columns '{lats.name}' and '{lons.name}' were swapped, {reason}; check them")
+            place = _swap(place, side)
+    if len(sides) == 2 and are_coordinates_swapped(*(_coordinates(place, side) for side in sides)):
+        # The values cannot tell which of the two tables is wrong.
+        (_, first), (_, second) = sides
+        columns = " and ".join(f"'{column.name}'" for column in _coordinates(place, sides[1]))
+        notes.append(
+            f"{first.name} or {second.name} has latitude and longitude swapped: columns {columns} of {second.name} were "
+            "swapped, because only then are both in the same area; correct the table that is wrong"
+        )
+        place = _swap(place, sides[1])
+    corrected = dict(zip((lat, lon), place, strict=True))
+    return [corrected.get(pair, pair) for pair in pairs], notes
 
 
-def _coordinate_profiles(place: CoordinatePair, side: TableSide) -> tuple[ColumnProfile, ColumnProfile]:
+def _coordinates(place: CoordinatePair, side: TableSide) -> tuple[ColumnProfile, ColumnProfile]:
     (lat, lon), (role, table) = place, side
     return table.columns[getattr(lat, role)], table.columns[getattr(lon, role)]
 
 
-def _are_numeric(place: CoordinatePair, side: TableSide) -> bool:
-    return all(look.kind == ColumnKind.NUMBER and look.distinct for look in _coordinate_profiles(place, side))
-
-
-def _swap_coordinates(place: CoordinatePair, side: TableSide) -> CoordinatePair:
-    lat, lon = place
-    role = side[0]
+def _swap(place: CoordinatePair, side: TableSide) -> CoordinatePair:
+    (lat, lon), role = place, side[0]
     return replace(lat, **{role: getattr(lon, role)}), replace(lon, **{role: getattr(lat, role)})
 
 
-def _swap_note(place: CoordinatePair, side: TableSide, reason: str) -> str:
-    lat, lon = (look.name for look in _coordinate_profiles(place, side))
-    return f"{side[1].name}: columns '{lat}' and '{lon}' are taken the other way round, for {reason}; check them"
+# Columns that link badly: a few cells of another kind than the rest, or values that many records share
 
-
-def _swapped_between_tables_note(place: CoordinatePair, sides: Sequence[TableSide]) -> str:
-    """Nobody can tell from the values which of the two is wrong."""
-    (_, ours), (_, theirs) = sides
-    lat, lon = (look.name for look in _coordinate_profiles(place, sides[1]))
-    return (
-        f"{ours.name} or {theirs.name} has latitude and longitude exchanged: columns '{lat}' and '{lon}' of "
-        f"{theirs.name} are taken the other way round, for only so do both lie in one place; correct the one that is "
-        "wrong"
-    )
-
-
-# What keeps columns from linking well: cells of another kind than the rest, and names that many records share
-
-
-MIN_FITTING_SHARE = 0.9  # of the cells: the others are mistakes
-MIN_DISTINCT_SHARE = 0.5  # of the records: with fewer, names and dates tell people badly apart
+MIN_FITTING_SHARE = 0.9  # of the cells; the others are mistakes
+MIN_DISTINCT_SHARE = 0.5  # of the records; with fewer, names and dates hardly distinguish persons
 OTHER_DATE = r"^[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}$"
-_CELL_RULES = {
-    ColumnKind.NUMBER: "is not a number; correct it",
-    ColumnKind.DATE: "is not a date like 1984-07-31; write year-month-day",
-}
 
 
-def describe_odd_cell(look: ColumnProfile, kind: ColumnKind) -> str:
-    """The first row of a text column that breaks its kind, and the way out; nothing where none does."""
-    odd = (look.cells.is_not_null() & ~_cells_of_kind(look.cells, kind)).arg_true()
-    return f"row {odd[0] + 1:,} {_CELL_RULES[kind]}" if len(odd) else ""
+def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> list[str]:
+    """Return warnings about an identifier; one that cannot be linked is an error."""
+    notes = []
+    for (_, table), column in zip(tables.sides, profiles, strict=True):
+        if not column.distinct:
+            raise _empty_column_error(table, column)
+        if column.gaps:
+            gaps = f"{table.name}: column '{column.name}' {describe_gaps(column)}"
+            notes.append(f"{gaps}; fill in the values or drop those rows, because they cannot be linked")
+    kinds = {str(column.kind) for column in profiles}
+    if len(kinds) > 1 or OTHER_KIND in kinds:
+        raise InputError(_describe_kind_mismatch(tables, pair, profiles), code="different-kinds")
+    for (_, table), column in zip(tables.sides, profiles, strict=True):
+        notes += _text_notes(table, column)
+    if len(profiles) == 2 and ColumnKind.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
+        notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
+    return notes
 
 
-def doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[str]:
-    """The columns that would link but for a few cells, or for the way their dates are written."""
-    for look in table.columns.values():
-        kind = intended_kind(look)
-        if kind and look.name not in linked:
-            yield f"{table.name}: column '{look.name}' cannot link, for {describe_odd_cell(look, kind)}"
+def _text_notes(table: TableProfile, column: ColumnProfile) -> Iterator[str]:
+    """Warn about dates that are compared as text; numbers in text columns are an error."""
+    intended, where = _intended_kind(column), f"{table.name}: column '{column.name}'"
+    if intended == ColumnKind.NUMBER:
+        raise InputError(f"{where}, {_describe_odd_cell(column, intended)}", code="not-a-number")
+    if intended == ColumnKind.DATE:
+        yield f"{where} is compared as text, because {_describe_odd_cell(column, intended)}"
 
 
-def intended_kind(look: ColumnProfile) -> ColumnKind | None:
-    """What a text column should hold, by its name and nearly all of its cells; ``None`` where text is in order."""
-    if look.kind != ColumnKind.CATEGORY or not look.distinct:
+def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> str:
+    """Describe an identifier of two kinds, with the first text cell that does not fit the other table."""
+    sides = list(zip(tables.sides, profiles, strict=True))
+    rule = "use columns of one kind: numbers, text or dates"
+    for ((_, table), column), ((_, other), partner) in zip(sides, reversed(sides), strict=True):
+        if column.kind == ColumnKind.CATEGORY and partner.kind in (ColumnKind.NUMBER, ColumnKind.DATE):
+            odd = _describe_odd_cell(column, ColumnKind(partner.kind))
+            return (
+                f"{table.name}: column '{column.name}', {odd}: {other.name} has {_KIND_NAMES[partner.kind]}; or {rule}"
+            )
+    kinds = " and ".join(f"{_KIND_NAMES[column.kind]} in {table.name}" for (_, table), column in sides)
+    return f"'{pair.agreed}' has {kinds}; {rule}"
+
+
+def _describe_odd_cell(column: ColumnProfile, kind: ColumnKind) -> str:
+    """Name the first row of a text column that does not fit a kind, and how to fix it."""
+    rules = {
+        ColumnKind.NUMBER: "is not a number; correct it",
+        ColumnKind.DATE: "is not a date like 1984-07-31; write year-month-day",
+    }
+    odd = (column.cells.is_not_null() & ~_cells_of_kind(column.cells, kind)).arg_true()
+    return f"row {odd[0] + 1:,} {rules[kind]}" if len(odd) else ""
+
+
+def _doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[str]:
+    """Yield notes on columns that are no identifiers because of a few cells, or of their date format."""
+    for column in table.columns.values():
+        kind = _intended_kind(column)
+        if kind and column.name not in linked:
+            odd = _describe_odd_cell(column, kind)
+            yield f"{table.name}: column '{column.name}' cannot be an identifier, because {odd}"
+
+
+def _intended_kind(column: ColumnProfile) -> ColumnKind | None:
+    """Return the kind that a text column should have by its name and nearly all of its cells; None if text is right."""
+    if column.kind != ColumnKind.CATEGORY or not column.distinct:
         return None
-    if is_latitude_column(look.name) or is_longitude_column(look.name):
-        return (
-            ColumnKind.NUMBER if _share(_cells_of_kind(look.filled, ColumnKind.NUMBER)) >= MIN_FITTING_SHARE else None
-        )
-    if not is_birth_date_column(look.name):
+    if is_latitude_column(column.name) or is_longitude_column(column.name):
+        kind, fitting = ColumnKind.NUMBER, _cells_of_kind(column.filled, ColumnKind.NUMBER)
+    elif column_names.is_birth_date_column(column.name):
+        dates = _cells_of_kind(column.filled, ColumnKind.DATE)
+        kind, fitting = ColumnKind.DATE, dates | column.filled.str.contains(OTHER_DATE)
+    else:
         return None
-    dates = _cells_of_kind(look.filled, ColumnKind.DATE) | look.filled.str.contains(OTHER_DATE)
-    return ColumnKind.DATE if _share(dates) >= MIN_FITTING_SHARE else None
-
-
-def ambiguity_notes(sides: Sequence[TableSide], pairs: Sequence[IdentifierPair]) -> Iterator[str]:
-    """A word about names and dates of birth that tell few records apart on every side.
-
-    Where one side has every person once, many records of the other may well mean the same one.
-    """
-    if not all(identifies_person(pair.agreed) for pair in pairs):
-        return
-    counts = [(_count_distinct(table, [getattr(pair, role) for pair in pairs]), table) for role, table in sides]
-    if all(different < MIN_DISTINCT_SHARE * table.rows for different, table in counts):
-        told = " and ".join(f"{different:,} of {table.rows:,} records of {table.name}" for different, table in counts)
-        named = ", ".join(f"'{pair.agreed}'" for pair in pairs)
-        yield f"only {told} differ in {named}: others are linked by chance; add columns with --on and --on-secondary"
-
-
-def _count_distinct(table: TableProfile, columns: Sequence[str]) -> int:
-    return pl.DataFrame([table.columns[name].cells for name in columns]).n_unique()
+    return kind if float(fitting.mean() or 0.0) >= MIN_FITTING_SHARE else None  # type: ignore[arg-type]
 
 
 def _cells_of_kind(cells: pl.Series, kind: ColumnKind) -> pl.Series:
@@ -165,48 +255,102 @@ def _cells_of_kind(cells: pl.Series, kind: ColumnKind) -> pl.Series:
     return pl.Series([cell is not None and parse_iso_date(cell) is not None for cell in cells], dtype=pl.Boolean)
 
 
-def _share(held: pl.Series) -> float:
-    return float(held.mean() or 0.0)  # type: ignore[arg-type]
+def _ambiguity_notes(sides: Sequence[TableSide], pairs: Sequence[IdentifierPair]) -> Iterator[str]:
+    """Warn about names and dates of birth that distinguish few records in both tables.
+
+    If one table has every person once, many records of the other may mean the same person.
+    """
+    if not all(column_names.identifies_person(pair.agreed) for pair in pairs):
+        return
+    counts = []
+    for role, table in sides:
+        identifiers = pl.DataFrame([table.columns[getattr(pair, role)].cells for pair in pairs])
+        counts.append((identifiers.n_unique(), table))
+    if all(distinct < MIN_DISTINCT_SHARE * table.rows for distinct, table in counts):
+        few = " and ".join(f"{distinct:,} of {table.rows:,} records of {table.name}" for distinct, table in counts)
+        names = ", ".join(f"'{pair.agreed}'" for pair in pairs)
+        yield f"only {few} differ in {names}; others are linked at random: add columns with --on and --on-secondary"
 
 
-# Encodings that fit the values of the identifiers: ranges with a margin, thresholds by how far partners are
-#
-# A threshold of about twice the distance to the farther partners finds the most of them: on the generated city 84 to 86
-# percent of the nearest 20 at 0.02 to 0.05 degrees, 62 at 0.005 (1,024 bits).
+def _raise_no_identifiers(tables: TableProfiles) -> NoReturn:
+    hints = column_names.LATITUDE_WORDS | column_names.LONGITUDE_WORDS | column_names.NAME_WORDS
+    for _, table in tables.sides:
+        for column in table.columns.values():
+            if not column.distinct and set(name_words(column.name)) & hints:
+                raise _empty_column_error(table, column)
+        for note in _doubtful_columns(table, ()):
+            raise InputError(note, code="no-identifiers")
+    names = " and ".join(table.name for _, table in tables.sides)
+    raise InputError(
+        f"no column of {names} looks like a common identifier (a place, a name, a date of birth); name the identifiers "
+        "with --on, and with --on-secondary if the secondary uses other names",
+        code="no-identifiers",
+    )
 
+
+def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
+    message = f"{table.name}: column '{column.name}' is missing in all {len(column):,} rows; use another identifier"
+    return InputError(message, code="empty-column", column=column.name)
+
+
+# Encodings: ranges with a margin, and thresholds by the distance of partners. A threshold of about twice the distance to
+# the farther partners finds most of them: on the generated city 84 to 86 percent of the nearest 20 at 0.02 to 0.05
+# degrees, and 62 at 0.005 (1,024 bits).
 
 SAMPLE_SIZE = 2_000
 FAR_QUANTILE = 0.95  # of all partners are nearer
 THRESHOLD_FACTOR = 2.0
-MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; more where the partner's values are not known
-MIN_THRESHOLD_SHARE = 1 / 50  # of the span: a threshold below would leave a filter too few ones
-MAX_FILL = 0.45  # share of ones above which filters of text look alike
+MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
+MIN_THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
+MAX_FILL = 0.45  # share of ones above which filters of texts look alike
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
 
-IdentifierProfiles = Sequence[ColumnProfile]  # one identifier in the tables at hand
+
+def _propose_encodings(
+    pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles], k: int
+) -> Iterator[SchemaField]:
+    measured = [columns for columns in profiles if columns[0].kind != ColumnKind.CATEGORY]
+    # Beside a name, which decides who is near, the threshold of a number or date depends on its range only.
+    distances = iter(_partner_distances(measured, k) if len(measured) == len(profiles) else [0.0] * len(measured))
+    for pair, columns in zip(pairs, profiles, strict=True):
+        if columns[0].kind == ColumnKind.CATEGORY:
+            encoding: FieldEncoding = _text_encoding(columns)
+        else:
+            encoding = _numeric_encoding(columns, next(distances), _degree_limit(pair, columns))
+        yield SchemaField(pair.agreed, encoding)
 
 
-def propose_encodings(
-    names: Sequence[str], looks: Sequence[IdentifierProfiles], limits: Sequence[float | None], k: int
-) -> list[SchemaField]:
-    """An encoding for every identifier; ``limits`` are those of its values either way, where there are any."""
-    measured = [of_one for of_one in looks if of_one[0].kind != ColumnKind.CATEGORY]
-    # Beside a name, which decides who is near, a number or date has a threshold by its range alone.
-    scales = iter(_partner_distances(measured, k) if len(measured) == len(looks) else [0.0] * len(measured))
-    fields = []
-    for name, of_one, limit in zip(names, looks, limits, strict=True):
-        encoding = (
-            _text_encoding(of_one)
-            if of_one[0].kind == ColumnKind.CATEGORY
-            else _numeric_encoding(of_one, next(scales), limit)
-        )
-        fields.append(SchemaField(name, encoding))
-    return fields
+def _numeric_encoding(columns: IdentifierProfiles, distance: float, limit: float | None) -> FieldEncoding:
+    """Return an encoding whose range is from a round number below all values to one above, to reveal no value."""
+    numbers = np.concatenate([column.numbers.to_numpy() for column in columns])
+    low, high = float(numbers.min()), float(numbers.max())
+    span = (high - low) or max(1.0, abs(high))
+    margin = span * (MARGIN if len(columns) > 1 else MARGIN_ALONE)
+    step = round_up(span / 20)
+    low = float(f"{math.floor((low - margin) / step) * step:.9g}")
+    high = float(f"{math.ceil((high + margin) / step) * step:.9g}")
+    threshold = round_up(max(THRESHOLD_FACTOR * distance, MIN_THRESHOLD_SHARE * (high - low)))
+    if columns[0].kind == ColumnKind.NUMBER:
+        if limit is not None:
+            low, high = max(low, -limit), min(high, limit)
+        return NumericFilter(low, high, threshold)
+    first, last = (EPOCH + timedelta(days=min(max(day, FIRST_DAY), LAST_DAY)) for day in (low, high))
+    return DateFilter(date(first.year, 1, 1), date(last.year, 12, 31), threshold)
+
+
+def _text_encoding(columns: IdentifierProfiles) -> StringFilter:
+    """Return an encoding with enough bits to keep the filters from filling up."""
+    default = StringFilter()
+    grams = max(column.length for column in columns) + default.q - 1
+    bits = default.bits
+    while 1 - math.exp(-default.hashes * grams / bits) > MAX_FILL:
+        bits *= 2
+    return StringFilter(bits=bits)
 
 
 def round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20...
+    """Return the next of 1, 2, 5, 10, 20...
 
     >>> round_up(0.013), round_up(730.0)
     (0.02, 1000.0)
@@ -216,231 +360,31 @@ def round_up(value: float) -> float:
     return float(f"{step * power:.6g}")
 
 
-def _numeric_encoding(looks: IdentifierProfiles, scale: float, limit: float | None) -> FieldEncoding:
-    low, high = _encoded_range(looks)
-    threshold = round_up(max(THRESHOLD_FACTOR * scale, MIN_THRESHOLD_SHARE * (high - low)))
-    if looks[0].kind == ColumnKind.NUMBER:
-        if limit is not None:
-            low, high = max(low, -limit), min(high, limit)
-        return NumericFilter(low, high, threshold)
-    first, last = (EPOCH + timedelta(days=min(max(day, FIRST_DAY), LAST_DAY)) for day in (low, high))
-    return DateFilter(date(first.year, 1, 1), date(last.year, 12, 31), threshold)
-
-
-def _encoded_range(looks: IdentifierProfiles) -> tuple[float, float]:
-    """From a round number below all values to one above, so that no record's own value shows."""
-    numbers = np.concatenate([look.numbers.to_numpy() for look in looks])
-    low, high = float(numbers.min()), float(numbers.max())
-    span = (high - low) or max(1.0, abs(high))
-    margin = span * (MARGIN if len(looks) > 1 else MARGIN_ALONE)
-    step = round_up(span / 20)
-    return _round_digits(math.floor((low - margin) / step) * step), _round_digits(
-        math.ceil((high + margin) / step) * step
-    )
-
-
-def _round_digits(value: float) -> float:
-    return float(f"{value:.9g}")
-
-
-def _text_encoding(looks: IdentifierProfiles) -> StringFilter:
-    """As many bits as keep filters from filling up."""
-    plain = StringFilter()
-    grams = max(look.length for look in looks) + plain.q - 1
-    bits = plain.bits
-    while 1 - math.exp(-plain.hashes * grams / bits) > MAX_FILL:
-        bits *= 2
-    return StringFilter(bits=bits)
-
-
-def _partner_distances(looks: Sequence[IdentifierProfiles], k: int) -> Iterator[float]:
-    """For every number or date how far, in its own unit, most of the K nearest candidates are."""
-    if not looks:
+def _partner_distances(profiles: Sequence[IdentifierProfiles], k: int) -> Iterator[float]:
+    """Yield for every number or date the distance, in its own unit, below which most of the K nearest candidates are."""
+    if not profiles:
         return
-    queries, candidates = (_complete_rows([of_one[side] for of_one in looks]) for side in (0, -1))
+    queries, candidates = (_complete_rows([columns[side] for columns in profiles]) for side in (0, -1))
     spans = np.maximum(np.ptp(np.vstack([queries, candidates]), axis=0), 1e-12)
     queries = queries[:: max(1, len(queries) // SAMPLE_SIZE)]
     if not (len(queries) and len(candidates)):
         yield from (float(span) * MIN_THRESHOLD_SHARE for span in spans)
         return
-    found = link(queries / spans, candidates / spans, metric="euclidean", k=min(k, len(candidates)))
-    apart = np.abs(queries[:, None, :] - candidates[found.partner])
-    yield from (float(far) for far in np.quantile(apart, FAR_QUANTILE, axis=(0, 1)))
+    links = link(queries / spans, candidates / spans, metric="euclidean", k=min(k, len(candidates)))
+    differences = np.abs(queries[:, None, :] - candidates[links.partner])
+    yield from (float(far) for far in np.quantile(differences, FAR_QUANTILE, axis=(0, 1)))
 
 
 def _complete_rows(columns: Sequence[ColumnProfile]) -> Floats:
-    """One row per record that has all of them."""
-    frame = pl.DataFrame([look.cells.to_physical().cast(pl.Float64).alias(str(i)) for i, look in enumerate(columns)])
-    return frame.drop_nulls().to_numpy()
+    """Return the values of the records that have all of them."""
+    cells = [column.cells.to_physical().cast(pl.Float64).alias(str(i)) for i, column in enumerate(columns)]
+    return pl.DataFrame(cells).drop_nulls().to_numpy()
 
 
-# How two tables could be linked: identifiers, encodings that fit their values, K and noise
-#
-# Everything is a guess from the tables at hand that the owner sees and may change. Parameters round away what a single
-# record says: ranges have a margin and end at round numbers.
-
-
-DEFAULT_TAU = 0.05
-
-
-@dataclass(frozen=True)
-class TableProfiles:
-    """What is at hand of the two parties' tables."""
-
-    primary: TableProfile | None
-    secondary: TableProfile | None
-
-    @property
-    def sides(self) -> list[TableSide]:
-        """Those at hand, with their roles."""
-        both = (("primary", self.primary), ("secondary", self.secondary))
-        return [(role, table) for role, table in both if table]
-
-
-@dataclass(frozen=True)
-class LinkageProposal:
-    """The identifiers, their encodings in the same order, and what their owners should know about them."""
-
-    pairs: tuple[IdentifierPair, ...]
-    fields: tuple[SchemaField, ...]
-    notes: tuple[str, ...]
-
-    def columns_of(self, role: str) -> dict[str, str]:
-        """The own columns of primary or secondary by agreed names."""
-        return {pair.agreed: getattr(pair, role) for pair in self.pairs}
-
-
-def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequence[str]) -> list[IdentifierPair]:
-    """The identifiers the user named, in both tables where both are at hand."""
-    if len(ours) != len(theirs):
-        raise SettingError(f"--on-secondary names {len(theirs)} columns for {len(ours)}; name as many, in this order")
-    for one, other in zip(ours, theirs, strict=True):
-        _require_columns(tables, one, other)
-    first, second = tables.primary, tables.secondary
-    both = zip(ours, theirs, strict=True)
-    return [IdentifierPair(one, one if first else None, other if second else None) for one, other in both]
-
-
-def _require_columns(tables: TableProfiles, ours: str, theirs: str) -> None:
-    if tables.primary:
-        column_profile(tables.primary, ours)
-    there = tables.secondary
-    if tables.primary and there and ours == theirs and theirs not in there.columns:
-        raise InputError(
-            f"{there.name}: there is no column {theirs!r} among its {len(there.columns)}; name the columns that mean "
-            "the same with --on-secondary"
-        )
-    if there:
-        column_profile(there, theirs)
-
-
-def guess_pairs(tables: TableProfiles) -> list[IdentifierPair]:
-    """The identifiers that both tables seem to have."""
-    return guess_identifiers(tables.primary, tables.secondary)
-
-
-def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: int) -> LinkageProposal:
-    """The identifiers with encodings that fit their values; columns that cannot link are refused."""
-    if not pairs:
-        _raise_no_identifiers(tables)
-    straight, notes = fix_swapped_coordinates(pairs, tables.sides)
-    looks = [[column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in straight]
-    for pair, of_pair in zip(straight, looks, strict=True):
-        notes += _check_pair(tables, pair, of_pair)
-    for role, table in tables.sides:
-        notes += doubtful_columns(table, [getattr(pair, role) for pair in straight])
-    notes += ambiguity_notes(tables.sides, straight)
-    limits = [_degree_limit(pair, of_pair) for pair, of_pair in zip(straight, looks, strict=True)]
-    fields = propose_encodings([pair.agreed for pair in straight], looks, limits, k)
-    return LinkageProposal(tuple(straight), tuple(fields), tuple(notes))
-
-
-def propose_k(tables: TableProfiles, asked: int | None) -> int:
-    """K, as asked for or the number that did well in our experiments, where there are so many candidates."""
-    most = tables.secondary.rows if tables.secondary else None
-    if asked is not None and most is not None and asked > most:
-        raise SettingError(f"--k {asked}, but the secondary has {most:,} records; choose k between 1 and {most:,}")
-    return asked or min(DEFAULT_K, most or DEFAULT_K)
-
-
-def _raise_no_identifiers(tables: TableProfiles) -> NoReturn:
-    for _, table in tables.sides:
-        _raise_if_empty(table)
-        for doubt in doubtful_columns(table, ()):
-            raise InputError(doubt)
-    names = " and ".join(table.name for _, table in tables.sides)
-    raise InputError(
-        f"no column of {names} looks like a common identifier (a place, a name, a date of birth); name columns "
-        "that both sides have with --on, and with --on-secondary where the secondary names them otherwise"
-    )
-
-
-def _raise_if_empty(table: TableProfile) -> None:
-    """Name the column that would have linked, had it any value."""
-    for look in table.columns.values():
-        if not look.distinct and set(name_words(look.name)) & (LATITUDE_WORDS | LONGITUDE_WORDS | NAME_WORDS):
-            raise _empty_column_error(table, look)
-
-
-def _empty_column_error(table: TableProfile, look: ColumnProfile) -> InputError:
-    return InputError(
-        f"{table.name}: column '{look.name}' is missing in all {len(look):,} rows; link by another column"
-    )
-
-
-def _check_pair(tables: TableProfiles, pair: IdentifierPair, looks: Sequence[ColumnProfile]) -> list[str]:
-    """What the owners should know about one identifier; one that cannot link is refused."""
-    notes = []
-    for (_, table), look in zip(tables.sides, looks, strict=True):
-        where = f"{table.name}: column '{look.name}'"
-        if not look.distinct:
-            raise _empty_column_error(table, look)
-        if look.gaps:
-            notes.append(f"{where} {describe_gaps(look)}; fill it in or drop those rows, for linking refuses them")
-    kinds = {str(look.kind) for look in looks}
-    if len(kinds) > 1 or OTHER_KIND in kinds:
-        raise InputError(_describe_kind_mismatch(tables, pair, looks))
-    for (_, table), look in zip(tables.sides, looks, strict=True):
-        notes += _text_notes(table, look)
-    if len(looks) == 2 and ColumnKind.CATEGORY not in kinds and have_disjoint_ranges(*looks):
-        notes.append(f"'{pair.agreed}': the values of the two tables lie wholly apart; are both in the same unit?")
-    return notes
-
-
-def _text_notes(table: TableProfile, look: ColumnProfile) -> Iterator[str]:
-    """That dates are compared as text; numbers that would be are refused."""
-    wanted = intended_kind(look)
-    if wanted == ColumnKind.NUMBER:
-        raise InputError(f"{table.name}: column '{look.name}', {describe_odd_cell(look, wanted)}")
-    if wanted == ColumnKind.DATE:
-        yield f"{table.name}: column '{look.name}' is compared as text, for {describe_odd_cell(look, wanted)}"
-
-
-def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, looks: Sequence[ColumnProfile]) -> str:
-    """That an identifier is of two kinds, with the first cell of text that is not like the other table's."""
-    sides = list(zip(tables.sides, looks, strict=True))
-    rule = "link by columns of one kind: numbers, text or dates"
-    for ((_, table), look), ((_, other), partner) in zip(sides, reversed(sides), strict=True):
-        if look.kind == ColumnKind.CATEGORY and partner.kind in (ColumnKind.NUMBER, ColumnKind.DATE):
-            found = describe_odd_cell(look, ColumnKind(partner.kind))
-            return f"{table.name}: column '{look.name}', {found}, for {other.name} has {_KIND_NAMES[partner.kind]}; or {rule}"
-    held = " and ".join(f"{_KIND_NAMES[look.kind]} in {table.name}" for (_, table), look in sides)
-    return f"'{pair.agreed}' is {held}; {rule}"
-
-
-_KIND_NAMES = {
-    ColumnKind.NUMBER: "numbers",
-    ColumnKind.CATEGORY: "text",
-    ColumnKind.DATE: "dates",
-    OTHER_KIND: "of a type that cannot link",
-}
-
-
-def _degree_limit(pair: IdentifierPair, looks: Sequence[ColumnProfile]) -> float | None:
-    """Degrees have an end, if they are degrees."""
-    limit = (
-        MAX_LATITUDE if is_latitude_column(pair.agreed) else MAX_LONGITUDE if is_longitude_column(pair.agreed) else None
-    )
-    if limit is None or looks[0].kind != ColumnKind.NUMBER:
+def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | None:
+    """Return the largest valid latitude or longitude if the identifier is one and its values are degrees."""
+    limits = ((is_latitude_column, MAX_LATITUDE), (is_longitude_column, MAX_LONGITUDE))
+    limit = next((limit for matches, limit in limits if matches(pair.agreed)), None)
+    if limit is None or columns[0].kind != ColumnKind.NUMBER:
         return None
-    return limit if all(bool((look.numbers.abs() <= limit).all()) for look in looks) else None
+    return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None
