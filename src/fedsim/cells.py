@@ -1,29 +1,381 @@
-"""Classify and parse single table cells: missing values, numbers, ISO dates."""
+"""Read the cells of a column as numbers, text, dates, categories or keys, and list the cells that are none.
+
+Every part of FedSim that looks into a table reads its cells here: a party's runtime raises the first fault, `fedsim
+check` lists all of them. A fault names rows, never what stands in them.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from decimal import Decimal
-from numbers import Real
+from enum import StrEnum
+from numbers import Integral, Real
+from typing import Any
 
-# Dates as they are written in tables: one way, the same everywhere
+import narwhals as nw
+import numpy as np
+import polars as pl
 
+from fedsim.errors import InputError
+from fedsim.types import Floats, Integers
 
+DECIMAL_COMMA = r"^[+-]?[0-9]+,[0-9]+$"
+TEXT_DTYPES = (pl.String, pl.Categorical, pl.Enum, pl.Null)
+MAX_EXACT_INTEGER = 2**53  # from here on float64 loses whole numbers
+_MAX_KEY = 10**1000  # Python refuses to print numbers of thousands of digits
+_DATETIME = pl.Datetime("us")
 # [0-9], because \d takes the digits of every script.
 _ISO_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?")
+# The missing values of pandas, known by name because pandas need not be installed.
+_MISSING_TYPES = {"NAType", "NaTType"}
+
+
+class CellType(StrEnum):
+    """What the cells of a column are read as."""
+
+    NUMBER = "number"  # Float64
+    TEXT = "text"  # String
+    DATE = "date"  # Datetime without a time zone, as the clock on the wall showed it
+    CATEGORY = "category"  # String; whole numbers without decimals
+    KEY = "key"  # String that is only compared for equality: 1990, 1990.0 and "1990" are one key
+
+
+FEATURE_TYPES = (CellType.NUMBER, CellType.CATEGORY, CellType.DATE)  # what a feature can be declared as
+
+
+class FaultKind(StrEnum):
+    """What is wrong with a cell; also the code of the error."""
+
+    MISSING = "missing-cell"
+    NOT_A_NUMBER = "not-a-number"
+    DECIMAL_COMMA = "decimal-comma"
+    NOT_FINITE = "not-finite"
+    INEXACT = "inexact-number"
+    NOT_TEXT = "not-text"
+    NOT_UNICODE = "not-unicode"
+    NOT_A_DATE = "not-a-date"
+    NOT_A_KEY = "not-a-key"
+    WRONG_TYPE = "wrong-type"  # of the whole column
+
+
+# For one cell, for several, and the way out.
+_FAULT_TEXTS = {
+    FaultKind.MISSING: ("is missing", "are missing", "fill it in or drop the record"),
+    FaultKind.NOT_A_NUMBER: ("is not a number", "are not numbers", "correct it or drop the record"),
+    FaultKind.DECIMAL_COMMA: ("is not a number", "are not numbers", "write decimals with a point, not a comma"),
+    FaultKind.NOT_FINITE: ("is not finite", "are not finite", "correct it or drop the record"),
+    FaultKind.INEXACT: (
+        "is 2**53 or more",
+        "are 2**53 or more",
+        "such whole numbers lose digits: compare them as text",
+    ),
+    FaultKind.NOT_TEXT: ("is not text", "are not text", "convert the column to text, in the same way at every party"),
+    FaultKind.NOT_UNICODE: ("is not valid Unicode", "are not valid Unicode", "read the table in its true encoding"),
+    FaultKind.NOT_A_DATE: (
+        "is not a date like 1984-07-31",
+        "are not dates like 1984-07-31",
+        "write year-month-day",
+    ),
+    FaultKind.NOT_A_KEY: (
+        "is neither text, whole number nor date",
+        "are neither text, whole number nor date",
+        "convert the column to one of them",
+    ),
+}
+_NEEDED = {
+    CellType.NUMBER: "numbers are",
+    CellType.TEXT: "text is",
+    CellType.DATE: "dates like 1984-07-31 are",
+    CellType.CATEGORY: "numbers, text, true/false or dates are",
+    CellType.KEY: "text, whole numbers or dates are",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class CellFault:
+    """The cells of one column with the same fault; ``rows`` count from 0, ``held`` is the type of a wrong column."""
+
+    kind: FaultKind
+    rows: Integers
+    wanted: CellType
+    held: str = ""
+
+    @property
+    def way_out(self) -> str:
+        """What the owner of the table can do."""
+        return _FAULT_TEXTS[self.kind][2] if self.kind is not FaultKind.WRONG_TYPE else "convert the column"
+
+    def describe(self, column: str, n_rows: int) -> str:
+        """Say how many of a column's cells are affected and where the first is, as `fedsim check` prints it."""
+        if self.kind is FaultKind.WRONG_TYPE:
+            return f"column '{column}' holds {self.held}; {_NEEDED[self.wanted]} needed"
+        count, first = f"{len(self.rows):,} of {n_rows:,}", f"first in row {int(self.rows[0]) + 1:,}"
+        return f"column '{column}': {count} {_FAULT_TEXTS[self.kind][1]}, {first}"
+
+    def error(self, table: str, column: str) -> InputError:
+        """Return the error about the first such cell; rows count from 1, the header is not one of them."""
+        if self.kind is FaultKind.WRONG_TYPE:
+            message = f"{table}: {self.describe(column, len(self.rows))}; {self.way_out}"
+            return InputError(message, code=self.kind.value, table=table, column=column, held=self.held)
+        row, count = int(self.rows[0]) + 1, len(self.rows)
+        message = f"{table}: column '{column}', row {row} {_FAULT_TEXTS[self.kind][0]}; {self.way_out}"
+        more = f" ({count:,} such rows)" if count > 1 else ""
+        return InputError(message + more, code=self.kind.value, table=table, column=column, row=row, count=count)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """The values of a column, null where a cell is missing or faulty, and its faults in the order of their rows."""
+
+    values: pl.Series = field(repr=False)
+    faults: tuple[CellFault, ...] = ()
+
+    def require(self, table: str, *, allow_missing: bool = False) -> pl.Series:
+        """Return the values, or raise the first fault; ``table`` is the name in the error."""
+        for fault in self.faults:
+            if not (allow_missing and fault.kind is FaultKind.MISSING):
+                raise fault.error(table, self.values.name)
+        return self.values
+
+
+def read_cells(column: Any, wanted: CellType, *, name: str = "", parse: bool = True, exact: bool = False) -> Cells:
+    """Read a column of any library, or a list, as values of one type.
+
+    Parameters
+    ----------
+    column
+        A polars, pandas or Arrow column, a NumPy array or a list.
+    wanted
+        The type of the values.
+    name
+        The column's name, where it has none itself.
+    parse
+        Whether cells may be text as in a CSV file: ``" 12.5"`` is a number then, and a blank cell is missing.
+    exact
+        Whether whole numbers that float64 cannot hold are a fault.
+
+    Examples
+    --------
+    >>> cells = read_cells(["12.5", "", "1,5"], CellType.NUMBER, name="area")
+    >>> cells.values.to_list(), [(fault.kind.value, fault.rows.tolist()) for fault in cells.faults]
+    ([12.5, None, None], [('missing-cell', [1]), ('decimal-comma', [2])])
+    """
+    series = to_series(column, name)
+    if series.dtype == pl.Object or wanted is CellType.KEY:
+        return _read_objects(series, wanted, parse=parse, exact=exact)
+    if wanted is CellType.NUMBER:
+        return _read_numbers(series, parse=parse, exact=exact)
+    if wanted is CellType.TEXT:
+        return _read_texts(series, parse=parse)
+    return _read_dates(series, parse=parse) if wanted is CellType.DATE else _read_categories(series)
+
+
+def read_number_columns(frame: pl.DataFrame, columns: Sequence[str], table: str) -> Floats:
+    """Return some columns of a table as float64, shape (records, columns); every cell must be a number."""
+    return np.column_stack([read_cells(frame[name], CellType.NUMBER).require(table).to_numpy() for name in columns])
+
+
+def _read_numbers(cells: pl.Series, *, parse: bool, exact: bool) -> Cells:
+    text = strip_blanks(cells) if parse else cells
+    if not (text.dtype.is_numeric() or text.dtype == pl.Null or (parse and text.dtype == pl.String)):
+        return _wrong_type(cells, CellType.NUMBER)
+    values = text.cast(pl.Float64, strict=False)
+    faulty = values.is_null() & text.is_not_null()
+    commas = faulty & (text.str.contains(DECIMAL_COMMA) if text.dtype == pl.String else False)
+    values = values.fill_nan(None)
+    infinite = values.is_infinite()
+    faults = {
+        FaultKind.MISSING: values.is_null() & ~faulty,
+        FaultKind.DECIMAL_COMMA: commas,
+        FaultKind.NOT_A_NUMBER: faulty & ~commas,
+        FaultKind.NOT_FINITE: infinite,
+    }
+    if exact and text.dtype.is_integer():
+        faults[FaultKind.INEXACT] = values.abs() >= MAX_EXACT_INTEGER
+    return _cells(values.set(infinite, None), CellType.NUMBER, faults)
+
+
+def _read_texts(cells: pl.Series, *, parse: bool) -> Cells:
+    if cells.dtype not in TEXT_DTYPES:  # numbers and dates too: two parties rarely print them alike
+        return _wrong_type(cells, CellType.TEXT)
+    text = cells.cast(pl.String)
+    missing = (strip_blanks(text) if parse else text).is_null()
+    return _cells(text.set(missing, None), CellType.TEXT, {FaultKind.MISSING: missing})
+
+
+def _read_dates(cells: pl.Series, *, parse: bool) -> Cells:
+    if cells.dtype == pl.Datetime:
+        moments = cells.dt.replace_time_zone(None).cast(_DATETIME)
+        return _cells(moments, CellType.DATE, {FaultKind.MISSING: moments.is_null()})
+    if cells.dtype in (pl.Date, pl.Null):
+        return _cells(cells.cast(_DATETIME), CellType.DATE, {FaultKind.MISSING: cells.is_null()})
+    if cells.dtype not in TEXT_DTYPES:
+        return _wrong_type(cells, CellType.DATE)
+    text = strip_blanks(cells) if parse else cells.cast(pl.String)
+    moments = pl.Series(cells.name, [_parse_optional(cell) for cell in text], _DATETIME)
+    missing = text.is_null()
+    faults = {FaultKind.MISSING: missing, FaultKind.NOT_A_DATE: moments.is_null() & ~missing}
+    return _cells(moments, CellType.DATE, faults)
+
+
+def _read_categories(cells: pl.Series) -> Cells:
+    if cells.dtype.is_nested() or cells.dtype == pl.Binary:
+        return _wrong_type(cells, CellType.CATEGORY)
+    if cells.dtype.is_float():
+        # Whole numbers lose their decimals, because pandas turns 7 into 7.0 as soon as another row is empty.
+        values = cells.fill_nan(None)
+        whole = values.is_finite() & (values == values.floor()) & (values.abs() < MAX_EXACT_INTEGER)
+        integers = values.cast(pl.Int64, strict=False).cast(pl.String)
+        text = integers.zip_with(whole.fill_null(value=False), values.cast(pl.String))
+    else:
+        text = strip_blanks(cells.cast(pl.String))
+    return _cells(text, CellType.CATEGORY, {FaultKind.MISSING: text.is_null()})
+
+
+def _read_objects(cells: pl.Series, wanted: CellType, *, parse: bool, exact: bool) -> Cells:
+    """Read Python objects of several types one by one."""
+    converters: dict[CellType, tuple[Callable[[Any], Any], Any]] = {
+        CellType.NUMBER: (lambda cell: _to_number(cell, exact=exact), pl.Float64),
+        CellType.TEXT: (_to_text, pl.String),
+        CellType.DATE: (lambda cell: _to_datetime(cell, parse=parse), _DATETIME),
+        CellType.KEY: (_to_key, pl.String),
+    }
+    if wanted not in converters:
+        return _wrong_type(cells, wanted)
+    convert, dtype = converters[wanted]
+    values: list[Any] = []
+    rows: dict[FaultKind, list[int]] = {}
+    for row, cell in enumerate(cells.to_list()):
+        value = FaultKind.MISSING if is_missing(cell) else convert(cell)
+        if isinstance(value, FaultKind):
+            rows.setdefault(value, []).append(row)
+        values.append(None if isinstance(value, FaultKind) else value)
+    faults = [CellFault(kind, np.array(bad, dtype=np.int64), wanted) for kind, bad in rows.items()]
+    return Cells(pl.Series(cells.name, values, dtype), tuple(faults))
+
+
+def _to_number(cell: object, *, exact: bool) -> float | FaultKind:
+    if not is_number(cell):
+        return FaultKind.NOT_A_NUMBER
+    if exact and isinstance(cell, Integral) and abs(int(cell)) >= MAX_EXACT_INTEGER:
+        return FaultKind.INEXACT
+    try:
+        number = float(cell)  # type: ignore[arg-type]
+    except (OverflowError, ValueError):
+        return FaultKind.NOT_FINITE
+    return number if math.isfinite(number) else FaultKind.NOT_FINITE
+
+
+def _to_text(cell: object) -> str | FaultKind:
+    if not isinstance(cell, str):
+        return FaultKind.NOT_TEXT
+    return str(cell) if _is_unicode(cell) else FaultKind.NOT_UNICODE
+
+
+def _to_datetime(cell: object, *, parse: bool) -> datetime | FaultKind:
+    if isinstance(cell, str):
+        return parse_iso_datetime(cell.strip() if parse else cell) or FaultKind.NOT_A_DATE
+    if isinstance(cell, datetime):
+        return datetime(*cell.timetuple()[:6], cell.microsecond)
+    return datetime(cell.year, cell.month, cell.day) if isinstance(cell, date) else FaultKind.NOT_A_DATE
+
+
+def _to_key(cell: object) -> str | FaultKind:
+    if isinstance(cell, date):
+        return date(cell.year, cell.month, cell.day).isoformat()
+    if isinstance(cell, str):
+        return _to_text(cell)
+    whole = isinstance(cell, Integral) and not isinstance(cell, bool)
+    if whole or (isinstance(cell, float | np.floating) and float(cell).is_integer()):
+        number = int(cell)  # type: ignore[call-overload]
+        return str(number) if abs(number) <= _MAX_KEY else FaultKind.NOT_A_KEY
+    return FaultKind.NOT_A_KEY
+
+
+def _cells(values: pl.Series, wanted: CellType, faulty: dict[FaultKind, pl.Series]) -> Cells:
+    rows = {kind: mask.fill_null(value=False).arg_true().to_numpy().astype(np.int64) for kind, mask in faulty.items()}
+    faults = sorted((CellFault(kind, bad, wanted) for kind, bad in rows.items() if len(bad)), key=lambda it: it.rows[0])
+    return Cells(values, tuple(faults))
+
+
+def _wrong_type(cells: pl.Series, wanted: CellType) -> Cells:
+    held = (
+        "text" if cells.dtype == pl.String else "values of several types" if cells.dtype == pl.Object else cells.dtype
+    )
+    fault = CellFault(FaultKind.WRONG_TYPE, np.arange(len(cells)), wanted, str(held))
+    dtype: Any = {CellType.NUMBER: pl.Float64, CellType.DATE: _DATETIME}.get(wanted, pl.String)
+    return Cells(pl.Series(cells.name, [None] * len(cells), dtype), (fault,))
+
+
+# Columns of any library as polars series
+
+
+def to_series(column: Any, name: str = "") -> pl.Series:
+    """Return a column as a polars series; one that holds Python objects of several types has the dtype Object.
+
+    Columns are carried over without pyarrow, which pandas users need not have.
+    """
+    found = nw.from_native(column, pass_through=True, eager_only=True, allow_series=True)
+    if isinstance(found, nw.Series):
+        name = name or str(found.name or "")
+        if found.implementation.is_polars():
+            return pl.Series(name, found.to_native())
+        local = isinstance(found.dtype, nw.Datetime) and not found.dtype.time_zone
+        if local or found.dtype.is_float() or (found.dtype.is_integer() and found.null_count() == 0):
+            return _from_array(found.to_numpy(), name)
+        missing = found.is_null().to_list()
+        cells = [None if gap else cell for cell, gap in zip(found.to_list(), missing, strict=True)]
+        return _from_objects(cells, name)
+    if hasattr(column, "__arrow_c_array__"):  # a single Arrow chunk, which narwhals does not know
+        return pl.Series(name, pl.from_arrow(column))
+    return _from_array(column, name) if isinstance(column, np.ndarray) else _from_objects(list(column), name)
+
+
+def _from_array(array: Any, name: str) -> pl.Series:
+    if array.ndim != 1:
+        raise InputError(
+            f"column {name!r} has {array.ndim} dimensions; give one value per record", code="column-shape", column=name
+        )
+    if array.dtype.kind in "fM":
+        array = array.astype(np.float64 if array.dtype.kind == "f" else "datetime64[us]")
+    if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "fMiub":
+        return _from_objects(array.tolist(), name)  # None where masked
+    return pl.Series(name, array, nan_to_null=array.dtype.kind == "f")
+
+
+def _from_objects(cells: list[Any], name: str) -> pl.Series:
+    filled = [cell for cell in cells if not is_missing(cell)]
+    if not filled:
+        return pl.Series(name, [None] * len(cells), pl.Null)
+    if all(isinstance(cell, str) and _is_unicode(cell) for cell in filled):
+        return pl.Series(name, [None if is_missing(cell) else str(cell) for cell in cells], pl.String)
+    return pl.Series(name, cells, pl.Object)
+
+
+# Single cells
+
+
+def strip_blanks(cells: pl.Series) -> pl.Series:
+    """Return text without blanks around it, null where only blanks stand; other columns as they are."""
+    if cells.dtype not in TEXT_DTYPES:
+        return cells
+    bare = cells.cast(pl.String).str.strip_chars()
+    return bare.set(bare == "", None)
 
 
 def parse_iso_datetime(text: str) -> datetime | None:
-    """The moment of ``1984-07-31`` or of ``1984-07-31T09:30``, as the clock on the wall shows it; ``None`` for others.
+    """Return the moment of ``1984-07-31`` or ``1984-07-31T09:30``, as the clock on the wall showed it.
 
     >>> parse_iso_datetime("1984-07-31 09:30:00+08:00"), parse_iso_datetime("84-07-31"), parse_iso_datetime("1984-02-30")
     (datetime.datetime(1984, 7, 31, 9, 30), None, None)
     """
     if not _ISO_DATE.fullmatch(text):
         return None
-    # Where more stands behind the minutes than Python knows, the minutes count.
+    # Where more follows the minutes than Python understands, the minutes count.
     for part in (text, text[:16]):
         try:
             return datetime.fromisoformat(part).replace(tzinfo=None)
@@ -32,27 +384,12 @@ def parse_iso_datetime(text: str) -> datetime | None:
     return None
 
 
-def parse_iso_date(text: str) -> date | None:
-    """The day of :func:`iso_moment`.
-
-    >>> parse_iso_date("1984-07-31"), parse_iso_date("84-07-31"), parse_iso_date("1984-02-30")
-    (datetime.date(1984, 7, 31), None, None)
-    """
-    moment = parse_iso_datetime(text)
-    return moment.date() if moment else None
-
-
-# What one cell of a table is, whatever library it came from: missing, a number, a day, or none of these
-#
-# One set of rules for all that read identifiers; each reader says in its own sentence what it wanted.
-
-
-# The missing values of pandas, known by name because pandas need not be installed.
-_MISSING_TYPES = {"NAType", "NaTType"}
+def _parse_optional(text: str | None) -> datetime | None:
+    return None if text is None else parse_iso_datetime(text)
 
 
 def is_missing(cell: object) -> bool:
-    """Whether nothing stands there.
+    """Return whether a cell holds None, NaN or a missing value of pandas.
 
     >>> is_missing(None), is_missing(float("nan")), is_missing("")
     (True, True, False)
@@ -61,7 +398,7 @@ def is_missing(cell: object) -> bool:
 
 
 def is_number(cell: object) -> bool:
-    """Whether it is a number; true and false are none, and neither is text that looks like one.
+    """Return whether a cell is a number; true, false and text are none.
 
     >>> is_number(Decimal("1.5")), is_number(True), is_number("1.5")
     (True, False, False)
@@ -69,12 +406,9 @@ def is_number(cell: object) -> bool:
     return isinstance(cell, Real | Decimal) and not isinstance(cell, bool) and not is_missing(cell)
 
 
-def to_date(cell: object) -> date | None:
-    """The day of a date, of a moment as its own clock shows it, or of ISO text; ``None`` for anything else.
-
-    >>> to_date("1984-07-31T09:30"), to_date(19840731)
-    (datetime.date(1984, 7, 31), None)
-    """
-    if isinstance(cell, str):
-        return parse_iso_date(cell)
-    return date(cell.year, cell.month, cell.day) if isinstance(cell, date) and not is_missing(cell) else None
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

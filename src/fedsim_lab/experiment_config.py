@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import polars as pl
 
 from fedsim.contribution.rungs import Rung
-from fedsim.data.columns import infer_numbers
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, SettingError
 from fedsim_lab.datasets.dataset import (
     Dataset,

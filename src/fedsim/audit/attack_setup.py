@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from fedsim.attack.location_attacks import TrueLocations
 from fedsim.attack.primary_view import Codebook, PrimaryView
+from fedsim.cells import read_number_columns
 from fedsim.config.job import SecondaryTerms, coordinate_columns
-from fedsim.data.columns import parse_required_numbers
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import Concatenate, Shuffle
 from fedsim.linkage.metrics import Metric, RankHamming, get_metric
@@ -78,11 +78,7 @@ class AttackSetup:
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
-        if self.place_columns is None:
-            return None
-        return np.column_stack(
-            [parse_required_numbers(frame[name], table=self.name).to_numpy() for name in self.place_columns]
-        )
+        return None if self.place_columns is None else read_number_columns(frame, self.place_columns, self.name)
 
 
 @dataclass(frozen=True, eq=False)

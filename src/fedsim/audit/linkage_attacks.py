@@ -32,7 +32,7 @@ from fedsim.attack.primary_view import PrimaryView
 from fedsim.attack.similarity_attacks import distance_attack, greedy_attack, grid_attack, likelihood_attack
 from fedsim.audit.attack_setup import AuditedLinkage
 from fedsim.audit.report import CHECK_DEVIATIONS, NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack, check_finding
-from fedsim.data.columns import parse_required_numbers
+from fedsim.cells import read_number_columns
 from fedsim.linkage import similarities
 from fedsim.linkage.encoding import NumericFilter, StringFilter
 from fedsim.linkage.encoding.filters import normalise_text
@@ -272,7 +272,6 @@ def _run_order_attack(
 ) -> AttackFinding:
     filters, setup = linkage.encoded[1].bits, linkage.setup
     step = -(-8 * filters.shape[1] // MAX_ORDER_BITS)
-    numbers = [parse_required_numbers(setup.secondary[name], table=setup.name).to_numpy() for name in numeric]
-    truth = np.column_stack(numbers).astype(np.float64)
+    truth = read_number_columns(setup.secondary, numeric, setup.name)
     known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
     return order_attack(np.ascontiguousarray(filters[:, ::step]), truth, known, rng=rng, flip_probability=flips)

@@ -23,10 +23,9 @@ from fedsim.audit.report import (
     run_attacks,
 )
 from fedsim.config.job import Job, Protection
-from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
+from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.data.splits import random_split
-from fedsim.data.table_reader import read_table
-from fedsim.errors import FedSimError, InputError, SettingError
+from fedsim.errors import FedSimError, SettingError
 from fedsim.privacy.bounds import lowest_bound
 from fedsim.protocol.messages import Role
 from fedsim.runtime.party_data import PartyData
@@ -96,25 +95,17 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
 
 
 def _read_party_table(job: Job, own: PartyFile, most: int, rng: np.random.Generator, notes: list[str]) -> PartyData:
-    if own.data is None:
-        raise SettingError(f"the file of {own.party} names no data; add [data] file", code="no-data")
-    frame = read_table(own.data.source, separator=own.data.separator, option="data.separator =")
-    if len(frame) < MIN_RECORDS:
-        message = f"{own.data.source} has {len(frame)} records, but an audit needs at least {MIN_RECORDS}"
-        raise InputError(message, code="too-few-records", limit=MIN_RECORDS)
-    columns = resolve_columns(job, own, frame.columns)
-    if len(frame) > most:
-        notes.append(
-            f"{own.party}: a sample of {most:,} of {len(frame):,} records; the full, denser table reveals more"
-        )
-        frame = frame[np.sort(rng.choice(len(frame), most, replace=False))]
-    return PartyData(frame, columns, own)
+    table = PartyData.read(job, own, least=MIN_RECORDS)
+    if len(table) <= most:
+        return table
+    notes.append(f"{own.party}: a sample of {most:,} of {len(table):,} records; the full, denser table reveals more")
+    return table.take(np.sort(rng.choice(len(table), most, replace=False)))
 
 
 def _split_in_half(table: PartyData, rng: np.random.Generator) -> tuple[PartyData, PartyData]:
     rows = rng.permutation(len(table))
     middle = len(rows) // 2
-    return replace(table, frame=table.frame[rows[:middle]]), replace(table, frame=table.frame[rows[middle:]])
+    return table.take(rows[:middle]), table.take(rows[middle:])
 
 
 def audit_job(

@@ -31,13 +31,12 @@ from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
 from fedsim.audit.attack_setup import AuditedLinkage
 from fedsim.audit.report import CHECK_DEVIATIONS, NO_GUARANTEE, Guarantee, PlannedAttack, check_finding
 from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection
-from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.errors import InputError
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.privacy.mechanisms import CLIP_DEVIATIONS, ClipAndNoise, NoisyFeatures
 from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
-from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels
-from fedsim.runtime.primary import to_features, training_config
+from fedsim.runtime.party_data import PartyData
+from fedsim.runtime.primary import training_config
 from fedsim.runtime.run_store import add_feature_noise, cut_noise_from_secret
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
@@ -90,18 +89,9 @@ class CutTranscript:
 
 def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
     """Prepare both tables as the parties would."""
-    party, classes = str(primary.own.party), job.task.kind == "classification"
-    column = primary.label()
-    labels: NDArray[Any] = class_labels(column, party)[0] if classes else numeric_labels(column, party)
-    task = TaskType.CLASSES if classes else TaskType.NUMBERS
-
-    def features(table: PartyData, rows: Integers | None) -> Features:
-        frame, rules = table.features(), FeatureRules(kinds=table.own.features.kinds)
-        party, label = str(table.own.party), table.columns.label
-        return to_features(fit_preprocessor(frame, party=party, rows=rows, rules=rules, label=label), frame)
-
-    data = PrimaryData(features(primary, split.train), labels, task, primary.own.name)
-    return TrainingInputs(job, data, features(secondary, None), split)
+    task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
+    data = PrimaryData(primary.network_features(split.train), primary.labels()[0], task, primary.own.name)
+    return TrainingInputs(job, data, secondary.network_features(), split)
 
 
 def record_training(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedsim.cells import CellType, read_cells
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
-from fedsim.data.columns import parse_required_dates, parse_required_numbers, parse_required_texts
 from fedsim.data.sql import TableSource
 from fedsim.data.table_reader import read_table, source_files
 from fedsim.errors import FileError, SettingError
@@ -24,8 +24,6 @@ from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.linkage.metrics import (
     Days,
     Dice,
-    Euclidean,
-    GreatCircle,
     Hamming,
     Levenshtein,
     Metric,
@@ -49,13 +47,7 @@ from fedsim.types import DEFAULT_K
 
 DEFAULT_METRIC = "euclidean"
 FILTER_METRICS = (Hamming, Dice)
-CELL_READERS: dict[type, Callable[..., pl.Series]] = {
-    Euclidean: parse_required_numbers,
-    GreatCircle: parse_required_numbers,
-    RankHamming: parse_required_numbers,
-    Days: parse_required_dates,
-    Levenshtein: parse_required_texts,
-}
+CELL_TYPES: dict[type, CellType] = {Days: CellType.DATE, Levenshtein: CellType.TEXT}  # of the others: numbers
 
 
 @dataclass(frozen=True)
@@ -82,11 +74,11 @@ def read_identifiers(side: LinkInput, metric: Metric, names: Sequence[str]) -> A
         raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
     wanted = list(dict.fromkeys(side.columns))
     frame = read_table(side.table, wanted, separator=side.separator, option=side.separator_option)
-    readers = [CELL_READERS[type(part)] for part in _metric_per_column(metric, len(names))]
+    types = [CELL_TYPES.get(type(part), CellType.NUMBER) for part in _metric_per_column(metric, len(names))]
     return pl.DataFrame(
         [
-            read(frame[column], table=str(side.table)).alias(name)
-            for column, name, read in zip(side.columns, names, readers, strict=True)
+            read_cells(frame[column], wanted).require(str(side.table)).alias(name)
+            for column, name, wanted in zip(side.columns, names, types, strict=True)
         ]
     )
 

@@ -18,9 +18,8 @@ from fedsim.cli.options import OutputMode
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.data.columns import infer_numbers
 from fedsim.data.sql import TableSource
-from fedsim.data.table_reader import read_table, source_files
+from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback

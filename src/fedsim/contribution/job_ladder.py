@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedsim.config.job import Job, Protection
-from fedsim.config.party_file import PartyFile, resolve_columns
+from fedsim.config.party_file import PartyFile
 from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.identifiers import exact_match_rows, identifier_features
 from fedsim.contribution.ladder import Ladder, train_ladder
@@ -32,10 +32,7 @@ from fedsim.contribution.rungs import (
     rung_outcome,
     secondary_data,
 )
-from fedsim.data.columns import infer_numbers
-from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import group_split, random_split
-from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
@@ -45,8 +42,8 @@ from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
-from fedsim.runtime.primary import identifier_groups, prepare_primary
+from fedsim.runtime.party_data import PartyData, read_party_data
+from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.run_store import SECRET_FILE, RunStore, cut_noise_from_secret, load_cut_noise, protect_features
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
@@ -116,7 +113,7 @@ class JobCases:
         tables: dict[Party, PartyData] = {}
         for file in files:
             if file.role is not Role.COORDINATOR:
-                tables[file.party] = _read_table(job, file)
+                tables[file.party] = PartyData.read(job, file)
         missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
         if missing:
             raise SettingError(
@@ -152,13 +149,12 @@ class JobCases:
     @cached_property
     def labels(self) -> NDArray[Any]:
         """The labels, classes as integers from zero."""
-        label, party = self.primary.label(), str(self.primary.own.party)
-        return class_labels(label, party)[0] if self.job.task.kind == "classification" else numeric_labels(label, party)
+        return self.primary.labels()[0]
 
     @cached_property
     def groups(self) -> Integers:
         """A number per record, the same for records that no linkage can distinguish."""
-        return identifier_groups(self.primary, self.job)
+        return self.primary.groups()
 
     @cached_property
     def _encoded(self) -> dict[str, tuple[EncodedTable, EncodedTable]]:
@@ -176,7 +172,7 @@ class JobCases:
         """Every secondary's features with the job's noise."""
         return {
             name: protect_features(
-                _prepare_features(table, None), table.features(), self.job.protection, self._party_folder(table)
+                table.network_features(), table.features(), self.job.protection, self._party_folder(table)
             )
             for name, table in self.secondaries.items()
         }
@@ -185,7 +181,7 @@ class JobCases:
     def _equal(self) -> dict[str, Integers]:
         """For every secondary the row whose identifiers equal a record's, or -1."""
         return {
-            name: exact_match_rows(self.primary.compared(self.job, name), table.compared(self.job, name))
+            name: exact_match_rows(self.primary.normalised_identifiers(name), table.normalised_identifiers(name))
             for name, table in self.secondaries.items()
         }
 
@@ -212,13 +208,6 @@ class JobCases:
         )
 
 
-def _read_table(job: Job, file: PartyFile) -> PartyData:
-    if file.data is None:
-        raise SettingError(f"the file of {file.party} names no data; add [data] file", code="no-data")
-    frame = read_table(file.data.source, separator=file.data.separator, option="data.separator =")
-    return PartyData(frame, resolve_columns(job, file, frame.columns), file)
-
-
 def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
     """Return what is known of a job's trainings; a protection is part of their identity."""
     label, protection = primary.columns.label, job.protection.model_dump_json(exclude_none=True)
@@ -228,8 +217,7 @@ def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
 
 def own_identifiers(primary: PartyData, rows: Integers) -> Features:
     """Return every identifier column of the primary once, as features."""
-    missing = primary.own.data.missing if primary.own.data else ()
-    return identifier_features(infer_numbers(primary.frame.select(primary.columns.linking), missing), rows)
+    return identifier_features(primary.own_identifiers(), rows)
 
 
 def features_without_identifiers(primary: PartyData, rows: Integers) -> Features:
@@ -238,16 +226,8 @@ def features_without_identifiers(primary: PartyData, rows: Integers) -> Features
     If there are no other columns they stay, because a network needs something to learn from.
     """
     rest = tuple(column for column in primary.columns.features or () if column not in primary.columns.linking)
-    return _prepare_features(
-        replace(primary, columns=replace(primary.columns, features=rest or primary.columns.features)), rows
-    )
-
-
-def _prepare_features(table: PartyData, rows: Integers | None) -> Features:
-    frame = table.features()
-    rules = FeatureRules(kinds={name: kind for name, kind in table.own.features.kinds.items() if name in frame.columns})
-    prepared = fit_preprocessor(frame, party=str(table.own.party), rows=rows, rules=rules, label=table.columns.label)
-    return Features.of(prepared.apply(frame))
+    columns = replace(primary.columns, features=rest or primary.columns.features)
+    return replace(primary, columns=columns).network_features(rows)
 
 
 # Secondaries at their own sites. The primary's process trains the ladder after the job, on its links and its split; the
@@ -286,7 +266,7 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
             own=own_identifiers(table, rows),
             secondaries=linked,
             labels=prepared.data.labels,
-            groups=identifier_groups(table, job),
+            groups=table.groups(),
             split=prepared.split,
             about={**job_facts(job, table, unit), "split": job.task.split, "seed": job.seed + seed},
         )

@@ -125,7 +125,7 @@ def is_name_part_column(column: str) -> bool:
 
 
 def column_positions(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Places of the wanted columns in the header, each present exactly once; ``source`` is named in errors.
+    """Return the places of the wanted columns in the header, each present exactly once; errors name ``source``.
 
     >>> column_positions("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
     [2, 1]
@@ -133,28 +133,27 @@ def column_positions(source: object, header: Sequence[str], columns: Sequence[st
     wanted = list(header) if columns is None else list(columns)
     for name in wanted:
         if name not in header:
-            raise InputError(f"{source}: {missing_column_message(name, header)}")
+            message = f"{source}: {missing_column_message(name, header)}"
+            raise InputError(message, code="missing-column", column=name, suggestion=_similar_column(name, header))
         if header.count(name) > 1:
-            times = header.count(name)
-            raise InputError(f"{source}: the column {name!r} stands {times} times in the header; rename all but one")
+            message = f"{source}: column {name!r} is {header.count(name)} times in the header; rename all but one"
+            raise InputError(message, code="duplicate-column", column=name)
     return [list(header).index(name) for name in wanted]
 
 
 def missing_column_message(name: str, header: Sequence[str]) -> str:
-    """What to say about a column that is not there.
+    """Describe a column that is not there.
 
     Only the nearest name is shown, not the whole header: in a file without one it is the first record.
 
     >>> missing_column_message("latt", ["id", "lat", "lon"])
     "there is no column 'latt' among its 3; did you mean 'lat'?"
     """
-    same = {_fold_name(column): column for column in header}
-    near = nearest_word(_fold_name(name), same)
-    advice = (
-        f"did you mean {same[near]!r}?" if near in same else "check the name and that the first line holds the names"
-    )
+    similar = _similar_column(name, header)
+    advice = f"did you mean {similar!r}?" if similar else "check the name and that the first line holds the names"
     return f"there is no column {name!r} among its {len(header)}; {advice}"
 
 
-def _fold_name(name: str) -> str:
-    return name.strip().casefold()
+def _similar_column(name: str, header: Sequence[str]) -> str | None:
+    folded = {column.strip().casefold(): column for column in header}
+    return folded.get(nearest_word(name.strip().casefold(), folded))

@@ -12,27 +12,28 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.data.columns import DECIMAL_COMMA, ColumnKind, get_kind, infer_kind, parse_column
+from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.types import Floats, Integers
+from fedsim.validation import validate_integer
 
-# Categories: a column each while they are few, numbers for an embedding table where they are many
+# Categories: one column each while they are few, codes for an embedding table where they are many
 #
 # Categories seen in fewer than ``seldom`` training rows share the bucket ``other``, so that the bucket has been trained
-# when a category nobody has seen arrives. The stored categories are the party's own; they stay out of every ``repr``.
+# when an unseen category arrives. The stored categories are the party's data; they stay out of every ``repr``.
 
 
 @dataclass(frozen=True)
 class CategoryLevels:
-    """The categories the training rows taught, in order; ``missing`` says whether gaps were among them."""
+    """The categories of the training rows, in order; ``missing`` and ``other`` say whether these were trained too."""
 
     known: tuple[str, ...] = field(repr=False)
     missing: bool
     other: bool
 
     def codes(self, cells: pl.Series) -> Integers:
-        """0 for whatever was not taught, 1, 2, ... for the known ones, the last for missing where that was taught."""
+        """Return 1, 2, ... for the known categories, the next for missing where that was trained, 0 for all others."""
         order = pl.Series(range(1, len(self.known) + 1), dtype=pl.Int64)
         codes = cells.replace_strict(pl.Series(self.known, dtype=pl.String), order, default=0, return_dtype=pl.Int64)
         gap = len(self.known) + 1 if self.missing else 0
@@ -41,9 +42,9 @@ class CategoryLevels:
 
 @dataclass(frozen=True)
 class OneHotColumn:
-    """One column of zeros and ones per known category, and for ``missing`` and ``other`` where they were taught.
+    """One column of zeros and ones per known category, and for ``missing`` and ``other`` where they were trained.
 
-    Where ``other`` was not taught, a category first seen at prediction is zero everywhere.
+    Where ``other`` was not trained, a category first seen at prediction is zero everywhere.
     """
 
     column: str
@@ -58,11 +59,11 @@ class OneHotColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """No column takes more than two values."""
+        """Return for every column whether it takes more than two values."""
         return (False,) * len(self.names)
 
     def apply(self, cells: pl.Series) -> Floats:
-        """One row per record, one column per name."""
+        """Return one row per record, one column per name."""
         codes = self.levels.codes(cells)
         width = len(self.levels.known) + self.levels.missing
         order = np.arange(1, width + 1)
@@ -72,7 +73,7 @@ class OneHotColumn:
 
 @dataclass(frozen=True)
 class CodedColumn:
-    """A number per category for an embedding table of ``cardinality`` rows; row 0 is ``other``."""
+    """A code per category for an embedding table of ``cardinality`` rows; row 0 is ``other``."""
 
     column: str
     levels: CategoryLevels
@@ -82,52 +83,46 @@ class CodedColumn:
         return 1 + len(self.levels.known) + self.levels.missing
 
     def apply(self, cells: pl.Series) -> Integers:
-        """One code per record."""
+        """Return one code per record."""
         return self.levels.codes(cells)
 
 
 def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int) -> OneHotColumn | CodedColumn:
-    """The column's preparation from its training rows.
+    """Fit a column of categories on its training rows.
 
     >>> fit_category(pl.Series("town", ["a", "b", "a", "b"]), party="primary", seldom=2, most_one_hot=16).names
     ('town=a', 'town=b')
     """
-    filled = cells.drop_nulls()
-    counts = filled.value_counts(name="rows")
-    _refuse_free_text(counts, cells.name, party=party, most_one_hot=most_one_hot)
+    counts = cells.drop_nulls().value_counts(name="rows")
+    single, total = int((counts["rows"] == 1).sum()), int(counts["rows"].sum())
+    if len(counts) > most_one_hot and 2 * single > total:  # free text: a value of one row says nothing about another
+        commas = counts[cells.name].str.contains(DECIMAL_COMMA).all()
+        way_out = "drop the column, or declare it a number or a date if it is one"
+        raise InputError(
+            f"{party}: column '{cells.name}' has {single:,} values that occur in one of its {total:,} training "
+            f"rows only, so it is no category; {'write decimals with a point, not a comma' if commas else way_out}",
+            code="free-text",
+            column=cells.name,
+        )
     known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
     levels = CategoryLevels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)
 
 
-def _refuse_free_text(counts: pl.DataFrame, column: str, *, party: str, most_one_hot: int) -> None:
-    """A text that stands in one row alone teaches nothing about another row."""
-    rows = counts["rows"]
-    alone, total = int((rows == 1).sum()), int(rows.sum())
-    if len(rows) > most_one_hot and 2 * alone > total:
-        commas = counts[column].str.contains(DECIMAL_COMMA).all()
-        way_out = "leave the column out, or declare it a number or a date if it is one"
-        raise InputError(
-            f"{party} table, column '{column}': in {alone:,} of {total:,} training rows it holds a text that no other "
-            f"row has, so it is no category; {'write decimals with a point, not a comma' if commas else way_out}"
-        )
+# Numbers, standardised by the training rows and clipped
 
-
-# Numbers, standardised by the training rows and kept within bounds
-
-
-MAX_DEVIATIONS = 10.0  # deviations from the mean that any value may be away, however narrow the training rows were
+MAX_DEVIATIONS = 10.0  # values are clipped at so many standard deviations, or at the furthest training row
 ROUNDING_ERROR = 8 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
 class NumberColumn:
-    """A number as deviations from the training mean; missing ones count as the mean.
+    """A number in standard deviations from the training mean; missing ones count as the mean.
 
-    No value is further out than ten deviations or the furthest training row, and a column that was constant in the
-    training rows (``deviation`` 0) is zero for ever: a new value in it cannot throw the prediction. ``missing`` adds a
-    second column, one where the number is missing; only training rows with gaps can teach it. ``many`` says that the
-    training rows hold more than two values, so that an embedding of the number can pay.
+    Values are clipped, and a column that is constant in the training rows (``deviation`` 0) is always zero: an unusual
+    new value cannot throw the prediction. ``missing`` adds a second column that is one where the number is missing, if
+    training rows have gaps. ``many`` says that the training rows have more than two values, so that an embedding of the
+    number is worth its weights.
     """
 
     column: str
@@ -139,7 +134,7 @@ class NumberColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """For every column: does it take many values?"""
+        """Return for every column whether it takes more than two values."""
         return (self.many, False) if self.missing else (self.many,)
 
     @property
@@ -147,7 +142,7 @@ class NumberColumn:
         return (self.column, f"{self.column} is missing") if self.missing else (self.column,)
 
     def apply(self, cells: pl.Series) -> Floats:
-        """One row per record, one column per name."""
+        """Return one row per record, one column per name."""
         values = cells.to_numpy()
         gaps = np.isnan(values)
         with np.errstate(over="ignore"):
@@ -157,15 +152,17 @@ class NumberColumn:
 
 
 def fit_number(cells: pl.Series) -> NumberColumn:
-    """The column's preparation from its training rows.
+    """Fit a column of numbers on its training rows.
 
     >>> area = fit_number(pl.Series("area", [40.0, 60.0, None]))
     >>> area.mean, area.deviation, area.names
     (50.0, 10.0, ('area', 'area is missing'))
     """
     values = cells.drop_nulls().to_numpy()
-    unit = _power_of_two_scale(values)
-    scaled = values / unit  # squares of large numbers overflow
+    largest = float(np.abs(values).max(initial=0.0))
+    # Squares of large numbers overflow; dividing by a power of two loses nothing.
+    unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
+    scaled = values / unit
     mean, deviation = (float(scaled.mean()), float(scaled.std())) if len(values) else (0.0, 0.0)
     varies = deviation > ROUNDING_ERROR
     return NumberColumn(
@@ -178,23 +175,16 @@ def fit_number(cells: pl.Series) -> NumberColumn:
     )
 
 
-def _power_of_two_scale(values: Floats) -> float:
-    """A power of two that brings the largest value between one and two: dividing by it loses nothing."""
-    largest = float(np.abs(values).max()) if len(values) else 0.0
-    return math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
+# Dates: elapsed days as a number; season, weekday and time of day as points on a circle
 
-
-# Dates: days elapsed as a number, the season, the weekday and the time of day as points on a circle
-
-
-MICROSECONDS_PER_DAY = 86_400e6  # microseconds
+MICROSECONDS_PER_DAY = 86_400e6
 DAYS_PER_YEAR, DAYS_PER_WEEK = 365.2425, 7.0
 EPOCH_WEEKDAY = 4.0  # 1970-01-01, counted from Sunday
 
 
 @dataclass(frozen=True)
 class DateColumn:
-    """A moment as standardised days and cosine and sine of its place in the year, the week and, if told, the day."""
+    """A moment as standardised days, and cosine and sine of its place in the year, the week and, with a clock, the day."""
 
     column: str
     days: NumberColumn
@@ -207,11 +197,11 @@ class DateColumn:
 
     @property
     def spread(self) -> tuple[bool, ...]:
-        """Every circle takes many values."""
+        """Return for every column whether it takes more than two values."""
         return (*self.days.spread, *(True for _ in self.names[len(self.days.names) :]))
 
     def apply(self, cells: pl.Series) -> Floats:
-        """One row per record, one column per name; a missing date has no place on any circle."""
+        """Return one row per record, one column per name; a missing date is zero on every circle."""
         days = days_since_epoch(cells)
         moments = days.to_numpy()
         rounds = [moments / DAYS_PER_YEAR, (moments + EPOCH_WEEKDAY) / DAYS_PER_WEEK] + (
@@ -222,7 +212,7 @@ class DateColumn:
 
 
 def fit_date(cells: pl.Series) -> DateColumn:
-    """The column's preparation from its training rows.
+    """Fit a column of dates on its training rows.
 
     >>> from datetime import datetime
     >>> fit_date(pl.Series("sold", [datetime(2020, 1, 1), datetime(2020, 7, 1)])).names
@@ -234,45 +224,36 @@ def fit_date(cells: pl.Series) -> DateColumn:
 
 
 def days_since_epoch(cells: pl.Series) -> pl.Series:
-    """Days since 1970, with fractions."""
+    """Return days since 1970, with fractions."""
     return cells.cast(pl.Int64).cast(pl.Float64) / MICROSECONDS_PER_DAY
 
 
-# A party's features as its network takes them, learnt from its own training rows and replayed at prediction
+# All columns of a party
 #
 # Written in numpy and polars, not with scikit-learn's transformers: their state is objects that only pickle restores,
-# and pickle is banned; ours is a few numbers per column and goes into JSON as it stands.
-
+# and pickle is banned; ours is a few numbers per column in a JSON file.
 
 ColumnEncoder = NumberColumn | OneHotColumn | CodedColumn | DateColumn
 FEATURES_FORMAT = "fedsim features 1"
-ENCODER_TAGS: dict[str, type[ColumnEncoder]] = {
-    "number": NumberColumn,
-    "one-hot": OneHotColumn,
-    "codes": CodedColumn,
-    "date": DateColumn,
-}
-ENCODER_KINDS: dict[type, ColumnKind] = {
-    NumberColumn: ColumnKind.NUMBER,
-    OneHotColumn: ColumnKind.CATEGORY,
-    CodedColumn: ColumnKind.CATEGORY,
-    DateColumn: ColumnKind.DATE,
+ENCODERS: dict[str, tuple[type[ColumnEncoder], CellType]] = {
+    "number": (NumberColumn, CellType.NUMBER),
+    "one-hot": (OneHotColumn, CellType.CATEGORY),
+    "codes": (CodedColumn, CellType.CATEGORY),
+    "date": (DateColumn, CellType.DATE),
 }
 
 
 @dataclass(frozen=True)
 class FeatureRules:
-    """What is not learnt: declared ``kinds`` by column, how many one-hot columns at most, how few rows are seldom."""
+    """Rules that are not learnt: declared ``kinds`` by column, the most one-hot columns, how few rows are seldom."""
 
     kinds: Mapping[str, str] = field(default_factory=dict)
     most_one_hot: int = 16
     seldom: int = 2
 
     def __post_init__(self) -> None:
-        if self.most_one_hot < 0 or self.seldom < 1:
-            raise SettingError(
-                f"most_one_hot={self.most_one_hot}, seldom={self.seldom}; at least 0 and at least 1 are needed"
-            )
+        validate_integer(self.most_one_hot, "most_one_hot", least=0)
+        validate_integer(self.seldom, "seldom", least=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,41 +280,57 @@ class PreparedFeatures:
 
 @dataclass(frozen=True)
 class FeaturePreprocessor:
-    """How a party's columns become numbers and codes; made by :func:`fit_preparation`."""
+    """How a party's columns become numbers and codes; made by :func:`fit_preprocessor`."""
 
     party: str
     encoders: tuple[ColumnEncoder, ...] = field(repr=False)
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The table's columns, as seen in training."""
+        """Return the table's columns, as seen in training."""
         return tuple(encoder.column for encoder in self.encoders)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """A name for every column of numbers, for reports at this party."""
+        """Return a name for every column of numbers, for reports at this party."""
         return tuple(name for encoder in self._numeric for name in encoder.names)
 
     @property
-    def code_names(self) -> tuple[str, ...]:
-        """A name for every column of codes."""
-        return tuple(encoder.column for encoder in self._coded)
-
-    @property
     def cardinalities(self) -> tuple[int, ...]:
-        """Rows of the embedding table of every column of codes."""
+        """Return the number of rows of the embedding table of every column of codes."""
         return tuple(encoder.cardinality for encoder in self._coded)
 
     @property
     def spread(self) -> tuple[int, ...]:
-        """Columns of numbers that took more than two values in training."""
+        """Return the columns of numbers that took more than two values in training."""
         many = [flag for encoder in self._numeric for flag in encoder.spread]
         return tuple(place for place, flag in enumerate(many) if flag)
 
+    @property
+    def _numeric(self) -> list[NumberColumn | OneHotColumn | DateColumn]:
+        return [encoder for encoder in self.encoders if not isinstance(encoder, CodedColumn)]
+
+    @property
+    def _coded(self) -> list[CodedColumn]:
+        return [encoder for encoder in self.encoders if isinstance(encoder, CodedColumn)]
+
     def apply(self, table: Any) -> PreparedFeatures:
-        """The records of a table with the same columns, in any order."""
-        cells = self._cells(to_polars(table, party=self.party))
-        rows = len(next(iter(cells.values()), ()))
+        """Prepare the records of a table with the same columns, in any order."""
+        frame = to_polars(table, party=self.party)
+        for name in self.columns:
+            if name not in frame.columns:
+                message = f"the {self.party} table has no column '{name}', which training had; add it"
+                raise InputError(message, code="missing-column", column=name)
+        for name in frame.columns:
+            if name not in self.columns:
+                message = f"the {self.party} table has a column '{name}' that training did not have; drop it"
+                raise InputError(message, code="unknown-column", column=name)
+        types = dict(ENCODERS.values())
+        cells = {
+            encoder.column: _read_feature(frame[encoder.column], types[type(encoder)], self.party)
+            for encoder in self.encoders
+        }
+        rows = frame.height if self.encoders else 0
         numbers = [encoder.apply(cells[encoder.column]) for encoder in self._numeric]
         codes = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
         return PreparedFeatures(
@@ -344,79 +341,99 @@ class FeaturePreprocessor:
         )
 
     def to_json(self) -> str:
-        """Everything :meth:`from_json` needs to prepare records in the same way."""
-        columns = [{"kind": _encoder_tag(encoder), **asdict(encoder)} for encoder in self.encoders]
+        """Return everything that :meth:`from_json` needs to prepare records in the same way."""
+        tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
+        columns = [{"kind": tags[type(encoder)], **asdict(encoder)} for encoder in self.encoders]
         return json.dumps({"format": FEATURES_FORMAT, "party": self.party, "columns": columns}, indent=1)
 
     @classmethod
     def from_json(cls, text: str) -> FeaturePreprocessor:
-        """A preparation written by :meth:`to_json`."""
+        """Return the preprocessor that :meth:`to_json` wrote."""
         try:
             state = json.loads(text)
             if state["format"] != FEATURES_FORMAT:
-                raise FileError("the preparation of features was written by another version of FedSim; train again")
+                message = "the features were prepared by another version of FedSim; train again"
+                raise FileError(message, code="other-version")
             return cls(state["party"], tuple(_encoder_from_state(column) for column in state["columns"]))
         except (ValueError, LookupError, TypeError) as error:
-            raise FileError(
-                f"this is no preparation of features ({type(error).__name__}); take the file FedSim wrote"
-            ) from None
-
-    @property
-    def _numeric(self) -> list[NumberColumn | OneHotColumn | DateColumn]:
-        return [encoder for encoder in self.encoders if not isinstance(encoder, CodedColumn)]
-
-    @property
-    def _coded(self) -> list[CodedColumn]:
-        return [encoder for encoder in self.encoders if isinstance(encoder, CodedColumn)]
-
-    def _cells(self, frame: pl.DataFrame) -> dict[str, pl.Series]:
-        for name in self.columns:
-            if name not in frame.columns:
-                raise InputError(f"the {self.party} table has no column '{name}', which training had; add it")
-        for name in frame.columns:
-            if name not in self.columns:
-                raise InputError(f"the {self.party} table has a column '{name}' that training did not have; drop it")
-        kinds = [(encoder.column, ENCODER_KINDS[type(encoder)]) for encoder in self.encoders]
-        return {name: parse_column(frame[name], kind, party=self.party) for name, kind in kinds}
+            message = f"not a feature file of FedSim ({type(error).__name__}); use the file that training wrote"
+            raise FileError(message, code="damaged-file") from None
 
 
 def fit_preprocessor(
     table: Any, *, party: str, rows: Integers | None = None, rules: FeatureRules | None = None, label: str | None = None
 ) -> FeaturePreprocessor:
-    """Learn from the training ``rows`` of a table (all of them for ``None``); faults are looked for in every row.
+    """Learn from some rows of a table how its columns become network inputs; faults are looked for in every row.
 
+    Parameters
+    ----------
+    table
+        Features of any table type.
+    party
+        The party's name in errors.
+    rows
+        The training rows; all of them by default.
+    rules
+        Declared kinds of columns and limits.
+    label
+        The label's name, which must not be among the features.
+
+    Examples
+    --------
     >>> frame = pl.DataFrame({"area": [40.0, 60.0], "town": ["a", "a"]})
     >>> fit_preprocessor(frame, party="primary").names
     ('area', 'town=a')
     """
     frame, rules = to_polars(table, party=party), rules or FeatureRules()
     if label is not None and label in frame.columns:
-        raise InputError(f"column '{label}' of the {party} table is the label and a feature; drop it from the features")
-    taken = slice(None) if rows is None else rows
-    encoders = [_fit_column(column, taken, party, rules) for column in frame.iter_columns()]
+        message = f"column '{label}' of the {party} table is both label and feature; drop it from the features"
+        raise InputError(message, code="label-in-features", column=label)
+    encoders: list[ColumnEncoder] = []
+    for column in frame.iter_columns():
+        wanted = _feature_type(column, rules.kinds.get(column.name), party)
+        cells = _read_feature(column, wanted, party)[slice(None) if rows is None else rows]
+        if wanted is CellType.NUMBER:
+            encoders.append(fit_number(cells))
+        elif wanted is CellType.DATE:
+            encoders.append(fit_date(cells))
+        else:
+            encoders.append(fit_category(cells, party=party, seldom=rules.seldom, most_one_hot=rules.most_one_hot))
     return FeaturePreprocessor(party, tuple(encoders))
 
 
-def _fit_column(column: pl.Series, rows: Any, party: str, rules: FeatureRules) -> ColumnEncoder:
-    word = rules.kinds.get(column.name)
-    kind = infer_kind(column, party=party) if word is None else get_kind(word)
-    cells = parse_column(column, kind, party=party)[rows]
-    if kind == ColumnKind.NUMBER:
-        return fit_number(cells)
-    if kind == ColumnKind.DATE:
-        return fit_date(cells)
-    return fit_category(cells, party=party, seldom=rules.seldom, most_one_hot=rules.most_one_hot)
+def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellType:
+    """Return the declared type, else that of the column: text is a category, true/false counts as one and zero."""
+    if declared is not None:
+        if declared not in FEATURE_TYPES:
+            message = (
+                f"kind '{declared}' of column '{column.name}' is unknown; the kinds are {', '.join(FEATURE_TYPES)}"
+            )
+            raise SettingError(message, code="unknown-kind", column=column.name)
+        return CellType(declared)
+    if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
+        return CellType.NUMBER
+    if column.dtype in (pl.Date, pl.Datetime):
+        return CellType.DATE
+    if column.dtype in (pl.String, pl.Categorical, pl.Enum):
+        return CellType.CATEGORY
+    raise InputError(
+        f"{party}: column '{column.name}' holds {column.dtype}; give numbers, text, true/false or dates, or drop "
+        "the column",
+        code="wrong-type",
+        column=column.name,
+    )
 
 
-def _encoder_tag(encoder: ColumnEncoder) -> str:
-    return next(word for word, kind in ENCODER_TAGS.items() if isinstance(encoder, kind))
+def _read_feature(column: pl.Series, wanted: CellType, party: str) -> pl.Series:
+    numeric = column.cast(pl.UInt8) if wanted is CellType.NUMBER and column.dtype == pl.Boolean else column
+    return read_cells(numeric, wanted).require(party, allow_missing=True)
 
 
 def _encoder_from_state(state: dict[str, Any]) -> ColumnEncoder:
-    kind = ENCODER_TAGS[state.pop("kind")]
+    encoder, _ = ENCODERS[state.pop("kind")]
     if "levels" in state:
         levels = state["levels"]
         state["levels"] = CategoryLevels(tuple(levels["known"]), missing=levels["missing"], other=levels["other"])
     if "days" in state:
         state["days"] = NumberColumn(**state["days"])
-    return kind(**state)
+    return encoder(**state)

@@ -8,7 +8,7 @@ from itertools import product
 
 import polars as pl
 
-from fedsim.cells import parse_iso_date
+from fedsim.cells import DECIMAL_COMMA, CellType, parse_iso_datetime, read_cells
 from fedsim.data.column_names import (
     LATITUDE_WORDS,
     LONGITUDE_WORDS,
@@ -18,7 +18,7 @@ from fedsim.data.column_names import (
     name_words,
     person_name_part,
 )
-from fedsim.data.columns import DECIMAL_COMMA, ColumnKind, infer_numbers
+from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import InputError
 
 # What a table looks like, column by column: kind, gaps, distinct values, range; for proposals, never for training
@@ -67,12 +67,12 @@ class ColumnProfile:
     @property
     def whole(self) -> bool:
         """Whether all its numbers are whole."""
-        return self.kind == ColumnKind.NUMBER and bool((self.filled == self.filled.round()).all())
+        return self.kind == CellType.NUMBER and bool((self.filled == self.filled.round()).all())
 
     @property
     def length(self) -> float:
         """Letters of a text, on average."""
-        mean = self.filled.str.len_chars().mean() if self.kind == ColumnKind.CATEGORY else 0.0
+        mean = self.filled.str.len_chars().mean() if self.kind == CellType.CATEGORY else 0.0
         return float(mean or 0.0)  # type: ignore[arg-type]
 
 
@@ -107,18 +107,18 @@ def _profile_column(column: pl.Series) -> ColumnProfile:
 
 def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return ColumnKind.NUMBER, column.cast(pl.Float64).fill_nan(None)
+        return CellType.NUMBER, column.cast(pl.Float64).fill_nan(None)
     if column.dtype in (pl.Date, pl.Datetime):
-        return ColumnKind.DATE, column.dt.date()
+        return CellType.DATE, column.dt.date()
     if column.dtype not in (pl.String, pl.Categorical, pl.Enum):
         return OTHER_KIND, column
     text = column.cast(pl.String)
     first = text.drop_nulls().head(1)
-    if len(first) and parse_iso_date(first[0]):
-        days = pl.Series(column.name, [cell and parse_iso_date(cell) for cell in text], dtype=pl.Date)
+    if len(first) and parse_iso_datetime(first[0]):
+        days = read_cells(text, CellType.DATE, parse=False).values.dt.date()
         if days.null_count() == text.null_count():
-            return ColumnKind.DATE, days
-    return ColumnKind.CATEGORY, text
+            return CellType.DATE, days
+    return CellType.CATEGORY, text
 
 
 def _find_missing_words(frame: pl.DataFrame) -> list[str]:
@@ -194,7 +194,7 @@ def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | No
 def find_coordinate_columns(columns: ColumnProfiles) -> list[CoordinateColumns]:
     """Pairs of columns whose names say latitude and longitude and differ in nothing else; degrees, either way round."""
     named = {
-        name: name_words(name) for name, look in columns.items() if look.kind == ColumnKind.NUMBER and look.distinct > 1
+        name: name_words(name) for name, look in columns.items() if look.kind == CellType.NUMBER and look.distinct > 1
     }
     found = []
     for (lat, ours), (lon, theirs) in product(named.items(), repeat=2):
@@ -282,18 +282,16 @@ def _identifier_pair(agreed: str, primary: str, secondary: str) -> IdentifierPai
 
 
 def _could_be_name(look: ColumnProfile) -> bool:
-    if look.kind == ColumnKind.CATEGORY and look.distinct > 1 and is_name_column(look.name):
+    if look.kind == CellType.CATEGORY and look.distinct > 1 and is_name_column(look.name):
         return True
-    if look.kind != ColumnKind.CATEGORY or look.distinct < max(
-        MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE * len(look.filled)
-    ):
+    if look.kind != CellType.CATEGORY or look.distinct < max(MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE * len(look.filled)):
         return False
     letters = look.filled.head(SAMPLE_ROWS).str.contains(r"\pL{2}").mean()
     return look.length >= MIN_NAME_LENGTH and float(letters or 0.0) > MAJORITY  # type: ignore[arg-type]
 
 
 def _could_be_birth(look: ColumnProfile) -> bool:
-    return look.kind == ColumnKind.DATE and is_birth_date_column(look.name)
+    return look.kind == CellType.DATE and is_birth_date_column(look.name)
 
 
 def _column_similarity(one: ColumnProfile, other: ColumnProfile) -> float:
@@ -305,7 +303,7 @@ def _column_similarity(one: ColumnProfile, other: ColumnProfile) -> float:
     if all(parts) and parts[0] != parts[1]:
         return 0.0
     said = MIN_SIMILARITY * bool(set(name_words(one.name)) & set(name_words(other.name)))
-    if one.kind != ColumnKind.CATEGORY:
+    if one.kind != CellType.CATEGORY:
         return MIN_SIMILARITY + said
     ours, theirs = (
         set(look.filled.head(SAMPLE_ROWS).str.to_lowercase().str.split(" ").explode()) for look in (one, other)

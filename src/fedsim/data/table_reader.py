@@ -1,9 +1,16 @@
-"""Read a table from a file, a database or an in-memory object into a polars frame."""
+"""Read a table from a CSV, TSV or Parquet file, a database or an in-memory object into a polars frame.
+
+Errors name file, column and data row (the first row below the header is row 1), never what stands in a cell.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,58 +18,26 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 from narwhals.exceptions import DuplicateError
-from numpy.typing import NDArray
 from polars.exceptions import PanicException, PolarsError
 
+from fedsim.cells import is_missing, to_series
 from fedsim.data.column_names import column_positions
-from fedsim.data.csv_file import header_widths, read_csv
 from fedsim.data.sql import SqlTable, TableSource, parse_source
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.storage.files import check_readable
-
-# A Parquet file as a frame
-
-
-PARQUET_MAGIC = b"PAR1"
-
-
-def read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
-    """The columns asked for, in that order."""
-    _check_parquet_magic(path)
-    try:
-        header = list(pl.read_parquet_schema(path))
-        wanted = [header[place] for place in column_positions(path, header, columns)]
-        frame = pl.read_parquet(path, columns=wanted).select(wanted)
-    except (PolarsError, PanicException, OSError):
-        # From None: the reader's own text may quote cells, and a traceback would show it.
-        raise FileError(f"{path} is damaged and cannot be read as Parquet; write it again") from None
-    if frame.is_empty():
-        raise InputError(f"{path} has columns but no rows; at least one record is needed")
-    return frame
-
-
-def _check_parquet_magic(path: Path) -> None:
-    """Parquet begins and ends with the same four bytes, so a cut file shows at once."""
-    with path.open("rb") as file:
-        start = file.read(4)
-        size = file.seek(0, 2)
-        file.seek(max(0, size - 4))
-        end = file.read(4)
-    if size == 0:
-        raise FileError(f"{path} is empty; write it again")
-    if start != PARQUET_MAGIC:
-        raise FileError(f"{path} is not a Parquet file; a text table needs a name ending in .csv or .tsv")
-    if size < 12 or end != PARQUET_MAGIC:
-        raise FileError(f"{path} is cut off: its end is missing; copy or write it again")
-
-
-# A table from a file, by the ending of its name, or from a database
-#
-# Errors name file, column and data row (the first row under the header is row 1), never what stands in a cell.
-
+from fedsim.storage.files import check_readable, read_bytes
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
+SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
+PARQUET_MAGIC = b"PAR1"
+HEADER_BYTES = 1 << 20
+FOREIGN_MAGIC = {
+    PARQUET_MAGIC: "Parquet; give it the extension .parquet",
+    b"PK\x03\x04": "a spreadsheet or archive; save the table as CSV",
+    b"\xff\xfe": "UTF-16; save it as UTF-8",
+    b"\xfe\xff": "UTF-16; save it as UTF-8",
+}
+QUOTE_FAULT = "has a quote that is not closed properly; put the cell in quotes and double the quotes inside it"
 
 
 def read_table(
@@ -72,59 +47,265 @@ def read_table(
     separator: str | None = None,
     option: str = "--separator",
 ) -> pl.DataFrame:
-    """The columns asked for, in that order; all of them for ``None``.
+    """Read a table from a file or a database.
 
-    ``option`` is where the reader of an error may name another ``separator``. Text may be a path or the URL of a
-    database with a table, ``sqlite:///flats.db#flats``.
+    Parameters
+    ----------
+    source
+        A path, a table of a database, or text that names either: ``flats.csv``, ``sqlite:///flats.db#flats``.
+    columns
+        The columns to read, in this order; all of them by default.
+    separator
+        What separates the cells of a text file; by default what its extension says.
+    option
+        Where the user can set another separator, for error messages.
 
-    Cells of a CSV file come as text, exactly as written, so that ``007`` stays ``007``:
-    :mod:`fedsim.data.columns` turns them into numbers, names or dates and says which row is not one.
+    Returns
+    -------
+    The columns. Cells of a CSV file are text, exactly as in the file, so that ``007`` stays ``007``;
+    :func:`fedsim.cells.read_cells` turns them into numbers or dates.
     """
     path = parse_source(source) if isinstance(source, str) else source
     if isinstance(path, SqlTable):
         return path.read(columns)
     check_readable(path)
     if path.name.lower().endswith(PARQUET_SUFFIXES):
-        return read_parquet(path, columns)
-    return read_csv(path, columns, separator=_resolve_separator(path, separator), option=option)
+        return _read_parquet(path, columns)
+    return _read_csv(path, columns, _resolve_separator(path, separator), option)
 
 
 def detect_separator(path: Path) -> str | None:
-    """What stands between the cells of a text table, where that is not what the ending of its name says."""
+    """Return the separator of a text table where it is not the one that the file's extension says."""
     check_readable(path)
     if path.name.lower().endswith(PARQUET_SUFFIXES):
         return None
-    usual, widths = _resolve_separator(path, None), header_widths(path)
+    content, usual = _read_content(path), _resolve_separator(path, None)
+    widths = {separator: len(_read_header(path, content, separator)) for separator in SEPARATOR_NAMES}
     widest = max(widths, key=lambda separator: widths[separator])
     return widest if widths[usual] == 1 < widths[widest] else None
 
 
 def source_files(sources: Iterable[TableSource]) -> list[Path]:
-    """The files that tables are read from; a database server has none."""
-    found = [source.file if isinstance(source, SqlTable) else source for source in sources]
-    return [path for path in found if path]
+    """Return the files that tables are read from; a database server has none."""
+    files = [source.file if isinstance(source, SqlTable) else source for source in sources]
+    return [path for path in files if path]
 
 
-def _resolve_separator(path: Path, asked: str | None) -> str:
-    if asked is None:
-        endings = [ending for ending in SEPARATORS if path.name.lower().endswith(ending)]
-        if not endings:
+def infer_numbers(table: pl.DataFrame, missing: Sequence[str] = ()) -> pl.DataFrame:
+    """Convert text columns that hold only numbers; blanks and the words in ``missing`` become null.
+
+    >>> infer_numbers(pl.DataFrame({"area": ["40", "NA"], "town": ["a", "1"]}), ["NA"]).dtypes
+    [Float64, String]
+    """
+    columns = []
+    for column in table.iter_columns():
+        text = column if column.dtype != pl.String else column.replace([*missing, ""], None)
+        numbers = text.cast(pl.Float64, strict=False) if text.dtype == pl.String else text
+        columns.append(numbers if numbers.null_count() == text.null_count() else text)
+    return pl.DataFrame(columns)
+
+
+def _resolve_separator(path: Path, given: str | None) -> str:
+    if given is None:
+        extension = next((suffix for suffix in SEPARATORS if path.name.lower().endswith(suffix)), None)
+        if extension is None:
             known = ", ".join([*SEPARATORS, *PARQUET_SUFFIXES])
-            raise FileError(f"{path}: the ending of the name tells no kind of file; use one of {known}")
-        return SEPARATORS[endings[0]]
-    separator = "\t" if asked in ("\\t", "tab") else asked
+            message = f"{path}: unrecognised file extension '{path.suffix}'; use one of {known}"
+            raise FileError(message, code="unknown-extension", extension=path.suffix)
+        return SEPARATORS[extension]
+    separator = "\t" if given in ("\\t", "tab") else given
     if len(separator.encode()) != 1 or separator in '"\r\n':
-        raise SettingError(f"separator {asked!r} is not one plain character; use ',', ';', '|' or tab")
+        message = f"separator {given!r} is not one plain character; use ',', ';', '|' or tab"
+        raise SettingError(message, code="bad-separator")
     return separator
 
 
-# Anyone's table - pandas, polars, Arrow, a NumPy array, a list of rows - as one polars frame
+# Parquet
+
+
+def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
+    # Parquet begins and ends with the same four bytes, so that a truncated file shows at once.
+    with path.open("rb") as file:
+        start, size = file.read(4), file.seek(0, 2)
+        file.seek(max(0, size - 4))
+        end = file.read(4)
+    if size == 0:
+        raise FileError(f"{path} is empty; write it again", code="empty-file")
+    if start != PARQUET_MAGIC:
+        message = f"{path} is not a Parquet file; a text table needs the extension .csv or .tsv"
+        raise FileError(message, code="wrong-format")
+    if size < 12 or end != PARQUET_MAGIC:
+        raise FileError(f"{path} is truncated; copy or write it again", code="damaged-file")
+    try:
+        header = list(pl.read_parquet_schema(path))
+        wanted = [header[place] for place in column_positions(path, header, columns)]
+        frame = pl.read_parquet(path, columns=wanted).select(wanted)
+    except (PolarsError, PanicException, OSError):
+        # From None: the reader's own message may quote cells, and a traceback would show it.
+        raise FileError(
+            f"{path} is damaged and cannot be read as Parquet; write it again", code="damaged-file"
+        ) from None
+    if frame.is_empty():
+        raise InputError(f"{path} has columns but no rows; at least one record is needed", code="no-records")
+    return frame
+
+
+# CSV and TSV, plain or gzipped, as a frame of text
 #
-# Columns are carried over one by one, so that pandas tables need no pyarrow. An array's columns are ``x0``, ``x1``...
+# The fast path is polars. What it accepts silently is checked here (repeated names, short rows, truncated archives, old
+# line ends), and what it refuses is read again, slowly, to name the row without showing the cell.
+
+
+def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str) -> pl.DataFrame:
+    content = _read_content(path)
+    header = _read_header(path, content, separator)
+    if columns is None or not set(columns) <= set(header):
+        _check_separator(path, content, columns, separator, option)
+    places = column_positions(path, header, columns)
+    try:
+        # All columns, although few are wanted: polars notices surplus cells only where it reads the whole row.
+        frame = pl.read_csv(content, separator=separator, infer_schema=False)
+    except (PolarsError, PanicException):
+        # From None: the reader's own message quotes cells, and a traceback would show it.
+        raise FileError(f"{path}: {describe_csv_fault(content, separator)}", code="bad-csv") from None
+    blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+    filled = (~blank).arg_true()
+    n_rows = int(filled[-1]) + 1 if len(filled) else 0  # blank lines at the end are no records
+    frame, blank = frame.head(n_rows), blank.head(n_rows)
+    if frame.width != len(header):
+        raise FileError(f"{path}: the header cannot be split into columns; check its quotes", code="bad-header")
+    # Polars fills up short rows; they can only be where a last cell is missing.
+    width = max((place for place, name in enumerate(header, 1) if name), default=0)
+    ends_early = frame.to_series(width - 1).is_null() & ~blank
+    fault = describe_short_row(content, separator, width, set(ends_early.arg_true())) if ends_early.any() else ""
+    if fault:
+        raise FileError(f"{path}: {fault}", code="short-row")
+    if frame.is_empty():
+        raise InputError(f"{path} has a header but no rows; at least one record is needed", code="no-records")
+    return frame[:, places]
+
+
+def _read_content(path: Path) -> bytes:
+    content = read_bytes(path)
+    if content[:2] == b"\x1f\x8b":
+        try:
+            content = gzip.decompress(content)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            message = f"{path} is truncated or damaged and cannot be unpacked; copy it again"
+            raise FileError(message, code="damaged-file") from error
+    if not content.strip():
+        raise FileError(f"{path} is empty; it needs a header line and at least one row", code="empty-file")
+    for magic, kind in FOREIGN_MAGIC.items():
+        if content.startswith(magic):
+            raise FileError(f"{path} is not a UTF-8 text table; it looks like {kind}", code="wrong-format")
+    if b"\0" in content[:HEADER_BYTES]:  # UTF-16 without its mark has one beside every plain letter
+        message = f"{path} holds zero bytes, which no text has; it may be UTF-16: save it as UTF-8"
+        raise FileError(message, code="wrong-format")
+    return content
+
+
+def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
+    start = content[:HEADER_BYTES]
+    if b"\r" in start and b"\n" not in start:
+        message = f"{path} has the line ends of the classic Mac OS; save it with Unix or Windows line ends"
+        raise FileError(message, code="line-ends")
+    # The limit may cut a character in two at the very end, far behind the header.
+    text = start.decode("utf-8-sig", errors="replace")
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+    try:
+        header = next(line for line in lines if line)
+    except (csv.Error, StopIteration) as error:
+        raise FileError(f"{path}: the header line cannot be read; check its quotes", code="bad-header") from error
+    if any("\ufffd" in name for name in header):
+        raise FileError(f"{path}: the header is not UTF-8 text; save the file as UTF-8", code="not-utf8")
+    return header
+
+
+def _check_separator(path: Path, content: bytes, columns: list[str] | None, separator: str, option: str) -> None:
+    """Name the separator that the file seems to use, when this one leaves the table in one piece."""
+    header = _read_header(path, content, separator)
+    for other, name in SEPARATOR_NAMES.items():
+        split = [] if other == separator else _read_header(path, content, other)
+        if len(split) > 1 and (len(header) == 1 or (columns and set(columns) <= set(split))):
+            raise InputError(
+                f"{path} has {len(header)} column(s) when split at {SEPARATOR_NAMES.get(separator, repr(separator))}, "
+                f"but {len(split)} at {name}; use {option} {name}",
+                code="wrong-separator",
+                separator=other,
+            )
+
+
+def describe_csv_fault(content: bytes, separator: str) -> str:
+    """Describe the first fault of a text that polars refuses.
+
+    >>> describe_csv_fault(b"id,name\\n1,a\\n2,b,c\\n", ",")
+    'row 2 has 3 cells, but the header has 2; put cells with a separator in quotes'
+    """
+    width = row = 0
+    try:
+        for row, (raw, cells) in enumerate(_raw_rows(content, separator)):
+            width = width or len(cells)
+            fault = _row_fault(raw, cells, width)
+            if fault:
+                return f"row {row} {fault}"
+    except csv.Error:
+        return f"row {row + 1} {QUOTE_FAULT}"
+    return "it cannot be read as a table; look for quotes in the middle of a cell"
+
+
+def describe_short_row(content: bytes, separator: str, width: int, places: Container[int]) -> str:
+    """Describe the first row at these places (from 0) that has too few cells; return nothing where none has.
+
+    >>> describe_short_row(b"id,name\\n1,a\\n2\\n", ",", 2, {1})
+    'row 2 has 1 cell, but the header has 2; it may be cut off: copy the file again, or add a separator for each gap'
+    """
+    with suppress(csv.Error):  # a cell may be too long for this reader, though polars takes it
+        rows = csv.reader(io.StringIO(_decode_latin1(content), newline=""), delimiter=separator)
+        next(rows)
+        for place, cells in enumerate(rows):
+            if 0 < len(cells) < width and place in places:
+                count = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
+                way_out = "it may be cut off: copy the file again, or add a separator for each gap"
+                return f"row {place + 1} has {count}, but the header has {width}; {way_out}"
+    return ""
+
+
+def _decode_latin1(content: bytes) -> str:
+    # Latin-1 maps every byte to one character, so rows can be counted before we know which one is not UTF-8.
+    return content.removeprefix(b"\xef\xbb\xbf").decode("latin-1").lstrip("\r\n")
+
+
+def _raw_rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield every row as it is in the file and as cells; the header is row 0."""
+    text = _decode_latin1(content)
+    taken: list[str] = []
+
+    def lines() -> Iterator[str]:
+        for line in io.StringIO(text, newline=""):
+            taken.append(line)
+            yield line
+
+    for cells in csv.reader(lines(), delimiter=separator, strict=True):
+        yield "".join(taken), cells
+        taken.clear()
+
+
+def _row_fault(raw: str, cells: list[str], width: int) -> str:
+    try:
+        raw.encode("latin-1").decode("utf-8")
+    except UnicodeDecodeError:
+        return "is not UTF-8 text; save the file as UTF-8"
+    if len(cells) > width:
+        return f"has {len(cells)} cells, but the header has {width}; put cells with a separator in quotes"
+    escaped = ['"' + cell.replace('"', '""') + '"' for cell in cells if '"' in cell]
+    return QUOTE_FAULT if any(cell not in raw for cell in escaped) else ""
+
+
+# Tables in memory: pandas, polars, Arrow, a NumPy array, a list of rows
 
 
 def to_polars(table: Any, *, party: str) -> pl.DataFrame:
-    """The table's columns under their names (as text), in their order.
+    """Return the table's columns under their names (as text), in their order; those of an array are x0, x1, ...
 
     >>> to_polars(np.array([[1.0, 2.0]]), party="primary").columns
     ['x0', 'x1']
@@ -135,66 +316,42 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
         frame = nw.from_native(table, pass_through=True, eager_only=True)
         if isinstance(frame, nw.DataFrame):
             columns = zip(frame.columns, frame.iter_columns(), strict=True)
-            return pl.DataFrame([_to_series(str(name), column, party) for name, column in columns])
+            return pl.DataFrame([_typed_series(str(name), column, party) for name, column in columns])
     except (DuplicateError, pl.exceptions.DuplicateError):
-        raise InputError(
-            f"the {party} table has two columns of one name{_duplicate_name(table)}; rename one of them"
-        ) from None
-    return _from_array(_to_array(table, party), party)
-
-
-def _duplicate_name(table: Any) -> str:
-    """The name that several columns have, as text."""
-    names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
-    return next((f", '{name}'" for name in names if names.count(name) > 1), "")
-
-
-def _to_series(name: str, column: nw.Series[Any], party: str) -> pl.Series:
-    if column.dtype.is_float() or (column.dtype.is_integer() and column.null_count() == 0):
-        return pl.Series(name, column.to_numpy(), nan_to_null=True)
-    missing = column.is_null().to_list()
-    values = [None if gap else value for value, gap in zip(column.to_list(), missing, strict=True)]
-    if isinstance(column.dtype, nw.Categorical | nw.Enum):
-        values = [value if value is None else str(value) for value in values]
-    return _from_values(name, values, party)
-
-
-def _from_values(name: str, values: list[Any], party: str) -> pl.Series:
-    """Values of one type; numbers of several types become floats."""
-    kinds = {type(value) for value in values} - {type(None)}
-    if len(kinds) > 1 and all(issubclass(kind, int | float | np.number) and kind is not bool for kind in kinds):
-        return pl.Series(name, [None if value is None else float(value) for value in values], dtype=pl.Float64)
-    try:
-        series = pl.Series(name, values)
-    except (PolarsError, TypeError, OverflowError):
-        series = None
-    if series is None or series.dtype == pl.Object:
-        found = " and ".join(sorted(kind.__name__ for kind in kinds))
-        raise InputError(
-            f"{party} table, column '{name}' holds {found} values; give it numbers, text, true/false or dates"
-        )
-    return series
-
-
-def _to_array(table: Any, party: str) -> NDArray[Any]:
+        names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
+        twice = next((f", '{name}'" for name in names if names.count(name) > 1), "")
+        message = f"the {party} table has two columns of one name{twice}; rename one of them"
+        raise InputError(message, code="duplicate-column") from None
     array = np.asarray(table) if isinstance(table, list | tuple | np.ndarray) else None
     if array is None or array.ndim != 2:
-        seen = f"a {type(table).__name__}" if array is None else f"an array of {array.ndim} dimension(s)"
+        found = f"a {type(table).__name__}" if array is None else f"an array of {array.ndim} dimension(s)"
         raise InputError(
-            f"the {party} table is {seen}; give a pandas, polars or Arrow table, or an array with one row per record"
+            f"the {party} table is {found}; give a pandas, polars or Arrow table, or an array with one row per record",
+            code="unknown-table-type",
         )
-    return array
+    return pl.DataFrame([_typed_series(f"x{place}", column, party) for place, column in enumerate(array.T)])
 
 
-def _from_array(array: NDArray[Any], party: str) -> pl.DataFrame:
-    columns = []
-    for place, values in enumerate(array.T):
-        name = f"x{place}"
-        plain = values.dtype.kind in "fiub"
-        cells = values if plain else [None if _is_nan(value) else value for value in values]
-        columns.append(pl.Series(name, cells, nan_to_null=True) if plain else _from_values(name, cells, party))
-    return pl.DataFrame(columns)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _typed_series(name: str, column: Any, party: str) -> pl.Series:
+    """Return a column whose values have one type; numbers of several types become floats."""
+    series = to_series(column, name)
+    if series.dtype != pl.Object:
+        return series
+    values = [None if is_missing(value) else value for value in series.to_list()]
+    if isinstance(column, nw.Series) and isinstance(column.dtype, nw.Categorical | nw.Enum):
+        values = [value if value is None else str(value) for value in values]
+    types = {type(value) for value in values} - {type(None)}
+    try:
+        if len(types) > 1 and all(issubclass(kind, int | float | np.number) and kind is not bool for kind in types):
+            return pl.Series(name, [None if value is None else float(value) for value in values], pl.Float64)
+        series = pl.Series(name, values)
+    except (PolarsError, TypeError, OverflowError):
+        series = pl.Series(name, values, pl.Object)
+    if series.dtype == pl.Object:
+        found = " and ".join(sorted(kind.__name__ for kind in types))
+        raise InputError(
+            f"{party}: column '{name}' holds {found} values; give it numbers, text, true/false or dates",
+            code="wrong-type",
+            column=name,
+        )
+    return series

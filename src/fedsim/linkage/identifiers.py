@@ -1,4 +1,8 @@
-"""Convert identifiers of any table type to the form the search needs, and check that two tables can be compared."""
+"""Read identifiers of any table type as the arrays that metrics compare, and check that two tables can be compared.
+
+Records may be NumPy arrays, lists, mappings of columns, and pandas, polars or Arrow tables. Errors name table, column
+and row (the first record is row 1), never the value.
+"""
 
 from __future__ import annotations
 
@@ -9,286 +13,191 @@ import narwhals as nw
 import numpy as np
 import polars as pl
 from narwhals.exceptions import DuplicateError
-from numpy.typing import NDArray
 
-from fedsim.cells import is_missing, is_number, to_date
+from fedsim.cells import CellType, read_cells
 from fedsim.errors import FingerprintError, InputError
 from fedsim.types import Bits, EncodedTable, Floats
 
-# Identifiers as users hold them - arrays, lists, pandas, polars, Arrow - in the one form the search works on
-#
-# Every fault is one sentence with table, column and row number (data rows count from 1), never the value.
-
-
 UNNAMED_COLUMN = "identifier"  # what a column is called when it came without a name
-MAX_EXACT_INTEGER = 2**53  # from here on float64 loses whole numbers
 
 
 def identifier_columns(records: Any, table: str) -> dict[str, Any]:
-    """The columns by name; arrays and lists, which have no names, get numbered ones."""
+    """Return the columns by name; arrays and lists, which have no names, get numbered ones."""
     columns = _columns(records, table)
     if not columns or not len(next(iter(columns.values()))):
-        raise InputError(f"the {table} table has no records; linking needs at least one")
+        raise InputError(
+            f"the {table} table has no records; linking needs at least one", code="no-records", table=table
+        )
     return columns
 
 
 def _columns(records: Any, table: str) -> dict[str, Any]:
     if isinstance(records, Mapping):
         return dict(records)
-    if isinstance(records, np.ndarray):
-        return _array_columns(records, table)
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        return _array_columns(_to_array(records, table), table)
-    frame = _to_narwhals(records, table)
+        records = _to_array(records, table)
+    if not isinstance(records, np.ndarray):
+        return _frame_columns(records, table)
+    if records.ndim not in (1, 2):
+        message = f"the {table} table is an array of {records.ndim} dimensions; give one row per record"
+        raise InputError(message, code="table-shape", table=table)
+    if records.ndim == 1:
+        return {UNNAMED_COLUMN: records}
+    return {f"{UNNAMED_COLUMN} {place}": column for place, column in enumerate(records.T, 1)}
+
+
+def _frame_columns(records: Any, table: str) -> dict[str, Any]:
+    if hasattr(records, "__arrow_c_array__"):  # a single Arrow chunk, which narwhals does not know
+        records = pl.from_arrow(records)
+    try:
+        frame = nw.from_native(records, eager_only=True, allow_series=True)
+    except DuplicateError:
+        message = f"the {table} table has two columns of one name; rename one"
+        raise InputError(message, code="duplicate-column", table=table) from None
+    except TypeError:
+        message = (
+            f"the {table} table is a {type(records).__name__}; give an array, a list, or a pandas, polars or Arrow"
+        )
+        raise InputError(f"{message} table", code="unknown-table-type", table=table) from None
     if isinstance(frame, nw.Series):
         return {str(frame.name or UNNAMED_COLUMN): frame}
     return {str(name): frame.get_column(name) for name in frame.columns}
 
 
-def _to_narwhals(records: Any, table: str) -> Any:
-    """A table or a series of pandas, polars or Arrow behind one interface."""
-    if hasattr(records, "__arrow_c_array__"):  # a single chunk, which narwhals does not take
-        records = pl.from_arrow(records)
-    try:
-        return nw.from_native(records, eager_only=True, allow_series=True)
-    except DuplicateError:
-        raise InputError(f"the {table} table names a column twice; rename one") from None
-    except TypeError:
-        raise InputError(
-            f"the {table} table is a {type(records).__name__}; give a NumPy array, a list, or a pandas, polars or "
-            "Arrow table"
-        ) from None
-
-
-def _array_columns(records: NDArray[Any], table: str) -> dict[str, Any]:
-    if records.ndim not in (1, 2):
-        raise InputError(f"the {table} table is an array of {records.ndim} dimensions; give one row per record")
-    if isinstance(records, np.ma.MaskedArray):
-        records = np.ma.filled(records.astype(object), None)
-    if records.ndim == 1:
-        return {UNNAMED_COLUMN: records}
-    return {f"{UNNAMED_COLUMN} {place + 1}": column for place, column in enumerate(records.T)}
-
-
-def is_row(record: Any) -> bool:
-    """True for a list's record of several values, false for one that is a value itself."""
+def _is_row(record: Any) -> bool:
     return isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes)
 
 
-def _to_array(records: Sequence[Any], table: str) -> NDArray[Any]:
-    """A list of values as one column, a list of rows as several."""
-    rows = [is_row(record) for record in records]
-    if not any(rows):
-        return np.fromiter(records, dtype=object, count=len(records))
-    widths = {len(record) if whole else 0 for record, whole in zip(records, rows, strict=True)}
+def _to_array(records: Sequence[Any], table: str) -> Any:
+    """Return a list of values as one column, a list of rows as several."""
+    widths = {len(record) if _is_row(record) else 0 for record in records}
     if len(widths) > 1:
-        raise InputError(
-            f"the {table} table's records have between {min(widths)} and {max(widths)} values; all records need the "
-            "same number"
+        message = (
+            f"the records of the {table} table have {min(widths)} to {max(widths)} values; give all the same number"
         )
+        raise InputError(message, code="ragged-table", table=table)
+    if not any(widths):
+        return np.fromiter(records, dtype=object, count=len(records))
     return np.array([list(record) for record in records], dtype=object)
 
 
 def numbers(records: Any, table: str) -> Floats:
-    """All columns as finite float64, one row per record."""
+    """Return all columns as finite float64, shape (records, columns)."""
     plain = type(records) is np.ndarray and records.ndim == 2 and records.dtype.kind == "f" and records.size
     if plain and np.isfinite(records).all():
         return np.ascontiguousarray(records, np.float64)
     columns = identifier_columns(records, table)
-    return np.column_stack([_finite(column, name, table) for name, column in columns.items()])
-
-
-def _finite(column: Any, name: str, table: str) -> Floats:
-    values = _objects_or_numbers(column)
-    if values.dtype.kind == "O":
-        values = _floats_from_objects(values, name, table)
-    if values.dtype.kind not in "fiu":
-        raise InputError(
-            f"{table} table, column '{name}': the metric compares numbers, but this column holds "
-            f"{_kind_of(values)}; choose another metric or convert the column"
-        )
-    floats = values.astype(np.float64)
-    _refuse_rows(
-        ~np.isfinite(floats), "the identifier is missing or not finite; drop or fill such records", name, table
-    )
-    if values.dtype.kind in "iu":
-        inexact = np.abs(floats) >= MAX_EXACT_INTEGER
-        _refuse_rows(inexact, "whole numbers from 2**53 on would lose digits; compare them as text", name, table)
-    return floats
-
-
-def _refuse_rows(bad: NDArray[np.bool_], rule: str, name: str, table: str) -> None:
-    if bad.any():
-        raise InputError(f"{table} table, column '{name}', row {int(bad.argmax()) + 1}: {rule} ({bad.sum()} such rows)")
-
-
-def _objects_or_numbers(column: Any) -> NDArray[Any]:
-    if isinstance(column, nw.Series):
-        if not column.dtype.is_numeric():
-            return np.asarray(column.to_list(), dtype=object)
-        return (
-            column.cast(nw.Float64).to_numpy()
-            if column.null_count() or column.dtype.is_decimal()
-            else column.to_numpy()
-        )
-    return np.asarray(column)
-
-
-def _floats_from_objects(values: NDArray[Any], name: str, table: str) -> Floats:
-    floats = np.empty(len(values))
-    for row, value in enumerate(values):
-        if is_missing(value):
-            floats[row] = np.nan
-        elif is_number(value):
-            floats[row] = _exact_float(value, name, row, table)
-        else:
-            raise InputError(
-                f"{table} table, column '{name}', row {row + 1}: the metric compares numbers, but this is "
-                f"{_kind_of(values[row : row + 1])}; choose another metric or convert the column"
-            )
-    return floats
-
-
-def _exact_float(value: Any, name: str, row: int, table: str) -> float:
-    if isinstance(value, int | np.integer) and abs(int(value)) >= MAX_EXACT_INTEGER:
-        raise InputError(
-            f"{table} table, column '{name}', row {row + 1}: whole numbers from 2**53 on would lose digits; compare "
-            "them as text"
-        )
-    return float(value)
-
-
-def _kind_of(values: NDArray[Any]) -> str:
-    kinds = {"U": "text", "S": "bytes", "b": "true/false", "M": "dates", "m": "durations"}
-    if values.dtype.kind == "O":
-        return "text" if isinstance(values[0], str) else f"of type {type(values[0]).__name__}"
-    return kinds.get(values.dtype.kind, f"values of type {values.dtype}")
+    return np.column_stack([_read(name, column, CellType.NUMBER, table).to_numpy() for name, column in columns.items()])
 
 
 def coordinates(records: Any, table: str) -> Floats:
-    """Latitude and longitude in degrees, in this order, inside their ranges."""
+    """Return latitude and longitude in degrees, in this order, shape (records, 2)."""
     degrees = numbers(records, table)
     names = list(identifier_columns(records, table))
     if degrees.shape[1] != 2:
-        raise InputError(
-            f"the {table} table has {degrees.shape[1]} columns; great-circle needs two, latitude then longitude"
-        )
+        message = f"the {table} table has {degrees.shape[1]} columns; great-circle needs two, latitude then longitude"
+        raise InputError(message, code="column-count", table=table, found=degrees.shape[1])
     for axis, (word, most) in enumerate((("latitude", 90), ("longitude", 180))):
-        bad = np.flatnonzero(np.abs(degrees[:, axis]) > most)
-        if len(bad):
+        outside = np.flatnonzero(np.abs(degrees[:, axis]) > most)
+        if len(outside):
+            row = int(outside[0]) + 1
             raise InputError(
-                f"{table} table, column '{names[axis]}', row {bad[0] + 1}: a {word} lies between -{most} and {most} "
-                "degrees; give latitude first, then longitude, in degrees"
+                f"{table}: column {names[axis]!r}, row {row}: a {word} is between -{most} and {most} degrees; "
+                "give latitude first, then longitude, in degrees",
+                code="outside-range",
+                table=table,
+                column=names[axis],
+                row=row,
             )
     return degrees
 
 
 def strings(records: Any, table: str) -> list[str]:
-    """One column of text."""
-    columns = identifier_columns(records, table)
-    if len(columns) != 1:
-        raise InputError(
-            f"the {table} table has {len(columns)} columns; an edit distance compares one column of text - choose one, "
-            "or give each its weight in a weighted sum"
-        )
-    name, column = next(iter(columns.items()))
-    values = column.to_list() if isinstance(column, nw.Series) else column.tolist()
-    for row, value in enumerate(values):
-        if not isinstance(value, str):
-            fault = (
-                "the identifier is missing" if is_missing(value) else f"this is no text but a {type(value).__name__}"
-            )
-            raise InputError(
-                f"{table} table, column '{name}', row {row + 1}: {fault}; an edit distance needs text in every row"
-            )
-    return list(values)
+    """Return one column of text."""
+    return _read_single(records, CellType.TEXT, table).to_list()
 
 
 def days(records: Any, table: str) -> Floats:
-    """One column of dates as days, from dates, datetimes or ISO text (1987-03-14)."""
+    """Return one column of dates as days since 1970, shape (records, 1)."""
+    dates = _read_single(records, CellType.DATE, table).dt.date()
+    return dates.to_physical().to_numpy().astype(np.float64)[:, np.newaxis]
+
+
+def _read_single(records: Any, wanted: CellType, table: str) -> pl.Series:
     columns = identifier_columns(records, table)
     if len(columns) != 1:
-        raise InputError(f"the {table} table has {len(columns)} columns; 'days' compares one column of dates")
-    name, column = next(iter(columns.items()))
-    values = column.to_list() if isinstance(column, nw.Series) else _python_values(np.asarray(column))
-    return np.array([[_day(value, name, row, table)] for row, value in enumerate(values)])
-
-
-def _python_values(values: NDArray[Any]) -> list[Any]:
-    whole: list[Any] = values.astype("datetime64[D]").tolist() if values.dtype.kind == "M" else values.tolist()
-    return whole
-
-
-def _day(value: Any, name: str, row: int, table: str) -> float:
-    day = to_date(value)
-    if day is None:
         raise InputError(
-            f"{table} table, column '{name}', row {row + 1}: no date; write dates as 1987-03-14 or give a date column"
+            f"the {table} table has {len(columns)} identifier columns, but this metric compares one column of "
+            f"{wanted}s; choose one, or give each its weight in a WeightedSum",
+            code="column-count",
+            table=table,
+            found=len(columns),
         )
-    return float(day.toordinal())
+    name, column = next(iter(columns.items()))
+    return _read(name, column, wanted, table)
+
+
+def _read(name: str, column: Any, wanted: CellType, table: str) -> pl.Series:
+    return read_cells(column, wanted, name=name, parse=False, exact=True).require(table)
 
 
 def filters(records: Any, table: str) -> Bits:
-    """Packed bits, one row of bytes per record, from an encoded table or an array of uint8."""
+    """Return packed bits, one row of bytes per record, from an encoded table or an array of uint8."""
     if isinstance(records, EncodedTable):
         records = records.bits
     if not isinstance(records, np.ndarray) or records.ndim != 2 or records.dtype != np.uint8:
         raise InputError(
             f"the {table} table holds no packed bits; give an encoded table or a two-dimensional array of uint8 "
-            "(numpy.packbits)"
+            "(numpy.packbits)",
+            code="not-packed-bits",
+            table=table,
         )
     if not records.size:
-        raise InputError(f"the {table} table has no records; linking needs at least one")
+        raise InputError(
+            f"the {table} table has no records; linking needs at least one", code="no-records", table=table
+        )
     return records
 
 
-# May these two tables be compared at all?
-
-
-TableHeader = tuple[
-    int, list[str] | None
-]  # how many columns, and their names where the records have names of their own
-
-
 def check_compatible(primary: Any, secondary: Any, names: tuple[str, str]) -> None:
-    """Both tables must name the same columns and, if encoded, carry the same fingerprint and size."""
+    """Check that both tables have the same columns or, if encoded, the same fingerprint and size."""
     if isinstance(primary, EncodedTable) and isinstance(secondary, EncodedTable):
-        _check_encoded(primary, secondary)
-    elif isinstance(primary, EncodedTable) or isinstance(secondary, EncodedTable):
-        raise InputError("one table is encoded and the other is not; encode both with the same schema and key")
-    else:
-        _check_columns(_table_header(primary, names[0]), _table_header(secondary, names[1]), names)
-
-
-def _check_encoded(primary: EncodedTable, secondary: EncodedTable) -> None:
-    if primary.fingerprint != secondary.fingerprint:
-        raise FingerprintError(
-            f"the tables carry fingerprints {primary.fingerprint[:12]} and {secondary.fingerprint[:12]}: they were "
-            "encoded with different schemas or keys; encode both with the same"
+        if primary.fingerprint != secondary.fingerprint:
+            raise FingerprintError(
+                f"the tables carry fingerprints {primary.fingerprint[:12]} and {secondary.fingerprint[:12]}: they were "
+                "encoded with different schemas or keys; encode both with the same",
+                code="fingerprints-differ",
+            )
+        if primary.n_bits != secondary.n_bits:
+            raise FingerprintError(
+                f"the tables have filters of {primary.n_bits} and {secondary.n_bits} bits; encode both with the same "
+                "schema",
+                code="filter-sizes-differ",
+            )
+        return
+    if isinstance(primary, EncodedTable) or isinstance(secondary, EncodedTable):
+        message = "one table is encoded and the other is not; encode both with the same schema and key"
+        raise InputError(message, code="one-table-encoded")
+    (n_left, left), (n_right, right) = _table_header(primary, names[0]), _table_header(secondary, names[1])
+    if n_left != n_right:
+        raise InputError(
+            f"the {names[0]} table has {n_left} identifier columns and the {names[1]} table {n_right}; both sides need "
+            "the same columns, or filters of the same size",
+            code="columns-differ",
         )
-    if primary.n_bits != secondary.n_bits:
-        raise FingerprintError(
-            f"the tables have filters of {primary.n_bits} and {secondary.n_bits} bits; encode both with the same schema"
+    if n_left > 1 and left is not None and right is not None and left != right:
+        raise InputError(
+            f"the columns of the {names[0]} table are {', '.join(left)}, those of the {names[1]} table "
+            f"{', '.join(right)}; rename them so that both sides agree",
+            code="columns-differ",
         )
 
 
-def _table_header(records: Any, table: str) -> TableHeader:
+def _table_header(records: Any, table: str) -> tuple[int, list[str] | None]:
+    """Return the number of columns, and their names where the records have names of their own."""
     if isinstance(records, np.ndarray) and records.ndim == 2:
         return records.shape[1], None
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        return (len(records[0]) if records and is_row(records[0]) else 1), None
+        return (len(records[0]) if records and _is_row(records[0]) else 1), None
     columns = list(identifier_columns(records, table))
     return len(columns), None if isinstance(records, np.ndarray) else columns
-
-
-def _check_columns(left: TableHeader, right: TableHeader, names: tuple[str, str]) -> None:
-    if left[0] != right[0]:
-        raise InputError(
-            f"the {names[0]} table has {left[0]} identifier columns and the {names[1]} table {right[0]}; both sides "
-            "need the same columns, or filters of the same size"
-        )
-    if left[0] > 1 and left[1] is not None and right[1] is not None and left[1] != right[1]:
-        raise InputError(
-            f"the {names[0]} table's columns are {', '.join(left[1])}, those of the {names[1]} table "
-            f"{', '.join(right[1])}; rename them so that both sides agree"
-        )

@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim.cells import parse_iso_date
+from fedsim.cells import DECIMAL_COMMA, Cells, CellType, FaultKind, read_cells, strip_blanks
 from fedsim.config.job import Job
 from fedsim.config.party_file import DataSettings, PartyColumns, PartyFile, identifier_columns, resolve_columns
 from fedsim.data.column_names import missing_column_message
-from fedsim.data.columns import DECIMAL_COMMA, TEXT_DTYPES, infer_numbers, number_advice
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FedSimError
-from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, StringFilter
+from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, cell_type
 from fedsim.preflight.finding import (
     CheckedTable,
     CheckFinding,
@@ -172,249 +171,154 @@ def _own_identifiers(own: PartyFile, job: Job) -> list[str]:
     return [column for name in linked for column in identifier_columns(job, own, name).values()]
 
 
-# The cells of identifiers and label: of the type that encoding and task want, none missing, within the agreed range
-#
-# Rows are data rows, the first under the header is row 1; what stands in a cell is never told.
+# The cells of identifiers and label: of the type that encoding and task need, none missing, within the agreed range
 
-
-MIN_SHARE_IN_RANGE = 0.95  # share of the cells that must lie in a range for the column to be meant for it
+MIN_SHARE_IN_RANGE = 0.95  # share of the cells that must be in a range for the column to be meant for it
 MAX_CLASSES = 100
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _CheckedColumn:
-    """A column in use; ``check`` is the name under which its faults are told."""
-
-    check: str
-    cells: pl.Series
-
-    @property
-    def missing(self) -> pl.Series:
-        blank = self.cells == "" if self.cells.dtype == pl.String else pl.repeat(False, len(self.cells), eager=True)
-        return self.cells.is_null() | blank
-
-    def fault(self, bad: pl.Series, what: str, fix: str) -> Iterator[CheckFinding]:
-        """How many cells are bad, and where the first is."""
-        rows = bad.arg_true()
-        if len(rows):
-            count = f"{len(rows):,} of {len(bad):,}"
-            first = f"first in row {int(rows[0]) + 1:,}"
-            yield failure(self.check, f"column '{self.cells.name}': {count} {what}, {first}", fix)
-
-    def gaps(self) -> Iterator[CheckFinding]:
-        yield from self.fault(self.missing, "are missing", "fill them in, or drop those records")
-
-    def holds(self, needed: str) -> CheckFinding:
-        found = f"column '{self.cells.name}' holds {self.cells.dtype}; {needed} needed"
-        return failure(self.check, found, "convert the column")
-
-
-def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Every column that links, for every list it links."""
-    places = list(_linking_columns(case))
-    pairs = list(_swapped_columns(places))
-    turned = [place for pair in pairs for place in pair]
-    found = [_swap_finding(case, *pair) for pair in pairs]
-    for place in places:
-        look = (
-            _check_numeric_cells
-            if place in turned
-            else _COLUMN_CHECKS.get(type(place.field.encoding), _check_any_column)
-        )
-        found += look(place)
-    yield from found
-    names = dict.fromkeys(place.column.cells.name for place in places)
-    if case.columns and names and not found:
-        yield ok("identifiers", f"{', '.join(names)}: none missing, all as their encodings want them")
-
-
-def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
-    """One for every record, numbers or classes as the task says."""
-    named = case.own.label.column if case.own.label else None
-    if case.table is None or named is None or named not in case.table.frame.columns:
-        return
-    column = _CheckedColumn("label", _strip_cells(case.table.frame[named]))
-    if column.cells.dtype.is_nested() or column.cells.dtype in (pl.Binary, pl.Object):
-        yield column.holds("numbers or text are")
-        return
-    look = _check_class_label if case.job.task.kind == "classification" else _check_numeric_label
-    found = list(look(column, case.own.data.missing if case.own.data else ()))
-    yield from found
-    if not found:
-        yield ok("label", f"{named}: {case.job.task.kind}, none missing")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class _LinkingColumn:
-    """A column as one list uses it."""
+    """A column as the linkage with one secondary reads it."""
 
     secondary: str
     field: SchemaField
-    column: _CheckedColumn
-    salt: _CheckedColumn | None
+    cells: Cells
+    salt: Cells | None
 
-    def numbers(self) -> pl.Series:
-        return _as_numbers(self.column.cells)
+    @property
+    def name(self) -> str:
+        return self.cells.values.name
 
-    def fits(self, numbers: pl.Series) -> bool:
-        """Whether nearly all of these numbers lie in this field's range."""
-        there = numbers.filter(numbers.is_finite())
-        encoding = self.field.encoding
-        if not len(there) or not isinstance(encoding, NumericFilter):
+    def fits(self, values: pl.Series) -> bool:
+        """Return whether nearly all of these numbers are in this field's range."""
+        filled, encoding = values.drop_nulls(), self.field.encoding
+        if not len(filled) or not isinstance(encoding, NumericFilter):
             return False
-        return float(there.is_between(encoding.low, encoding.high).mean() or 0.0) >= MIN_SHARE_IN_RANGE  # type: ignore[arg-type]
+        return _share(filled.is_between(encoding.low, encoding.high)) >= MIN_SHARE_IN_RANGE
+
+    def outside_range(self) -> Iterator[CheckFinding]:
+        """Report values outside the agreed range."""
+        encoding, values = self.field.encoding, self.cells.values
+        if isinstance(encoding, NumericFilter):
+            agreed = f"{encoding.low:g} to {encoding.high:g}"
+        elif isinstance(encoding, DateFilter):
+            agreed, values = f"{encoding.low} to {encoding.high}", values.dt.date()
+        else:
+            return
+        outside = (~values.is_between(encoding.low, encoding.high)).fill_null(value=False).arg_true()
+        if len(outside):
+            yield failure(
+                "identifiers",
+                f"column '{self.name}': {len(outside):,} of {len(values):,} are outside the range agreed with "
+                f"{self.secondary}, {agreed}, first in row {int(outside[0]) + 1:,}",
+                "agree on a wider range in the job, or drop those records",
+                code="outside-range",
+            )
 
 
-def _linking_columns(case: PartyInJob) -> Iterator[_LinkingColumn]:
-    """Every field and salt of every list of this party whose column is there."""
-    if case.table is None:
-        return
-    frame = case.table.frame
+def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Check every column that links, for every secondary it links with."""
+    columns = _linking_columns(case)
+    swapped = [pair for pair in combinations(columns, 2) if _are_swapped(*pair)]
+    findings = []
+    for one, other in swapped:
+        findings.append(
+            failure(
+                "identifiers",
+                f"columns '{one.name}' and '{other.name}' look exchanged: each fits the range of the other",
+                f'in {case.own.path}: [identifiers] {one.field.column} = "{other.name}", '
+                f'{other.field.column} = "{one.name}"',
+                code="columns-exchanged",
+            )
+        )
+    for column in columns:
+        findings += _cell_findings("identifiers", column.cells)
+        if not any(column in pair for pair in swapped):
+            findings += column.outside_range()
+        if column.salt:
+            findings += _cell_findings("identifiers", column.salt)
+    yield from findings
+    names = dict.fromkeys(column.name for column in columns)
+    if case.columns and names and not findings:
+        yield ok("identifiers", f"{', '.join(names)}: none missing, all as their encodings need them")
+
+
+def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
+    """Read every field and salt of this party whose column is there."""
+    columns = []
+    frame = case.table.frame if case.table else pl.DataFrame()
     for name, terms in case.job.secondaries.items():
         if case.own.role is not Role.PRIMARY and name != case.own.name:
             continue
         own = identifier_columns(case.job, case.own, name)
-        columns = {
-            agreed: _CheckedColumn("identifiers", _strip_cells(frame[column]))
-            for agreed, column in own.items()
-            if column in frame.columns
-        }
         for field in terms.encoding.fields:
-            if field.column in columns:
-                yield _LinkingColumn(name, field, columns[field.column], columns.get(field.salt or ""))
+            if own[field.column] in frame.columns:
+                cells = read_cells(frame[own[field.column]], CellType(cell_type(field.encoding)))
+                salt = own.get(field.salt or "")
+                salted = read_cells(strip_blanks(frame[salt]), CellType.KEY) if salt in frame.columns else None
+                columns.append(_LinkingColumn(name, field, cells, salted))
+    return columns
 
 
-def _check_numeric_cells(place: _LinkingColumn) -> Iterator[CheckFinding]:
-    column = place.column
-    if not (column.cells.dtype.is_numeric() or column.cells.dtype == pl.String):
-        yield column.holds("numbers are")
+def _are_swapped(one: _LinkingColumn, other: _LinkingColumn) -> bool:
+    """Return whether two columns fit their ranges only the other way round, such as latitude and longitude."""
+    if one.secondary != other.secondary:
+        return False
+    first, second = one.cells.values, other.cells.values
+    as_named = one.fits(first) and other.fits(second)
+    return not as_named and one.fits(second) and other.fits(first)
+
+
+def _cell_findings(check: str, cells: Cells) -> Iterator[CheckFinding]:
+    for fault in cells.faults:
+        yield failure(check, fault.describe(cells.values.name, len(cells.values)), fault.way_out, code=fault.kind)
+
+
+def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Check that every record has a label, numbers or classes as the task says."""
+    name = case.own.label.column if case.own.label else None
+    if case.table is None or name is None or name not in case.table.frame.columns:
         return
-    yield from column.gaps()
-    yield from column.fault(*_non_numeric_cells(column, place.numbers()))
+    column, classes = case.table.frame[name], case.job.task.kind == "classification"
+    cells = read_cells(column, CellType.CATEGORY if classes else CellType.NUMBER)
+    findings = list(_cell_findings("label", cells))
+    filled = cells.values.drop_nulls()
+    if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
+        missing = case.own.data.missing if case.own.data else ()
+        findings += _check_classes(filled, missing) if classes else _check_quantity(filled)
+    yield from findings
+    if not findings:
+        yield ok("label", f"{name}: {case.job.task.kind}, none missing")
 
 
-def _check_number_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
-    yield from _check_numeric_cells(place)
-    numbers, encoding = place.numbers(), place.field.encoding
-    if isinstance(encoding, NumericFilter):
-        outside = numbers.is_finite() & ~numbers.is_between(encoding.low, encoding.high)
-        agreed = f"{encoding.low:g} to {encoding.high:g}"
-        yield from _check_range(place, outside.fill_null(value=False), agreed)
-
-
-def _check_date_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
-    column, encoding = place.column, place.field.encoding
-    yield from column.gaps()
-    if column.cells.dtype in (pl.Date, pl.Datetime):
-        days = column.cells.dt.date()
-    elif column.cells.dtype in TEXT_DTYPES:
-        days = pl.Series([None if cell is None else parse_iso_date(cell) for cell in column.cells], dtype=pl.Date)
-        yield from column.fault(
-            days.is_null() & ~column.missing, "are no dates like 1984-07-31", "write year-month-day"
-        )
-    else:
-        yield column.holds("dates like 1984-07-31 are")
-        return
-    if isinstance(encoding, DateFilter):
-        outside = ~days.is_between(encoding.low, encoding.high)
-        yield from _check_range(place, outside.fill_null(value=False), f"{encoding.low} to {encoding.high}")
-
-
-def _check_text_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
-    if place.column.cells.dtype not in TEXT_DTYPES:
-        yield place.column.holds("text is")
-        return
-    yield from place.column.gaps()
-    if place.salt:
-        yield from place.salt.gaps()
-
-
-def _check_any_column(place: _LinkingColumn) -> Iterator[CheckFinding]:
-    """Check what every encoding requires: a value in every row. The encoding itself checks the rest when it runs."""
-    yield from place.column.gaps()
-    if place.salt:
-        yield from place.salt.gaps()
-
-
-_COLUMN_CHECKS: dict[type, Callable[[_LinkingColumn], Iterator[CheckFinding]]] = {
-    NumericFilter: _check_number_column,
-    DateFilter: _check_date_column,
-    StringFilter: _check_text_column,
-}
-
-
-def _check_range(place: _LinkingColumn, outside: pl.Series, agreed: str) -> Iterator[CheckFinding]:
-    what = f"lie outside the range agreed with {place.secondary}, {agreed}"
-    yield from place.column.fault(outside, what, "agree on a wider range in the job, or drop those records")
-
-
-def _swapped_columns(places: list[_LinkingColumn]) -> Iterator[tuple[_LinkingColumn, _LinkingColumn]]:
-    """Two columns of a list that fit their ranges only the other way round, such as latitude and longitude."""
-    numeric = [place for place in places if isinstance(place.field.encoding, NumericFilter)]
-    for one, other in combinations(numeric, 2):
-        first, second = one.numbers(), other.numbers()
-        as_meant = one.fits(first) and other.fits(second)
-        if one.secondary == other.secondary and not as_meant and one.fits(second) and other.fits(first):
-            yield one, other
-
-
-def _swap_finding(case: PartyInJob, one: _LinkingColumn, other: _LinkingColumn) -> CheckFinding:
-    first, second = one.column.cells.name, other.column.cells.name
-    return failure(
-        "identifiers",
-        f"columns '{first}' and '{second}' look exchanged: each fits the range of the other",
-        f'in {case.own.path}: [identifiers] {one.field.column} = "{second}", {other.field.column} = "{first}"',
-    )
-
-
-def _check_numeric_label(column: _CheckedColumn, _: tuple[str, ...]) -> Iterator[CheckFinding]:
-    if not (column.cells.dtype.is_numeric() or column.cells.dtype == pl.String):
-        yield column.holds("numbers are")
-        return
-    yield from column.gaps()
-    numbers = _as_numbers(column.cells)
-    yield from column.fault(*_non_numeric_cells(column, numbers))
-    there = numbers.filter(numbers.is_finite())
-    values = there.n_unique()
+def _check_quantity(filled: pl.Series) -> Iterator[CheckFinding]:
+    values = filled.n_unique()
     if values == 1:
-        yield failure("label", f"column '{there.name}' has one value only", "predict another column")
+        yield failure(
+            "label", f"column '{filled.name}' has one value only", "predict another column", code="constant-label"
+        )
     elif values == 2:
         fix = 'set task.kind = "classification" in the job if it is a yes or no'
-        yield warning("label", f"column '{there.name}' has two values only, as classes have", fix)
+        yield warning("label", f"column '{filled.name}' has two values only, as classes have", fix)
 
 
-def _check_class_label(column: _CheckedColumn, missing_words: tuple[str, ...]) -> Iterator[CheckFinding]:
-    yield from column.gaps()
-    there = infer_numbers(pl.DataFrame([column.cells.filter(~column.missing)]))[column.cells.name]
-    values = there.n_unique()
+def _check_classes(filled: pl.Series, missing_words: tuple[str, ...]) -> Iterator[CheckFinding]:
+    values, numbers = filled.n_unique(), read_cells(filled, CellType.NUMBER)
     if values < 2:
-        yield failure("label", f"column '{there.name}' has one class only", "at least two are needed to tell apart")
-    elif values > MAX_CLASSES and there.dtype.is_numeric():
+        yield failure(
+            "label", f"column '{filled.name}' has one class only", "at least two are needed", code="constant-label"
+        )
+    elif values > MAX_CLASSES and not numbers.faults:
         fix = 'set task.kind = "regression" in the job if it is a quantity'
-        yield warning("label", f"column '{there.name}' has {values:,} classes, all of them numbers", fix)
-    if there.dtype == pl.String and (gaps := int(there.is_in(list(missing_words)).sum())):
-        result = f"column '{there.name}': {gaps:,} of {len(there):,} hold a word of data.missing, a class of its own"
+        yield warning("label", f"column '{filled.name}' has {values:,} classes, all of them numbers", fix)
+    gaps = int(filled.is_in(list(missing_words)).sum()) if numbers.faults else 0
+    if gaps:
+        result = f"column '{filled.name}': {gaps:,} of {len(filled):,} hold a word of data.missing, a class of its own"
         yield warning("label", result, "drop those records if their class is not known")
 
 
-def _strip_cells(cells: pl.Series) -> pl.Series:
-    plain = cells.cast(pl.String) if cells.dtype in TEXT_DTYPES else cells
-    return plain.str.strip_chars() if plain.dtype == pl.String else plain
-
-
-def _as_numbers(cells: pl.Series) -> pl.Series:
-    if not (cells.dtype.is_numeric() or cells.dtype == pl.String):
-        return pl.Series(cells.name, [None] * len(cells), dtype=pl.Float64)
-    return cells.cast(pl.Float64, strict=False)
-
-
-def _non_numeric_cells(column: _CheckedColumn, numbers: pl.Series) -> tuple[pl.Series, str, str]:
-    bad = ~column.missing & ~numbers.is_finite().fill_null(value=False)
-    return bad, "are no numbers", number_advice(column.cells.filter(bad), numbers.filter(bad))
-
-
 # Features that can be prepared, and those that probably mean something else than they look like
-
 
 RULE_SHARE, MIN_RECORDS_FOR_RULE = 0.9, 20  # share of the cells that make a rule; records below which no rule shows
 MAX_NAMES_SHOWN = 3
@@ -428,7 +332,7 @@ def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
     missing = case.own.data.missing if case.own.data else ()
     frame, kinds = infer_numbers(case.table.frame.select(case.columns.features or ()), missing), case.own.features.kinds
     open_kinds = frame.select(column for column in frame.columns if column not in kinds)
-    for suspect, (what, fix) in _SUSPECTS.items():
+    for suspect, what, fix in _SUSPECTS:
         names = [column.name for column in open_kinds.iter_columns() if suspect(column)]
         if names:
             yield warning("features", f"{_column_list(names)}: {what}", fix)
@@ -437,28 +341,28 @@ def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
     yield ok("features", f"{frame.width:,}, all can be prepared")
 
 
-def _is_empty(column: pl.Series) -> bool:
-    return column.null_count() == len(column)
+def _matches(pattern: str) -> Callable[[pl.Series], bool]:
+    """Return a test whether nearly all cells of a text column match a pattern."""
 
+    def test(column: pl.Series) -> bool:
+        if column.dtype != pl.String:
+            return False
+        filled = column.drop_nulls().str.strip_chars()
+        return len(filled) > 0 and _share(filled.str.contains(pattern)) >= RULE_SHARE
 
-def _has_commas(column: pl.Series) -> bool:
-    return _mostly_matches(column, DECIMAL_COMMA)
+    return test
 
 
 def _is_almost_numbers(column: pl.Series) -> bool:
-    """Text only because a few cells are none; such words belong under ``data.missing``."""
+    """Return whether a column is text only because of a few cells; such words belong under ``data.missing``."""
     if column.dtype != pl.String or len(column) < MIN_RECORDS_FOR_RULE:
         return False
-    numbers = column.str.strip_chars().cast(pl.Float64, strict=False)
+    numbers = read_cells(column, CellType.NUMBER).values
     return len(column) - numbers.null_count() >= RULE_SHARE * (len(column) - column.null_count())
 
 
-def _is_dates(column: pl.Series) -> bool:
-    return _mostly_matches(column, ISO_DAY)
-
-
 def _counts_records(column: pl.Series) -> bool:
-    """A different word in nearly every record, or numbers one after the other: it names the record."""
+    """Return whether a column has a different word in nearly every record, or consecutive numbers."""
     if len(column) < MIN_RECORDS_FOR_RULE:
         return False
     if column.dtype == pl.String:
@@ -469,24 +373,21 @@ def _counts_records(column: pl.Series) -> bool:
 
 
 # In this order: a column is suspected of the first that fits.
-_SUSPECTS: dict[Callable[[pl.Series], bool], tuple[str, str]] = {
-    _is_empty: ("no value at all", "leave it out: [features] drop"),
-    _has_commas: ("decimal commas, learnt as words", "write decimals with a point"),
-    _is_almost_numbers: ("numbers but for some cells, learnt as words", "name such words in data.missing"),
-    _is_dates: ("dates, learnt as words", 'say so: [features] kinds = { ... = "date" }'),
-    _counts_records: ("another value in every record; a name or number of it?", "leave it out: [features] drop"),
-}
+_SUSPECTS: tuple[tuple[Callable[[pl.Series], bool], str, str], ...] = (
+    (lambda column: column.null_count() == len(column), "no value at all", "drop it: [features] drop"),
+    (_matches(DECIMAL_COMMA), "decimal commas, learnt as words", "write decimals with a point"),
+    (_is_almost_numbers, "numbers except for some cells, learnt as words", "list such words in data.missing"),
+    (_matches(ISO_DAY), "dates, learnt as words", 'declare them: [features] kinds = { ... = "date" }'),
+    (_counts_records, "another value in every record; is it a record number or name?", "drop it: [features] drop"),
+)
 
 
-def _mostly_matches(column: pl.Series, pattern: str) -> bool:
-    if column.dtype != pl.String:
-        return False
-    there = column.drop_nulls().str.strip_chars()
-    return len(there) > 0 and float(there.str.contains(pattern).mean() or 0.0) >= RULE_SHARE  # type: ignore[arg-type]
+def _share(mask: pl.Series) -> float:
+    return float(mask.mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _column_list(names: list[str]) -> str:
-    """The first names, and how many more.
+    """Return the first names, and how many more.
 
     >>> _column_list(["a", "b", "c", "d", "e"])
     'columns a, b, c and 2 more'

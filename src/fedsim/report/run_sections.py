@@ -10,10 +10,10 @@ from string import ascii_uppercase
 
 import numpy as np
 
+from fedsim.cells import read_number_columns
 from fedsim.config.disclosure import describe_noise, summarise_settings
 from fedsim.config.job import CutTerms, Job, coordinate_columns
 from fedsim.config.party_file import PartyFile, identifier_columns
-from fedsim.data.columns import parse_required_numbers
 from fedsim.errors import SettingError
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.report.audit_page import attack_figures
@@ -229,9 +229,8 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
         axes = [columns[agreed] for agreed in coordinate_columns(list(columns)) or ()]
         if axes:
             links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
-            places = [parse_required_numbers(frame[axis], table=str(own.party)).to_numpy() for axis in axes]
             figure = grid_map_figure(
-                np.column_stack(places),
+                read_number_columns(frame, axes, str(own.party)),
                 links.similarity[:, 0].astype(np.float64),
                 title=f"Similarity on the map: {name}",
                 caption="The primary's records in cells, shaded by the median similarity of the best link.",

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 import torch
 
-from fedsim.config.party_file import identifier_columns
+from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol.cut_layer import wire_format
@@ -24,7 +24,7 @@ from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import encode_identifiers
+from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.primary import SOLO_MODEL, to_features, training_config
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
 from fedsim.splitnn.gates import Neighbours
@@ -110,7 +110,7 @@ class Predictor:
     def identifiers(self) -> tuple[str, ...]:
         """The columns that link a record."""
         job, own = self.context.job, self.context.party_file
-        return tuple(column for name in job.secondaries for column in identifier_columns(job, own, name).values())
+        return resolve_columns(job, own).linking
 
     def online(self) -> dict[str, bool]:
         """Return which secondaries are connected now."""
@@ -157,11 +157,9 @@ class Predictor:
                 code="missing-column",
                 column=missing[0],
             )
-        features, encoded = self._trained.features(records, table), {}
-        for name in job.secondaries:
-            named = identifier_columns(job, own, name)
-            frame = records.select(**{agreed: pl.col(column) for agreed, column in named.items()})
-            encoded[name] = encode_identifiers(job, own, name, frame, self.context.folder, table)
+        features = self._trained.features(records, table)
+        data = PartyData(records, resolve_columns(job, own), own, job, table)
+        encoded = {name: data.encode(name, self.context.folder) for name in job.secondaries}
         with self._lock:
             try:
                 return self._predict_together(features, encoded)

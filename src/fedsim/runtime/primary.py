@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedsim.config.job import Job
-from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.data.splits import group_matching_records, group_split, random_split
+from fedsim.data.features import FeaturePreprocessor
+from fedsim.data.splits import group_split, random_split
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.protocol.codec import offer_digest
@@ -23,7 +22,7 @@ from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import PartyData, class_labels, numeric_labels, read_party_data
+from fedsim.runtime.party_data import PartyData, read_party_data
 from fedsim.runtime.record_run import CompletedTraining, GateSummary, RunProgressHook, save_run_record, summarise_gates
 from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, load_cut_noise
 from fedsim.splitnn.gates import Neighbours
@@ -33,7 +32,7 @@ from fedsim.storage.digest import arrays_digest
 from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TaskType, TrainingResult, train, train_with
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.labels import target_state
-from fedsim.types import Integers, Split
+from fedsim.types import Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -94,18 +93,13 @@ def run_primary(context: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOu
 
 def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     """Split the records, and fit the preprocessing of features to the training rows."""
-    job, name, party = context.job, context.party_file.name, str(context.connection.party)
+    job, name = context.job, context.party_file.name
     rng = RandomSource(job.seed, name).rng("split")
-    grouped = job.task.split == "group"
-    split = group_split(identifier_groups(table, job), rng) if grouped else random_split(len(table), rng)
-    labels: NDArray[Any]
-    if job.task.kind == "classification":
-        (labels, classes), task = class_labels(table.label(), party), TaskType.CLASSES
-    else:
-        labels, classes, task = numeric_labels(table.label(), party), [], TaskType.NUMBERS
-    rules, frame = FeatureRules(kinds=context.party_file.features.kinds), table.features()
-    preparation = fit_preprocessor(frame, party=party, rows=split.train, rules=rules, label=table.columns.label)
-    data = PrimaryData(to_features(preparation, frame), labels, task, name)
+    split = group_split(table.groups(), rng) if job.task.split == "group" else random_split(len(table), rng)
+    labels, classes = table.labels()
+    task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
+    preparation = table.fit_features(split.train)
+    data = PrimaryData(to_features(preparation, table.features()), labels, task, name)
     return PreparedPrimary(data, preparation, classes, split)
 
 
@@ -141,13 +135,6 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
     """Train on the primary's features alone, for predictions while a partner is unreachable."""
     config, hooks = training_config(context.job, "solo"), [OwnerStopHook(context.connection.stop_signal)]
     _save_model(store, SOLO_MODEL, prepared, train(prepared.data, [], prepared.split, config, hooks=hooks))
-
-
-def identifier_groups(table: PartyData, job: Job) -> Integers:
-    """Group records that no secondary's linkage can tell apart."""
-    written = [table.identifiers(name) for name in job.secondaries]
-    compared = [table.compared(job, name) for name in job.secondaries]
-    return group_matching_records(written, compared, party=str(table.own.party))
 
 
 def _load_or_fetch_links(

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from torch import Tensor
 
+from fedsim.cells import read_number_columns
 from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection, SecondaryTerms
-from fedsim.data.columns import parse_required_numbers
 from fedsim.errors import FileError
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.files import load_encoded, save_encoded
@@ -65,7 +65,7 @@ class RunStore:
         note, digest = path.with_suffix(".json"), frame_digest(table.identifiers(secondary))
         if path.is_file() and note.is_file() and _read_digest(note) == digest:
             return load_encoded(path)
-        encoded = table.encoded(self.job, secondary, self.folder)
+        encoded = table.encode(secondary, self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
         save_encoded(encoded, path)
@@ -131,9 +131,7 @@ def blur_with_secret(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: b
     if blur is None:
         return identifiers
     columns = [blur.latitude, blur.longitude]
-    places = np.column_stack(
-        [parse_required_numbers(identifiers[name], table=table).to_numpy() for name in columns]
-    ).astype(np.float64)
+    places = read_number_columns(identifiers, columns, table)
     blocks = np.ascontiguousarray(places + 0.0).view(WORD_DTYPE)  # negative zero is the same place
     keys = [derive_subkey(secret, f"{draw} of blur {blur.epsilon_per_km!r}", BLOCK_KEY_BYTES) for draw in BLUR_DRAWS]
     uniform = np.column_stack([_uniform_from_words(random_words(key, blocks)) for key in keys])

@@ -12,7 +12,7 @@ import torch
 from safetensors import SafetensorError
 
 from fedsim.config.job import Job
-from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
+from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import FileError, InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol.codec import offer_digest
@@ -132,8 +132,7 @@ def _prepare_features(context: PartyContext, table: PartyData, store: RunStore) 
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
-        rules = FeatureRules(kinds=table.own.features.kinds)
-        preparation = fit_preprocessor(frame, party=str(table.own.party), rules=rules)
+        preparation = table.fit_features()
     features = Features.of(preparation.apply(frame))
     return preparation, protect_features(features, frame, context.job.protection, context.folder)
 

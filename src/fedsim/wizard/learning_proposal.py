@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from fedsim.cells import CellType
 from fedsim.data.column_names import is_name_part_column, is_personal_column, missing_column_message, name_words
-from fedsim.data.columns import ColumnKind
 from fedsim.data.profile import OTHER_KIND, ColumnProfile, TableProfile
 from fedsim.errors import InputError, SettingError
 from fedsim.preflight.estimate import TRAIN_SHARE
@@ -80,7 +80,7 @@ def check_label_choice(table: TableProfile, name: str, taken: Sequence[str]) -> 
 
 def guess_task(column: ColumnProfile) -> Guess:
     """Guess whether a label is a number or a class."""
-    is_text = column.kind == ColumnKind.CATEGORY
+    is_text = column.kind == CellType.CATEGORY
     if is_text and column.distinct > MAX_TEXT_CLASSES:
         message = (
             f"column '{column.name}' has {column.distinct:,} different texts, too many for classes; choose another"
@@ -124,7 +124,7 @@ def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[s
     linking = [
         column
         for column in map(table.columns.__getitem__, also)
-        if column.kind in (ColumnKind.NUMBER, ColumnKind.DATE) and not _is_personal(column)
+        if column.kind in (CellType.NUMBER, CellType.DATE) and not _is_personal(column)
     ]
     if not features and not linking:
         useless = "".join(f"; {name}: {reason}" for name, reason in dropped)
@@ -133,7 +133,7 @@ def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[s
     return FeatureProposal(
         tuple(column.name for column in features),
         dropped,
-        tuple(column.name for column in features + linking if column.kind == ColumnKind.DATE),
+        tuple(column.name for column in features + linking if column.kind == CellType.DATE),
         tuple(column.name for column in linking),
     )
 
@@ -145,11 +145,11 @@ def describe_gaps(column: ColumnProfile) -> str:
 
 
 def _could_be_label(column: ColumnProfile) -> bool:
-    if column.distinct < 2 or column.kind in (ColumnKind.DATE, OTHER_KIND):
+    if column.distinct < 2 or column.kind in (CellType.DATE, OTHER_KIND):
         return False
     if _uninformative_reason(column) or _is_personal(column):
         return False
-    return column.kind == ColumnKind.NUMBER or column.distinct <= MAX_TEXT_CLASSES
+    return column.kind == CellType.NUMBER or column.distinct <= MAX_TEXT_CLASSES
 
 
 def _uninformative_reason(column: ColumnProfile) -> str:
@@ -159,7 +159,7 @@ def _uninformative_reason(column: ColumnProfile) -> str:
         return f"has the type {column.cells.dtype}"
     if column.distinct < 2:
         return "one value only" if column.distinct else "no values"
-    if column.kind == ColumnKind.CATEGORY and column.distinct > MAX_ONE_HOT and 2 * column.alone > n_filled:
+    if column.kind == CellType.CATEGORY and column.distinct > MAX_ONE_HOT and 2 * column.alone > n_filled:
         return "a different text in most rows"
     if column.whole and column.distinct == n_filled and _is_row_number(column):
         return "a different number in every row"
@@ -183,4 +183,4 @@ def _is_row_number(column: ColumnProfile) -> bool:
 
 
 def _is_personal(column: ColumnProfile) -> bool:
-    return is_personal_column(column.name) or (column.kind == ColumnKind.CATEGORY and is_name_part_column(column.name))
+    return is_personal_column(column.name) or (column.kind == CellType.CATEGORY and is_name_part_column(column.name))

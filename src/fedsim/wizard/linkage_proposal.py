@@ -15,10 +15,9 @@ from typing import NoReturn
 import numpy as np
 import polars as pl
 
-from fedsim.cells import parse_iso_date
+from fedsim.cells import CellType, read_cells
 from fedsim.data import column_names
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
-from fedsim.data.columns import ColumnKind
 from fedsim.data.profile import (
     MAX_LATITUDE,
     MAX_LONGITUDE,
@@ -42,9 +41,9 @@ TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
 IdentifierProfiles = Sequence[ColumnProfile]  # one identifier in the available tables
 _KIND_NAMES = {
-    ColumnKind.NUMBER: "numbers",
-    ColumnKind.CATEGORY: "text",
-    ColumnKind.DATE: "dates",
+    CellType.NUMBER: "numbers",
+    CellType.CATEGORY: "text",
+    CellType.DATE: "dates",
     OTHER_KIND: "a type that cannot be linked",
 }
 
@@ -135,7 +134,7 @@ def _fix_swapped_coordinates(
         return list(pairs), []
     place: CoordinatePair = (lat, lon)
     for side in sides:
-        if any(column.kind != ColumnKind.NUMBER or not column.distinct for column in _coordinates(place, side)):
+        if any(column.kind != CellType.NUMBER or not column.distinct for column in _coordinates(place, side)):
             return list(pairs), []
     notes = []
     for side in sides:
@@ -188,7 +187,7 @@ def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: Identifie
         raise InputError(_describe_kind_mismatch(tables, pair, profiles), code="different-kinds")
     for (_, table), column in zip(tables.sides, profiles, strict=True):
         notes += _text_notes(table, column)
-    if len(profiles) == 2 and ColumnKind.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
+    if len(profiles) == 2 and CellType.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
         notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
     return notes
 
@@ -196,9 +195,9 @@ def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: Identifie
 def _text_notes(table: TableProfile, column: ColumnProfile) -> Iterator[str]:
     """Warn about dates that are compared as text; numbers in text columns are an error."""
     intended, where = _intended_kind(column), f"{table.name}: column '{column.name}'"
-    if intended == ColumnKind.NUMBER:
+    if intended == CellType.NUMBER:
         raise InputError(f"{where}, {_describe_odd_cell(column, intended)}", code="not-a-number")
-    if intended == ColumnKind.DATE:
+    if intended == CellType.DATE:
         yield f"{where} is compared as text, because {_describe_odd_cell(column, intended)}"
 
 
@@ -207,8 +206,8 @@ def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, profile
     sides = list(zip(tables.sides, profiles, strict=True))
     rule = "use columns of one kind: numbers, text or dates"
     for ((_, table), column), ((_, other), partner) in zip(sides, reversed(sides), strict=True):
-        if column.kind == ColumnKind.CATEGORY and partner.kind in (ColumnKind.NUMBER, ColumnKind.DATE):
-            odd = _describe_odd_cell(column, ColumnKind(partner.kind))
+        if column.kind == CellType.CATEGORY and partner.kind in (CellType.NUMBER, CellType.DATE):
+            odd = _describe_odd_cell(column, CellType(partner.kind))
             return (
                 f"{table.name}: column '{column.name}', {odd}: {other.name} has {_KIND_NAMES[partner.kind]}; or {rule}"
             )
@@ -216,11 +215,11 @@ def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, profile
     return f"'{pair.agreed}' has {kinds}; {rule}"
 
 
-def _describe_odd_cell(column: ColumnProfile, kind: ColumnKind) -> str:
+def _describe_odd_cell(column: ColumnProfile, kind: CellType) -> str:
     """Name the first row of a text column that does not fit a kind, and how to fix it."""
     rules = {
-        ColumnKind.NUMBER: "is not a number; correct it",
-        ColumnKind.DATE: "is not a date like 1984-07-31; write year-month-day",
+        CellType.NUMBER: "is not a number; correct it",
+        CellType.DATE: "is not a date like 1984-07-31; write year-month-day",
     }
     odd = (column.cells.is_not_null() & ~_cells_of_kind(column.cells, kind)).arg_true()
     return f"row {odd[0] + 1:,} {rules[kind]}" if len(odd) else ""
@@ -235,24 +234,22 @@ def _doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[st
             yield f"{table.name}: column '{column.name}' cannot be an identifier, because {odd}"
 
 
-def _intended_kind(column: ColumnProfile) -> ColumnKind | None:
+def _intended_kind(column: ColumnProfile) -> CellType | None:
     """Return the kind that a text column should have by its name and nearly all of its cells; None if text is right."""
-    if column.kind != ColumnKind.CATEGORY or not column.distinct:
+    if column.kind != CellType.CATEGORY or not column.distinct:
         return None
     if is_latitude_column(column.name) or is_longitude_column(column.name):
-        kind, fitting = ColumnKind.NUMBER, _cells_of_kind(column.filled, ColumnKind.NUMBER)
+        kind, fitting = CellType.NUMBER, _cells_of_kind(column.filled, CellType.NUMBER)
     elif column_names.is_birth_date_column(column.name):
-        dates = _cells_of_kind(column.filled, ColumnKind.DATE)
-        kind, fitting = ColumnKind.DATE, dates | column.filled.str.contains(OTHER_DATE)
+        dates = _cells_of_kind(column.filled, CellType.DATE)
+        kind, fitting = CellType.DATE, dates | column.filled.str.contains(OTHER_DATE)
     else:
         return None
     return kind if float(fitting.mean() or 0.0) >= MIN_FITTING_SHARE else None  # type: ignore[arg-type]
 
 
-def _cells_of_kind(cells: pl.Series, kind: ColumnKind) -> pl.Series:
-    if kind == ColumnKind.NUMBER:
-        return cells.cast(pl.Float64, strict=False).is_not_null()
-    return pl.Series([cell is not None and parse_iso_date(cell) is not None for cell in cells], dtype=pl.Boolean)
+def _cells_of_kind(cells: pl.Series, kind: CellType) -> pl.Series:
+    return read_cells(cells, kind).values.is_not_null()
 
 
 def _ambiguity_notes(sides: Sequence[TableSide], pairs: Sequence[IdentifierPair]) -> Iterator[str]:
@@ -310,11 +307,11 @@ FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH)
 def _propose_encodings(
     pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles], k: int
 ) -> Iterator[SchemaField]:
-    measured = [columns for columns in profiles if columns[0].kind != ColumnKind.CATEGORY]
+    measured = [columns for columns in profiles if columns[0].kind != CellType.CATEGORY]
     # Beside a name, which decides who is near, the threshold of a number or date depends on its range only.
     distances = iter(_partner_distances(measured, k) if len(measured) == len(profiles) else [0.0] * len(measured))
     for pair, columns in zip(pairs, profiles, strict=True):
-        if columns[0].kind == ColumnKind.CATEGORY:
+        if columns[0].kind == CellType.CATEGORY:
             encoding: FieldEncoding = _text_encoding(columns)
         else:
             encoding = _numeric_encoding(columns, next(distances), _degree_limit(pair, columns))
@@ -331,7 +328,7 @@ def _numeric_encoding(columns: IdentifierProfiles, distance: float, limit: float
     low = float(f"{math.floor((low - margin) / step) * step:.9g}")
     high = float(f"{math.ceil((high + margin) / step) * step:.9g}")
     threshold = round_up(max(THRESHOLD_FACTOR * distance, MIN_THRESHOLD_SHARE * (high - low)))
-    if columns[0].kind == ColumnKind.NUMBER:
+    if columns[0].kind == CellType.NUMBER:
         if limit is not None:
             low, high = max(low, -limit), min(high, limit)
         return NumericFilter(low, high, threshold)
@@ -385,6 +382,6 @@ def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | 
     """Return the largest valid latitude or longitude if the identifier is one and its values are degrees."""
     limits = ((is_latitude_column, MAX_LATITUDE), (is_longitude_column, MAX_LONGITUDE))
     limit = next((limit for matches, limit in limits if matches(pair.agreed)), None)
-    if limit is None or columns[0].kind != ColumnKind.NUMBER:
+    if limit is None or columns[0].kind != CellType.NUMBER:
         return None
     return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from polars.exceptions import PanicException, PolarsError
 
+from fedsim.cells import CellType, read_cells
 from fedsim.data.column_names import column_positions
-from fedsim.data.columns import parse_numbers
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError
 from fedsim.storage.files import check_readable
@@ -40,7 +40,9 @@ def read_lossy_csv(path: Path, columns: Sequence[str]) -> pl.DataFrame:
 
 def cast_to_numbers(frame: pl.DataFrame, columns: Sequence[str], path: Path) -> pl.DataFrame:
     """The frame with these columns as finite numbers, null where a cell is empty."""
-    return frame.with_columns(parse_numbers(frame[name], party=str(path)) for name in columns)
+    return frame.with_columns(
+        read_cells(frame[name], CellType.NUMBER).require(str(path), allow_missing=True) for name in columns
+    )
 
 
 def drop_incomplete_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from fedsim.cells import CellType, read_cells
 from fedsim.data.column_names import column_positions
-from fedsim.data.columns import parse_dates
 from fedsim.data.table_reader import read_table
 from fedsim_lab.datasets.cleaning import (
     cast_to_numbers,
@@ -120,7 +120,7 @@ def read_rawg(path: Path) -> PartyTable:
     websites = [(~frame[name].is_null()).cast(pl.UInt8).alias("has_website") for name in form.website]
     frame = cast_to_numbers(frame.select(form.columns), form.numbers, path).drop(form.website).hstack(websites)
     for column, years in form.years.items():
-        moment = parse_dates(frame[column], party=str(path))
+        moment = read_cells(frame[column], CellType.DATE).require(str(path), allow_missing=True)
         frame = frame.drop(column).with_columns((YEAR - moment.dt.year()).alias(years))
     for column, prefix in form.lists.items():
         frame = multi_hot(frame.with_columns(pl.col(column).fill_null("")), column, form.separator, prefix)

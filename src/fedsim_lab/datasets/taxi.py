@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim.data.columns import parse_dates
+from fedsim.cells import CellType, read_cells
 from fedsim_lab.datasets.cleaning import (
     cast_to_numbers,
     drop_incomplete_rows,
@@ -117,7 +117,12 @@ def _taxis(path: Path) -> pl.DataFrame:
     needed = ["trip_distance", *TAXI_ENDS]
     frame = read_with_columns(path, [*needed, *CLOCK]).select(*needed, *CLOCK)
     frame = cast_to_numbers(frame, needed, path)
-    frame = drop_incomplete_rows(frame.with_columns(parse_dates(frame[name], party=str(path)) for name in CLOCK), path)
+    frame = drop_incomplete_rows(
+        frame.with_columns(
+            read_cells(frame[name], CellType.DATE).require(str(path), allow_missing=True) for name in CLOCK
+        ),
+        path,
+    )
     frame = frame.with_columns(taxi_duration=(pl.col(CLOCK[1]) - pl.col(CLOCK[0])).dt.total_seconds())
     frame = frame.filter(
         pl.col("trip_distance").is_between(0, 10, closed="none"),

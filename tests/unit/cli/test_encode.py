@@ -122,7 +122,7 @@ def test_an_output_never_replaces_an_input(folder: Path, capsys: pytest.CaptureF
 def test_numbers_under_a_text_encoding_are_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pl.DataFrame({"name": [7], "born": ["1990-01-01"], "floor": [1]}).write_parquet("ours.parquet")
     said = refusal(capsys, *ENCODE, "--table", "ours.parquet", "--out", "ours.safetensors")
-    assert "column 'name' holds Int64, but text is needed" in said
+    assert "column 'name' holds Int64; text is needed" in said
 
 
 def test_a_salt_may_be_text_at_one_party_and_a_number_at_the_other(folder: Path) -> None:

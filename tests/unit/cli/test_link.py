@@ -178,7 +178,7 @@ def test_a_cut_parquet_is_refused(folder: Path, capsys: pytest.CaptureFixture[st
     pl.read_csv("flats.csv").write_parquet("flats.parquet")
     whole = (folder / "flats.parquet").read_bytes()
     (folder / "flats.parquet").write_bytes(whole[: len(whole) // 2])
-    assert "cut off" in refusal(capsys, *PLACES, "--primary", "flats.parquet")
+    assert "truncated" in refusal(capsys, *PLACES, "--primary", "flats.parquet")
 
 
 @pytest.mark.parametrize(

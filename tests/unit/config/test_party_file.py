@@ -134,10 +134,10 @@ def test_the_label_is_neither_identifier_nor_feature(tmp_path, old, new, code):
 
 
 def test_the_kinds_of_columns_are_those_of_the_data_package():
-    from fedsim.data.columns import ColumnKind  # noqa: PLC0415
+    from fedsim.cells import FEATURE_TYPES  # noqa: PLC0415
 
     kinds = get_args(FeatureSettings.model_fields["kinds"].annotation)[1]
-    assert set(get_args(kinds)) == set(ColumnKind)
+    assert set(get_args(kinds)) == set(FEATURE_TYPES)
 
 
 ODD = [

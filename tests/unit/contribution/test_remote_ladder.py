@@ -13,9 +13,8 @@ from fedsim.contribution.job_ladder import remote_cases, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, LadderTraining
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import result_key, run_training
-from fedsim.data.columns import infer_numbers
 from fedsim.data.features import fit_preprocessor
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import run_path

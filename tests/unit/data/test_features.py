@@ -157,30 +157,31 @@ def test_a_foreign_file_is_refused(text: str):
 
 
 FAULTS = {
-    "infinite": (pl.DataFrame({"area": [1.0, float("inf")]}), "column 'area', row 2 is not finite"),
-    "nested": (pl.DataFrame({"tags": [["a"], ["b"]]}), "column 'tags' holds List"),
-    "mixed": (pd.DataFrame({"area": [1, CANARY]}), "column 'area' holds int and str values"),
-    "twice": (pd.DataFrame([[1, 2]], columns=["a", "a"]), "two columns of one name"),
-    "series": (pl.Series([1]), "the primary table is a Series"),
-    "vector": (np.ones(3), "1 dimension"),
-    "free text": (pl.DataFrame({"name": [f"{CANARY} {row}" for row in range(50)]}), "column 'name': in 50 of 50"),
+    "infinite": (pl.DataFrame({"area": [1.0, float("inf")]}), "not-finite"),
+    "nested": (pl.DataFrame({"tags": [["a"], ["b"]]}), "wrong-type"),
+    "mixed": (pd.DataFrame({"area": [1, CANARY]}), "wrong-type"),
+    "twice": (pd.DataFrame([[1, 2]], columns=["a", "a"]), "duplicate-column"),
+    "series": (pl.Series([1]), "unknown-table-type"),
+    "vector": (np.ones(3), "unknown-table-type"),
+    "free text": (pl.DataFrame({"name": [f"{CANARY} {row}" for row in range(50)]}), "free-text"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_names_party_and_column_and_no_value(fault: str):
-    table, said = FAULTS[fault]
+    table, code = FAULTS[fault]
     with pytest.raises(InputError) as caught:
         fit(table)
-    assert said in str(caught.value)
+    assert caught.value.code == code
     assert "primary" in str(caught.value)
     assert CANARY not in str(caught.value)
 
 
 def test_text_where_numbers_are_declared_names_the_row():
     frame = pl.DataFrame({"area": ["12", CANARY]})
-    with pytest.raises(InputError, match="primary table, column 'area', row 2 is not a number") as caught:
+    with pytest.raises(InputError) as caught:
         fit(frame, rules=FeatureRules({"area": "number"}))
+    assert (caught.value.code, caught.value.column, caught.value.row) == ("not-a-number", "area", 2)
     assert CANARY not in str(caught.value)
 
 
@@ -192,20 +193,25 @@ def test_another_type_at_prediction_is_refused(later: list[Any]):
 
 def test_other_columns_at_prediction_are_refused_by_name():
     preparation = fit(pl.DataFrame({"area": [1.0, 2.0], "rooms": [1, 2]}))
-    with pytest.raises(InputError, match="no column 'rooms'"):
-        preparation.apply(pl.DataFrame({"area": [1.0]}))
-    with pytest.raises(InputError, match="a column 'price'"):
-        preparation.apply(pl.DataFrame({"area": [1.0], "rooms": [1], "price": [2]}))
+    for frame, code, column in (
+        (pl.DataFrame({"area": [1.0]}), "missing-column", "rooms"),
+        (pl.DataFrame({"area": [1.0], "rooms": [1], "price": [2]}), "unknown-column", "price"),
+    ):
+        with pytest.raises(InputError) as caught:
+            preparation.apply(frame)
+        assert (caught.value.code, caught.value.column) == (code, column)
 
 
 def test_the_label_is_no_feature():
-    with pytest.raises(InputError, match="column 'price' of the primary table is the label"):
+    with pytest.raises(InputError) as caught:
         fit(pl.DataFrame({"price": [1.0]}), label="price")
+    assert caught.value.code == "label-in-features"
 
 
 def test_an_unknown_kind_lists_the_kinds():
-    with pytest.raises(SettingError, match="number, category, date"):
+    with pytest.raises(SettingError) as caught:
         fit(pl.DataFrame({"area": [1.0]}), rules=FeatureRules({"area": "nmber"}))
+    assert caught.value.code == "unknown-kind"
 
 
 def test_no_value_shows_in_a_repr():

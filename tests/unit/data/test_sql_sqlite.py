@@ -87,7 +87,7 @@ def test_nothing_can_be_written(folder):
         ({"table": "flats"}, ["latt"], "flats in sqlite:///flats.db: there is no column 'latt' among its 6; did you"),
         ({"query": "select * from nowhere"}, None, "the query names a table that does not exist"),
         ({"query": "select latt from flats"}, None, "no such column as the query names"),
-        ({"query": "select id, id from flats"}, None, "'id' stands 2 times in the header"),
+        ({"query": "select id, id from flats"}, None, "'id' is 2 times in the header"),
         ({"query": f"selct '{CANARY}'"}, None, "is no valid SQL for SQLite"),
         ({"table": "empty"}, None, "empty in sqlite:///flats.db has columns but no rows"),
         ({"table": "odd"}, ["mixed"], "column 'mixed' holds both numbers and text"),

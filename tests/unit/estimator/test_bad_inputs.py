@@ -86,8 +86,9 @@ def test_a_table_without_features_names_the_party(town, flats, price):
 
 
 def test_the_label_among_the_features_is_refused(town):
-    with pytest.raises(InputError, match="column 'price' of the primary table is the label and a feature"):
+    with pytest.raises(InputError) as caught:
         quick(town).fit(town.flats, town.flats["price"])
+    assert caught.value.code == "label-in-features"
 
 
 @pytest.mark.parametrize(
@@ -98,15 +99,17 @@ def test_a_bad_feature_names_party_and_column(town, flats, price, party, change)
     ((name, values),) = change.items()
     bad = flats.with_columns(pl.Series(name, values * len(flats)))
     kinds = {name: "number"}
-    with pytest.raises(InputError, match=f"{party} table, column '{name}'") as caught:
+    with pytest.raises(InputError, match=party) as caught:
         quick(town, kinds=kinds).fit(bad, price)
+    assert caught.value.column == name
     assert CANARY not in str(caught.value)
 
 
 def test_a_bad_feature_of_a_secondary_names_it(town, flats, price):
     bad = town.rentals.with_columns(host=pl.Series([f"{CANARY} {row}" for row in range(300)]))
-    with pytest.raises(InputError, match="secondary-1 table, column 'host': in 221 of 221 training rows") as caught:
+    with pytest.raises(InputError, match="secondary-1") as caught:
         quick(town, secondaries=[bad]).fit(flats, price)
+    assert (caught.value.code, caught.value.column) == ("free-text", "host")
     assert CANARY not in str(caught.value)
 
 
@@ -147,8 +150,9 @@ def test_other_columns_at_prediction_are_refused(town, flats, price):
 
 def test_another_type_at_prediction_is_refused(town, flats, price):
     model = quick(town).fit(flats, price)
-    with pytest.raises(InputError, match="primary table, column 'age', row 1 is not a number"):
+    with pytest.raises(InputError) as caught:
         model.predict(flats.with_columns(age=pl.lit(CANARY)))
+    assert (caught.value.code, caught.value.column, caught.value.row) == ("not-a-number", "age", 1)
 
 
 def test_a_table_without_records_is_refused(town, flats, price):
@@ -208,8 +212,9 @@ def test_a_column_that_stands_twice_is_named(town, flats, price):
 @pytest.mark.parametrize("table", ["polars", "pandas"])
 def test_a_label_in_a_table_of_its_own_is_found_among_the_features(town, table):
     labels = town.flats.select("price")
-    with pytest.raises(InputError, match="column 'price' of the primary table is the label and a feature"):
+    with pytest.raises(InputError) as caught:
         quick(town).fit(town.flats, labels if table == "polars" else labels.to_pandas())
+    assert caught.value.code == "label-in-features"
 
 
 MISSING = {

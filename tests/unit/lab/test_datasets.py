@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from polars.testing import assert_frame_equal
 
-from fedsim.data.columns import infer_numbers
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.metrics import get_metric
 from fedsim_lab.datasets.dataset import Dataset, DatasetTask, PaperScore, PartyTable

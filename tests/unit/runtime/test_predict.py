@@ -14,8 +14,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from error_fixtures import raises
-from fedsim.data.columns import infer_numbers
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError
 from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import wire_format

@@ -22,7 +22,7 @@ from fedsim.linkage.encoding.record_filters import (
     Union,
     XorFold,
 )
-from fedsim.linkage.encoding.schema import FieldEncoding, Schema, SchemaField
+from fedsim.linkage.encoding.schema import FieldEncoding, Schema, SchemaField, cell_type
 
 __all__ = [
     "Balance",
@@ -43,6 +43,7 @@ __all__ = [
     "StringFilter",
     "Union",
     "XorFold",
+    "cell_type",
     "normalise_text",
     "paper_bits",
 ]

@@ -78,6 +78,7 @@ class NumericFilter:
     """
 
     KIND: ClassVar[str] = "numeric"
+    CELLS: ClassVar[str] = "number"
 
     low: float
     high: float
@@ -133,8 +134,8 @@ class NumericFilter:
         numbers = column.numbers()
         column.refuse(
             (numbers < self.low) | (numbers > self.high),
-            f"the value lies outside the agreed range {self.low:g} to {self.high:g}; "
-            "agree on a wider one or leave the record out",
+            f"is outside the agreed range {self.low:g} to {self.high:g}; agree on a wider one or drop the record",
+            "outside-range",
         )
         return numbers
 
@@ -185,6 +186,7 @@ class StringFilter:
     """
 
     KIND: ClassVar[str] = "string"
+    CELLS: ClassVar[str] = "text"
 
     q: int = 2
     hashes: int = 20
@@ -241,11 +243,8 @@ class StringFilter:
 
     def _prepared(self, column: IdentifierColumn, texts: list[str]) -> list[str]:
         prepared = [normalise_text(text) for text in texts] if self.normalised else texts
-        for row, text in enumerate(prepared):
-            if not text:
-                raise column.fault(row, "the text is empty; fill it in or leave the record out")
-            if not _is_unicode(text):
-                raise column.fault(row, "the text is no valid Unicode; read the table with its right encoding")
+        empty = np.array([not text for text in prepared], dtype=np.bool_)
+        column.refuse(empty, "is empty; fill it in or drop the record", "empty-text")
         return prepared
 
     def _encode(self, texts: Sequence[str], salts: Sequence[str], subkey: bytes) -> Bits:
@@ -279,15 +278,9 @@ def normalise_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", folded).split())
 
 
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 # FEDERAL filters of dates: a date is the number of days since 1970
+
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
@@ -298,6 +291,7 @@ class DateFilter:
     """
 
     KIND: ClassVar[str] = "date"
+    CELLS: ClassVar[str] = "date"
 
     low: date
     high: date
@@ -322,14 +316,14 @@ class DateFilter:
         return self._numeric().encode(self._days(column), subkey)
 
     def _numeric(self) -> NumericFilter:
-        low, high = IdentifierColumn([self.low, self.high]).days()
-        return NumericFilter(float(low), float(high), self.threshold, self.bits)
+        low, high = (float(day.toordinal() - _EPOCH) for day in (self.low, self.high))
+        return NumericFilter(low, high, self.threshold, self.bits)
 
     def _days(self, column: IdentifierColumn) -> IdentifierColumn:
         days, numeric = column.days(), self._numeric()
         column.refuse(
             (days < numeric.low) | (days > numeric.high),
-            f"the date lies outside the agreed range {self.low} to {self.high}; "
-            "agree on a wider one or leave the record out",
+            f"is outside the agreed range {self.low} to {self.high}; agree on a wider one or drop the record",
+            "outside-range",
         )
         return IdentifierColumn(days, column.name, column.table)

@@ -43,7 +43,10 @@ class SchemaElement(Protocol):
 
 
 class FieldEncoding(Protocol):
-    """Makes one packed filter of ``bits`` bits of every value of a column."""
+    """Makes one packed filter of ``bits`` bits of every value of a column.
+
+    An encoding may declare the cells that it reads as ``CELLS``: number, text (the default), date or key.
+    """
 
     KIND: ClassVar[str]
 
@@ -51,6 +54,11 @@ class FieldEncoding(Protocol):
     def bits(self) -> int: ...
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits: ...
+
+
+def cell_type(encoding: FieldEncoding) -> str:
+    """Return what an encoding reads, a word of :class:`fedsim.cells.CellType`."""
+    return str(getattr(encoding, "CELLS", "text"))
 
 
 @runtime_checkable

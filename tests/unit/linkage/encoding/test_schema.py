@@ -195,9 +195,9 @@ def test_flipping_bits_needs_chance():
 
 BAD_TABLES = [
     ({"nam": ["a"]}, "table 'secondary' has no column 'name'; did you mean 'nam'"),
-    ({"name": ["a", None]}, "table 'secondary', column 'name', row 2: the value is missing"),
+    ({"name": ["a", None]}, "column 'name', row 2 is missing"),
     ({"name": ["a"], "born": ["2000-01-01"] * 2}, "columns 'name' and 'born' differ in length"),
-    ({"name": ["a"], "born": [3.5]}, "table 'secondary', column 'born', row 1: the value is no date"),
+    ({"name": ["a"], "born": [3.5]}, "column 'born', row 1 is not a date"),
 ]
 
 
