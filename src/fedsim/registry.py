@@ -1,7 +1,7 @@
 """One registry for each kind of choice: metrics, encodings, methods, presets, transports.
 
-Command-line choices, the job schema, validation, ``fedsim explain`` and the documentation read their names from here, so
-adding a choice takes one class and one registration::
+Command-line choices, the job schema, validation, ``fedsim explain`` and the documentation read their names from here,
+so adding a choice takes one class and one registration::
 
     from fedsim.registry import METHODS
 

@@ -1,13 +1,18 @@
-"""What every method must keep; add yours to ``METHODS`` in ``training_fixtures`` and it is held to all of it."""
+"""What every method must do; add yours to ``METHODS`` in ``training_fixtures`` and these tests cover it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
+from e2e.job_folders import RENTALS, lay_out
+from e2e.party_threads import run_in_threads
+from fedsim import registry
+from fedsim.runs.run_folder import run_path
+from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
 from fedsim.splitnn import methods
 from fedsim.splitnn.checkpoint_store import describe
 from fedsim.splitnn.gates import Neighbours
@@ -109,3 +114,16 @@ def test_it_asks_for_partners_as_it_says(name):
 def test_its_description_is_plain_and_its_own(name):
     descriptions = [describe(method) for method in METHODS.values()]
     assert descriptions.count(describe(METHODS[name])) == 1
+
+
+@dataclass(frozen=True)
+class NarrowCut(methods.Top1Sim):
+    """A method from outside the package whose secondaries send seven numbers per row."""
+
+
+def test_a_method_registered_from_outside_trains_over_grpc_with_the_secondary_network_it_names(tmp_path):
+    with registry.METHODS.temporarily("narrow", NarrowCut, secondary_network=lambda local: replace(local, cut=7)):
+        place = lay_out(tmp_path / "job", training={"method": "narrow"})
+        run_in_threads(place)
+        weights, _ = RunStore(run_path(place.job, place.own(RENTALS)), place.job).load_weights(TRAINED_MODEL)
+    assert weights["perceptron.others.0.weight"].shape[0] == 7

@@ -230,9 +230,9 @@ def features_without_identifiers(primary: PartyData, rows: Integers) -> Features
     return replace(primary, columns=columns).network_features(rows)
 
 
-# Secondaries at their own sites. The primary's process trains the ladder after the job, on its links and its split; the
-# secondaries run with ``--stay`` and take part in as many comparison runs as their policy allows. Exact matches are left
-# out: no party knows them.
+# Secondaries at their own sites. The primary's process trains the ladder after the job, on its links and its split;
+# the secondaries run with ``--stay`` and take part in as many comparison runs as their policy allows. Exact matches are
+# left out: no party knows them.
 
 
 def train_remote_ladder(

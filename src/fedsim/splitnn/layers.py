@@ -236,7 +236,8 @@ class Perceptron(nn.Module):
 #
 # A piecewise-linear encoding splits a column at quantiles of the training rows; component t rises from 0 to 1 across
 # bin t. It gives the first layer a tree's view of a number, its bins are computed from the party's own data, and a
-# column that is constant in the training rows stays zero (Gorishniy et al., On embeddings for numerical features, 2022).
+# column that is constant in the training rows stays zero (Gorishniy et al., On embeddings for numerical features,
+# 2022).
 
 
 class InputEncoding(Protocol):

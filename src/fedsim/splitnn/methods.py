@@ -1,7 +1,7 @@
 """The training methods of the paper and the networks they build above the cut.
 
-A method is a frozen description; ``build`` turns it into the primary's network. To add one, write such a class, register
-it in ``fedsim.registry.METHODS`` and add it to ``tests/training_fixtures.py``, whose contract tests then cover it.
+A method is a frozen description; ``build`` turns it into the primary's network. To add one, write such a class,
+register it in ``fedsim.registry.METHODS`` and add it to ``tests/training_fixtures.py``: contract tests then cover it.
 
 Letters: B records, K partners of a list, U distinct rows, C width of the cut layer, E encoded features, A hidden units,
 R outputs per pair, M opinions per record, T outputs of the task.

@@ -213,7 +213,7 @@ class RunningAdamW(_Moments):
 
 @dataclass(frozen=True)
 class Lamb:
-    """LAMB as the authors used it (You et al., 2020): no bias correction, weight norm at most 10, a ratio per tensor."""
+    """LAMB as the authors used it (You et al., 2020): no bias correction, a trust ratio per tensor."""
 
     rate: float = 1e-3
     decay: float = 1e-4

@@ -183,9 +183,9 @@ def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowReques
 
 # A training step recorded once as a CUDA graph and replayed.
 #
-# All parties of this process take part in the recording, so nothing here knows more than the split loop does. A party in
-# another process cannot be recorded; the loop then launches kernels one by one. Steps keep their shapes: distinct rows
-# are padded to the most a batch can have (with rows of earlier requests, to which no pair points and which get no
+# All parties of this process take part in the recording, so nothing here knows more than the split loop does. A party
+# in another process cannot be recorded; the loop then launches kernels one by one. Steps keep their shapes: distinct
+# rows are padded to the most a batch can have (with rows of earlier requests, to which no pair points and which get no
 # gradient).
 
 
