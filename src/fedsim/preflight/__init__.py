@@ -1,1 +1,3 @@
-"""Everything that can be known to fail, and the cost of a job, before anything is sent."""
+"""Checks of a job before it runs, and the estimate of its cost; `fedsim.preflight.check.check_job` runs them all."""
+
+__all__ = ["check", "estimate"]

@@ -133,11 +133,6 @@ def read_audit_log(path: Path) -> Iterator[AuditEntry]:
         yield entry
 
 
-def verify_audit_log(path: Path) -> int:
-    """Return the number of entries of a log if all of them are unchanged."""
-    return sum(1 for _ in read_audit_log(path))
-
-
 def _lines(path: Path) -> Iterator[bytes]:
     try:
         if path.exists() and not path.is_file():

@@ -1,1 +1,3 @@
-"""Proposals for `fedsim init`: how two tables could be linked and what could be learnt from them."""
+"""Proposals of `fedsim init`: how two tables can be linked and what can be learnt, and the files that say so."""
+
+__all__ = ["file_templates", "learning_proposal", "linkage_proposal"]

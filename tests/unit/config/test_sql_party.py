@@ -54,7 +54,7 @@ def test_an_owner_approves_columns_of_a_database(folder, capsys, monkeypatch):
     assert "rooms, rating, rent" in capsys.readouterr().out
 
 
-def test_a_column_that_is_missing_is_told_with_the_table(folder):
+def test_a_missing_column_is_reported_with_the_table(folder):
     own = party(folder, TABLE)
     with pytest.raises(FedSimError, match=re.escape("rentals in sqlite:///rentals.db")) as caught:
         resolve_columns(read_job(EXAMPLE / "job.toml"), own, ["lon", "rent"])

@@ -1,4 +1,4 @@
-"""The estimate agrees with the messages, the networks and the presets it speaks about."""
+"""The estimate agrees with the messages, the networks and the presets."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def work_with(preset: str = "modern", **changes: object) -> Workload:
 
 
 @pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
-def test_presets_are_as_wide_and_as_long_as_the_table_says(preset):
+def test_the_sizes_of_presets_are_right(preset):
     sizes, config, local = PRESET_SIZES[preset], PRESETS[preset].build(), PRESETS[preset].local
     assert (sizes.cut, sizes.hidden) == (local.cut, *local.hidden)
     assert (sizes.epochs, sizes.batch) == (config.epochs, config.batch)
@@ -70,7 +70,7 @@ def test_presets_are_as_wide_and_as_long_as_the_table_says(preset):
         assert sizes.column_width == local.encoding.bins + 1
 
 
-def test_numbers_travel_as_the_forms_say():
+def test_the_sizes_of_wire_formats_and_splits_are_right():
     assert {name: np.dtype(form.dtype).itemsize for name, form in WIRE_FORMATS.items()} == VALUE_BYTES
     assert tuple(part / sum(PAPER_PROPORTIONS) for part in PAPER_PROPORTIONS) == (
         TRAIN_SHARE,
@@ -81,14 +81,14 @@ def test_numbers_travel_as_the_forms_say():
 
 @pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
 @pytest.mark.parametrize("k", [5, 50])
-def test_networks_are_no_larger_than_estimated_and_not_much_smaller(preset, k):
+def test_networks_are_at_most_as_large_as_estimated(preset, k):
     rng, config, sizes = np.random.default_rng(0), PRESETS[preset].build(), PRESET_SIZES[preset]
     features = Features(rng.normal(size=(90, 6)).astype(np.float32), np.zeros((90, 0), np.int64), ())
     branch = BranchShape(k, (config.local.cut,), rng.normal(size=(90, k)).astype(np.float32))
     above = build_primary_model(features, (branch,), Regression(), config, "city").network
     found = sum(weights.numel() for weights in above.parameters())
-    told = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
-    assert found <= told <= 1.5 * found
+    estimated = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
+    assert found <= estimated <= 1.5 * found
     below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).model
     kept = sum(tensor.nbytes for tensor in below.tensors().values())
     assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.cut) * sizes.hidden <= 3 * kept
@@ -100,14 +100,14 @@ sizes_of_batches = st.integers(1, 2000), st.integers(1, 60), st.integers(60, 500
 
 
 @given(*sizes_of_batches)
-def test_what_is_expected_lies_between_what_is_certain(records, partners, candidates):
+def test_the_expected_value_is_between_the_bounds(records, partners, candidates):
     rows = distinct_rows(records, partners, candidates)
     assert rows.least <= rows.expected + 1e-3
     assert rows.expected <= rows.most + 1e-3
 
 
 @given(*sizes_of_batches)
-def test_a_record_more_never_asks_for_fewer_rows(records, partners, candidates):
+def test_more_records_never_need_fewer_rows(records, partners, candidates):
     more = expected_distinct_rows(records + 1, partners, candidates)
     assert more >= expected_distinct_rows(records, partners, candidates) - 1e-3
 
@@ -118,15 +118,15 @@ def lists(popularity: np.ndarray, k: int, rng: np.random.Generator) -> np.ndarra
 
 
 def test_the_formula_is_right_where_all_candidates_are_alike_and_too_large_where_there_are_hubs():
-    rng, told = np.random.default_rng(0), expected_distinct_rows(128, 10, 500)
+    rng, expected = np.random.default_rng(0), expected_distinct_rows(128, 10, 500)
     alike, hubs = np.ones(500), rng.pareto(1.0, 500) + 0.01
     drawn = [rng.choice(2000, 128, replace=False) for _ in range(50)]
     seen = [
         np.mean([len(np.unique(partner[rows])) for rows in drawn])
         for partner in (lists(alike, 10, rng), lists(hubs, 10, rng))
     ]
-    assert seen[0] == pytest.approx(told, rel=0.02)
-    assert seen[1] < 0.9 * told
+    assert seen[0] == pytest.approx(expected, rel=0.02)
+    assert seen[1] < 0.9 * expected
 
 
 # --- bytes ---------------------------------------------------------------------------------------------------------
@@ -140,8 +140,8 @@ def frame(message: object) -> int:
 def test_a_step_has_the_bytes_of_its_messages(wire):
     rows, values = np.zeros(700, np.int32), np.zeros((700, 128), WIRE_FORMATS[wire].dtype)
     real = frame(Ask(9, rows=rows)) + frame(Activations(9, values=values)) + frame(Gradients(9, values=values))
-    told = step_bytes(Span(700, 700, 700), cut=128, value_bytes=VALUE_BYTES[wire])
-    assert told.expected == pytest.approx(real, rel=1e-3)
+    estimated = step_bytes(Span(700, 700, 700), cut=128, value_bytes=VALUE_BYTES[wire])
+    assert estimated.expected == pytest.approx(real, rel=1e-3)
 
 
 def test_the_linkage_has_the_bytes_of_its_messages():
@@ -181,7 +181,7 @@ def test_settings_left_out_are_those_of_the_preset():
     assert (given_otherwise.epochs, given_otherwise.batch, given_otherwise.value_bytes) == (3, 7, 2)
 
 
-def test_a_table_that_is_not_at_hand_is_assumed_to_be_as_large_as_the_largest_that_is():
+def test_a_missing_table_is_assumed_to_be_as_large_as_the_largest_one():
     work = build_workload(job_with(), {"city": 4000}, {})
     assert work.lists[0].candidates == 4000
     assert work.assumed == ("4,000 records at rentals",)

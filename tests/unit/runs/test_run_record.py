@@ -49,7 +49,7 @@ def progress_of(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_record_tells_job_data_machine_and_training(run: tuple[Job, dict[str, Path]]) -> None:
+def test_the_record_has_job_data_machine_and_training(run: tuple[Job, dict[str, Path]]) -> None:
     job, folders = run
     record = read_run_record(folders["city"])
     assert (record.hash, record.job["seed"], record.table.records) == (job.hash, 7, 300)
@@ -122,7 +122,7 @@ def test_classes_are_recorded_by_their_names_and_a_method_without_gates_has_none
     assert {(seen.weight, seen.share) for example in record.examples for seen in example.partners} == {(None, None)}
 
 
-def test_where_rows_are_hidden_the_record_tells_no_reuse(tmp_path: Path) -> None:
+def test_a_record_of_hidden_rows_has_no_reuse(tmp_path: Path) -> None:
     noise = "[protection.activations]\nclip = 1.0\nnoise = 0.1\n\n[network]"
     _, folders = run_in(tmp_path, {"job": {"tau = 0.05": "tau = 0.05\nhide_rows = true", "[network]": noise}})
     (seen,) = read_run_record(folders["city"]).lists
@@ -133,17 +133,17 @@ def test_where_rows_are_hidden_the_record_tells_no_reuse(tmp_path: Path) -> None
 def test_a_party_that_fails_says_why_and_names_no_stranger(tmp_path: Path) -> None:
     lay_out(tmp_path)
     job, _ = read_all(tmp_path, approved=False)
-    for fault, *told in (
+    for error, *expected in (
         (PeerError("rentals is away"), "failed", "rentals is away"),
         (KeyError("a cell"), "failed", "KeyError"),
         (KeyboardInterrupt(), "stopped", ""),
     ):
         with (
-            pytest.raises(type(fault)),
+            pytest.raises(type(error)),
             publish_progress(tmp_path, job, ConnectionState(CITY, {}, {}), PartyProgress()),
         ):
-            raise fault
-        assert [progress_of(tmp_path)["state"], progress_of(tmp_path)["error"]] == told
+            raise error
+        assert [progress_of(tmp_path)["state"], progress_of(tmp_path)["error"]] == expected
 
 
 def test_a_party_that_waits_says_for_whom_until_it_ends(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_a_loss_that_is_no_number_leaves_the_file_readable_by_anybody(tmp_path: 
     assert progress_of(tmp_path)["training"]["history"] == [{"number": 1, "loss": None, "validation_loss": None}]
 
 
-def test_groups_of_numbers_words_and_few_records_are_told_apart() -> None:
+def test_numbers_words_and_small_groups_are_distinguished() -> None:
     wrong = np.arange(100.0) - 50.0
     columns = {"size": pl.Series(np.arange(100.0)), "kind": pl.Series(["a"] * 60 + ["b"] * 35 + [None] * 5)}
     found = errors_by_group(columns, wrong, numbers=True)
