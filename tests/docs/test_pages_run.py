@@ -56,7 +56,8 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Newcom
         pl.DataFrame(people).write_csv(tmp_path / f"{table}.csv")
     (tmp_path / "schema.json").write_text(SCHEMA)
     monkeypatch.chdir(tmp_path)
-    for registry in (registries.ENCODINGS, registries.METHODS, registries.METRICS, registries.PRESETS):
+    for kind in ("ENCODINGS", "METHODS", "METRICS", "PRESETS", "TRANSPORTS"):
+        registry = getattr(registries, kind)
         monkeypatch.setattr(registry, "_choices", dict(vars(registry)["_choices"]))  # pages register their own
     someone = Newcomer(dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True)))
     yield someone
