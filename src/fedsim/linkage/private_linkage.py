@@ -1,8 +1,8 @@
 """The coordinator's linkage: from encoded identifiers to pseudonyms and noisy similarities, and the files it keeps.
 
 The primary gets pseudonyms and noisy similarities (paper, section 4.1, equations 1 and 2). The search runs on
-candidates that are already shuffled: where distances are equal the lower pseudonym wins, which reveals nothing about the
-secondary's order. The partners of a record are sorted by *noisy* similarity; sorted by distance they would reveal
+candidates that are already shuffled: where distances are equal the lower pseudonym wins, which reveals nothing about
+the secondary's order. The partners of a record are sorted by *noisy* similarity; sorted by distance they would reveal
 the order without noise.
 
 Letters: n primary records, m secondary records, K partners.

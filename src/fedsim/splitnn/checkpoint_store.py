@@ -22,8 +22,8 @@ from fedsim.storage.digest import arrays_digest, first_difference
 from fedsim.storage.files import atomic_folder
 
 # On disk: one folder per step with tensors.safetensors and facts.json. The facts hold the SHA-256 of the tensors and
-# the description of the job; nothing is ever unpickled. A folder appears complete or not at all, so a kill or a full disk
-# leaves earlier checkpoints intact.
+# the description of the job; nothing is ever unpickled. A folder appears complete or not at all, so a kill or a full
+# disk leaves earlier checkpoints intact.
 CHECKPOINT_FORMAT = "fedsim checkpoint 1"
 
 

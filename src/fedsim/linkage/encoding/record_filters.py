@@ -12,28 +12,27 @@ import numpy as np
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import pack_rows, take_bits
 from fedsim.privacy.keyed_prng import shake_permutation
-from fedsim.types import Bits, Integers
+from fedsim.types import Bits
 from fedsim.validation import MAX_FILTER_BITS, check_filter_bits, check_number, convert_numpy_scalars
 
-# From the filters of the fields to the one filter of the record
-#
-# ``Concatenate`` keeps every bit and adds Hamming distances up: exact, and the default. ``Sample`` gives each field the
-# share its weight asks for, whatever the size of its filter (record-level filters of Durham et al. 2014). ``Union``
-# lays equally long text filters over each other (the "CLK" other linkage systems read): shortest, and the fields
-# crowd it.
+OptionalGenerator = np.random.Generator | None
+
+# Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` gives
+# each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014). ``Union``
+# is the "CLK" of other linkage systems: shortest, but the fields share their bits.
 
 
 class Combination(Protocol):
-    """Makes one filter of several."""
+    """Turns the filters of several fields into one filter per record."""
 
     KIND: ClassVar[str]
 
     def size(self, sizes: Sequence[int]) -> int:
-        """Bits of a record whose fields have ``sizes`` bits; a ``SettingError`` if they do not fit together."""
+        """Return the bits of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
         ...
 
     def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
-        """One packed filter per record."""
+        """Return one packed filter per record."""
         ...
 
 
@@ -46,7 +45,9 @@ class Concatenate:
     def size(self, sizes: Sequence[int]) -> int:
         if sum(sizes) > MAX_FILTER_BITS:
             raise SettingError(
-                f"the fields have {sum(sizes)} bits together, more than {MAX_FILTER_BITS}; use smaller filters"
+                f"the fields have {sum(sizes)} bits together; use smaller filters, at most {MAX_FILTER_BITS}",
+                code="filter-too-large",
+                limit=MAX_FILTER_BITS,
             )
         return sum(sizes)
 
@@ -56,14 +57,15 @@ class Concatenate:
 
 @dataclass(frozen=True)
 class Union:
-    """Fields over each other: a bit is one where any field's is."""
+    """Bitwise or of the fields: a bit is one where it is one in any field."""
 
     KIND: ClassVar[str] = "union"
 
     def size(self, sizes: Sequence[int]) -> int:
         if len(set(sizes)) > 1:
             raise SettingError(
-                f"a union needs fields of one size, these have {sorted(set(sizes))} bits; make them equal"
+                f"union needs fields of equal size, but these have {sorted(set(sizes))} bits; make them equal",
+                code="unequal-sizes",
             )
         return sizes[0]
 
@@ -74,9 +76,14 @@ class Union:
 
 @dataclass(frozen=True)
 class Sample:
-    """Secretly chosen bits of every field, as many as its weight asks for, shuffled together.
+    """Secretly chosen bits of every field in proportion to its weight, shuffled together.
 
-    ``weights`` follow the order of the fields; none means equal. A field too small for its share gives bits twice.
+    Parameters
+    ----------
+    bits
+        Bits per record.
+    weights
+        One weight per field, in their order; equal by default. A field that is too small for its share repeats bits.
     """
 
     KIND: ClassVar[str] = "sample"
@@ -88,17 +95,19 @@ class Sample:
         convert_numpy_scalars(self)
         check_filter_bits(self.bits)
         if not isinstance(self.weights, tuple):
-            raise SettingError(f"weights={self.weights!r} are no list; give one number for each field")
+            raise SettingError(f"weights={self.weights!r} is not a list; give one number per field", code="bad-weights")
         for weight in self.weights:
             check_number("weight", weight, above=0)
 
     def size(self, sizes: Sequence[int]) -> int:
         if self.weights and len(self.weights) != len(sizes):
-            raise SettingError(f"{len(self.weights)} weights given for {len(sizes)} fields; give one for each, or none")
+            raise SettingError(
+                f"{len(self.weights)} weights for {len(sizes)} fields; give one per field, or none", code="bad-weights"
+            )
         return self.bits
 
     def shares(self, n_fields: int) -> list[int]:
-        """Bits that go to each field; they add up to ``bits``.
+        """Return the number of bits of each field; they add up to ``bits``.
 
         >>> Sample(bits=1024, weights=(2, 1)).shares(2)
         [683, 341]
@@ -110,44 +119,34 @@ class Sample:
     def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
         starts = np.cumsum([0] + [8 * bits.shape[1] for bits in filters])
         chosen = [
-            start + _draw_positions(subkey + bytes([field]), 8 * bits.shape[1], share)
+            start + np.resize(shake_permutation(subkey + bytes([field]), 8 * bits.shape[1]), share)
             for field, (start, bits, share) in enumerate(zip(starts, filters, self.shares(len(filters)), strict=False))
         ]
         return take_bits(np.hstack(list(filters)), np.concatenate(chosen)[shake_permutation(subkey, self.bits)])
 
 
-def _draw_positions(subkey: bytes, size: int, share: int) -> Integers:
-    return np.resize(shake_permutation(subkey, size), share)
-
-
-# What makes filters harder to read back, and what it costs
-#
-# Random hashing is built into :class:`StringFilter` and salting into :class:`Field`; the steps here work on finished
-# record filters, in the order the schema lists them. ``Shuffle`` and ``Balance`` keep the distances and ``XorFold``
-# nearly does, so none of them stops an attack that reads distances; ``BitFlip`` blurs those too. No step protects a
-# low-dimensional number.
-
-
-OptionalGenerator = np.random.Generator | None
+# Hardening: steps that make finished record filters harder to read back. (Random hashing is built into StringFilter,
+# salting into SchemaField.) Shuffle and Balance keep the distances and XorFold nearly does, so none of them stops an
+# attack on distances; BitFlip adds noise to those too. No step protects a low-dimensional number.
 
 
 class Hardening(Protocol):
-    """One step from record filters to harder record filters."""
+    """A step that changes record filters."""
 
     KIND: ClassVar[str]
 
     def size(self, n_bits: int) -> int:
-        """Bits after the step; a ``SettingError`` if it cannot work on ``n_bits``."""
+        """Return the bits after the step; raise ``SettingError`` if it cannot work on ``n_bits``."""
         ...
 
     def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
-        """The hardened filters; ``subkey`` is the parties' common chance, ``rng`` the holder's own."""
+        """Return hardened filters; the parties share ``subkey``, while ``rng`` belongs to the holder of the table."""
         ...
 
 
 @dataclass(frozen=True)
 class Shuffle:
-    """Bits in a secret order, the same for every record: hides where one field ends; distances stay."""
+    """Bits in a secret order, the same for every record: hides where a field ends and keeps distances."""
 
     KIND: ClassVar[str] = "shuffle"
 
@@ -160,7 +159,7 @@ class Shuffle:
 
 @dataclass(frozen=True)
 class XorFold:
-    """The two halves of a filter, added without carry: half the size, and patterns of q-grams blur.
+    """The exclusive or of the two halves of a filter: half the size, and patterns of q-grams mix.
 
     >>> XorFold().apply(np.array([[0b11110000, 0b10101010]], dtype=np.uint8), b"", None)
     array([[90]], dtype=uint8)
@@ -170,7 +169,10 @@ class XorFold:
 
     def size(self, n_bits: int) -> int:
         if n_bits % 16:
-            raise SettingError(f"xor-fold needs a multiple of 16 bits, the filter has {n_bits}; add 8 to one field")
+            raise SettingError(
+                f"xor-fold needs a multiple of 16 bits, but the filter has {n_bits}; add 8 to one field",
+                code="not-a-multiple",
+            )
         return n_bits // 2
 
     def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
@@ -180,7 +182,7 @@ class XorFold:
 
 @dataclass(frozen=True)
 class Balance:
-    """Filter and complement together in a secret order: every record has equally many ones; distances double."""
+    """Filter and complement in a secret order: every record has equally many ones, and distances double."""
 
     KIND: ClassVar[str] = "balance"
 
@@ -193,11 +195,13 @@ class Balance:
 
 @dataclass(frozen=True)
 class BitFlip:
-    """Randomised response: every bit of every record is flipped by its own coin, with probability 1 / (1 + e^epsilon).
+    """Randomised response: flips every bit of every record independently with probability 1 / (1 + e^epsilon).
 
-    ``epsilon`` is the differential privacy of **one bit**: no observer's odds on its true value move by more than
-    e^epsilon. Two filters that differ in w bits are w times epsilon apart, see :meth:`record_epsilon`. Encoding the
-    same record again spends it again, since the mean of many noisy copies is the filter.
+    Parameters
+    ----------
+    epsilon
+        Local differential privacy of **one bit**. Filters that differ in w bits are w times epsilon apart, see
+        :meth:`record_epsilon`. Encoding a record again spends it again: the mean of many noisy copies is the filter.
     """
 
     KIND: ClassVar[str] = "bit-flip"
@@ -206,12 +210,12 @@ class BitFlip:
 
     def __post_init__(self) -> None:
         convert_numpy_scalars(self)
-        # At 36 the chance of a flip is 2**-52: the coin has no finer side, and nothing is hidden.
+        # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
         check_number("epsilon", self.epsilon, above=0, below=36)
 
     @property
     def flip_probability(self) -> float:
-        """Chance that a bit is flipped.
+        """Probability that a bit is flipped.
 
         >>> round(BitFlip(epsilon=3.0).flip_probability, 4)
         0.0474
@@ -219,7 +223,7 @@ class BitFlip:
         return 1 / (1 + math.exp(self.epsilon))
 
     def record_epsilon(self, changed_bits: int) -> float:
-        """Differential privacy between two records whose filters differ in at most ``changed_bits`` bits."""
+        """Return the differential privacy between records whose filters differ in at most ``changed_bits`` bits."""
         return changed_bits * self.epsilon
 
     def size(self, n_bits: int) -> int:
@@ -227,7 +231,9 @@ class BitFlip:
 
     def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
         if rng is None:
-            raise SettingError("bit-flip draws fresh chance for every record; pass rng=numpy.random.default_rng()")
+            raise SettingError(
+                "bit-flip needs a random generator; pass rng=numpy.random.default_rng()", code="no-generator"
+            )
         n_bits, probability = 8 * bits.shape[1], self.flip_probability
 
         def flips(rows: slice) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -32,18 +32,23 @@ from fedsim.linkage.encoding.record_filters import (
 from fedsim.registry import ENCODINGS, Registry
 from fedsim.types import Bits, EncodedTable, Integers
 
-# One field of a schema: which column, how it is encoded, what salts it
+# Raise it whenever the same schema and key would give other bits: the fingerprints then differ by themselves.
+SCHEMA_VERSION = 1
+MAX_FIELDS = 64
+
+COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
+HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
 
 
 @runtime_checkable
 class SchemaElement(Protocol):
-    """A part of a schema, known in text by its kind."""
+    """An element of a schema, which its kind identifies in text."""
 
     KIND: ClassVar[str]
 
 
 class FieldEncoding(Protocol):
-    """Makes one packed filter of ``bits`` bits of every value of a column.
+    """Turns every value of a column into one packed filter of ``bits`` bits.
 
     An encoding may declare the cells that it reads as ``CELLS``: number, text (the default), date or key.
     """
@@ -70,17 +75,31 @@ class SaltedEncoding(Protocol):
 
 @runtime_checkable
 class RankedEncoding(Protocol):
-    """An encoding whose filters are runs of ones, known by two integers each."""
+    """An encoding whose filters are runs of ones, which two integers describe."""
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers: ...
 
 
 @dataclass(frozen=True)
 class SchemaField:
-    """A column and its encoding; ``salt`` names a second column whose value enters every hash of a text.
+    """A column of the schema and its encoding.
 
-    Salt with something stable that both parties know without error, a year of birth: where it differs, the texts no
-    longer match at all; where it is equal, q-gram statistics of the whole table no longer help an attacker.
+    Parameters
+    ----------
+    column
+        Name of the column.
+    encoding
+        How its values become filters, such as :class:`StringFilter`.
+    salt
+        A second column whose value enters every hash of a text. Choose something stable that both parties know without
+        errors, such as a year of birth. Where it differs, the texts no longer match at all; where it is equal, q-gram
+        statistics of the complete table no longer help an attacker.
+
+    Examples
+    --------
+    >>> from fedsim.linkage.encoding import StringFilter
+    >>> SchemaField("name", StringFilter(), salt="born").salt
+    'born'
     """
 
     column: str
@@ -90,147 +109,151 @@ class SchemaField:
     def __post_init__(self) -> None:
         for name, value in (("column", self.column), ("salt", self.salt)):
             if value is not None and not (isinstance(value, str) and value):
-                raise SettingError(f"{name}={value!r} is no name of a column; give its name as text")
+                raise SettingError(f"{name}={value!r} is not the name of a column", code="bad-column-name")
         if isinstance(self.encoding, type) or not isinstance(self.encoding, SchemaElement):
             raise SettingError(
-                f"the encoding of field {self.column!r} is a {type(self.encoding).__name__}; give one such as "
-                "StringFilter()"
+                f"the encoding of field {self.column!r} is a {type(self.encoding).__name__}; give an object such as "
+                "StringFilter()",
+                code="bad-encoding",
             )
         if self.salt is not None and not isinstance(self.encoding, SaltedEncoding):
-            raise SettingError(f"field {self.column!r} has a salt, but only text can be salted; leave the salt out")
+            raise SettingError(
+                f"field {self.column!r} has a salt, but only text can be salted; remove the salt", code="not-salted"
+            )
 
 
-# Parts of a schema as plain dictionaries and back; whatever is not understood is refused
-
+# Elements of a schema as plain dictionaries and back. Whatever is not understood is refused.
 
 ElementType = TypeVar("ElementType")
 
 
-def element_to_dict(part: Any) -> dict[str, Any]:
-    """The part's kind and settings, in types that JSON has.
+def element_to_dict(element: Any) -> dict[str, Any]:
+    """Return the kind and the settings of an element, in types that JSON has.
 
     >>> from fedsim.linkage.encoding.filters import NumericFilter
     >>> element_to_dict(NumericFilter(0, 100, 5))
     {'kind': 'numeric', 'low': 0.0, 'high': 100.0, 'threshold': 5.0, 'bits': 1024}
     """
-    settings = {field.name: _to_plain(field.type, getattr(part, field.name)) for field in dataclasses.fields(part)}
-    return {"kind": part.KIND, **settings}
+    settings: dict[str, Any] = {"kind": element.KIND}
+    for field in dataclasses.fields(element):
+        value = getattr(element, field.name)
+        if isinstance(value, date):
+            value = value.isoformat()
+        elif isinstance(value, tuple):
+            value = [float(item) for item in value]
+        elif field.type == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
+            value = float(value)
+        settings[field.name] = value
+    return settings
 
 
 def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, described: object, where: str) -> ElementType:
-    """The part that :func:`describe` described; ``where`` tells the reader of an error which one."""
-    settings = dict(require_mapping(described, where))
+    """Return the element that :func:`element_to_dict` described; ``where`` names it in errors."""
+    settings = dict(_require(Mapping, described, where))
     kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in kinds:
-        raise SettingError(f"{where}: kind {kind!r} is unknown{suggestion(kind, kinds)}")
-    part: Any = kinds[kind]
-    fields = {field.name: field for field in dataclasses.fields(part)}
+        raise SettingError(
+            f"{where}: kind {kind!r} is unknown{_suggest(kind, kinds)}", code="unknown-kind", where=where
+        )
+    element: Any = kinds[kind]
+    fields = {field.name: field for field in dataclasses.fields(element)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
-    check_keys(settings, fields, required, f"{where} ({kind})")
-    built: ElementType = part(**{name: _from_plain(fields[name].type, name, value) for name, value in settings.items()})
+    _check_keys(settings, fields, required, f"{where} ({kind})")
+    for name, value in settings.items():
+        if fields[name].type == "date":
+            try:
+                settings[name] = date.fromisoformat(value)
+            except (TypeError, ValueError):
+                raise SettingError(
+                    f"{name}={value!r} is not a date; use the form 2001-12-31", code="bad-date"
+                ) from None
+        elif isinstance(value, list):
+            settings[name] = tuple(value)
+    built: ElementType = element(**settings)
     return built
 
 
-def require_mapping(described: object, where: str) -> Mapping[str, Any]:
-    """``described``, if it is a table of settings."""
-    if not isinstance(described, Mapping):
-        raise SettingError(f"{where} is no table of settings; write {{...}}")
+def _require(kind: Any, described: object, where: str) -> Any:
+    if not isinstance(described, kind):
+        form = "a table of settings, {...}" if kind is Mapping else "a list, [...]"
+        raise SettingError(f"{where} must be {form}", code="wrong-type", where=where)
     return described
 
 
-def require_list(described: object, where: str) -> list[Any]:
-    """``described``, if it is a list."""
-    if not isinstance(described, list | tuple):
-        raise SettingError(f"{where} is no list; write [...]")
-    return list(described)
-
-
-def check_keys(given: Iterable[str], known: Iterable[str], required: Iterable[str], where: str) -> None:
-    """Every given key is known and every required one given."""
+def _check_keys(given: Iterable[str], known: Iterable[str], required: Iterable[str], where: str) -> None:
     given, known = list(given), list(known)
     for key in given:
         if key not in known:
-            raise SettingError(f"{where}: unknown setting {key!r}{suggestion(key, known)}")
+            raise SettingError(
+                f"{where}: unknown setting {key!r}{_suggest(key, known)}", code="unknown-setting", where=where, name=key
+            )
     for key in required:
         if key not in given:
-            raise SettingError(f"{where}: the setting {key!r} is missing; add it")
+            raise SettingError(f"{where}: add the setting {key!r}", code="missing-setting", where=where, name=key)
 
 
-def suggestion(word: object, valid: Iterable[str]) -> str:
-    """The end of an error message: the valid word that was probably meant, or all of them.
-
-    >>> suggestion("treshold", ["low", "high", "threshold"])
-    "; did you mean 'threshold'?"
-    """
+def _suggest(word: object, valid: Iterable[str]) -> str:
     close = nearest_word(word, valid)
     return f"; did you mean {close!r}?" if close else f"; choose from {', '.join(valid) or 'nothing'}"
 
 
-def _to_plain(kind: object, value: Any) -> Any:
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, tuple):
-        return [float(item) for item in value]
-    # 5 and 5.0 are one setting, and must have one fingerprint.
-    return float(value) if kind == "float" else value
-
-
-def _from_plain(kind: object, name: str, value: Any) -> Any:
-    if kind == "date":
-        try:
-            return date.fromisoformat(value)
-        except (TypeError, ValueError):
-            raise SettingError(f"{name}={value!r} is no date; write it like 2001-12-31") from None
-    return tuple(value) if isinstance(value, list) else value
-
-
-# A table at the door of a schema: columns by name, whatever library holds them
+# The columns of a table by name, whatever library holds it.
 
 
 def named_columns(records: Any, table: str) -> Mapping[str, ColumnValues]:
-    """The columns by name, of a mapping or a pandas, polars or Arrow table.
-
-    Nothing else has names: the cells of a list of records must not be taken for them and shown in an error.
-    """
+    """Return the columns by name, of a mapping or a pandas, polars or Arrow table."""
     if isinstance(records, Mapping):
         return records
     try:
         frame = nw.from_native(records, pass_through=True, eager_only=True)
     except DuplicateError:
-        raise InputError(f"table {table!r} has two columns of one name; rename one of them") from None
+        raise InputError(
+            f"table {table!r} has two columns of one name; rename one", code="duplicate-column", table=table
+        ) from None
+    # Nothing else has names: the cells of a list of records must not be taken for names and shown in an error.
     if not isinstance(frame, nw.DataFrame):
         raise InputError(
             f"table {table!r} is a {type(records).__name__}; give columns by name: a dictionary, or a pandas, polars "
-            "or Arrow table"
+            "or Arrow table",
+            code="unknown-table-type",
+            table=table,
         )
     return {name: frame.get_column(name).to_native() for name in frame.columns}
 
 
 def get_column(columns: Mapping[str, ColumnValues], name: str, table: str) -> IdentifierColumn:
-    """The column of this name; where it is absent, the nearest name there is."""
+    """Return the column of this name."""
     if name not in columns:
-        raise InputError(f"table {table!r} has no column {name!r}{suggestion(name, [str(known) for known in columns])}")
+        hint = _suggest(name, [str(known) for known in columns])
+        raise InputError(
+            f"table {table!r} has no column {name!r}{hint}", code="missing-column", table=table, column=name
+        )
     values = columns[name]
     if isinstance(values, str | bytes) or not (hasattr(values, "__len__") and hasattr(values, "__iter__")):
-        raise InputError(f"table {table!r}, column {name!r} is a {type(values).__name__}; give a list or an array")
+        raise InputError(
+            f"table {table!r}, column {name!r} is a {type(values).__name__}; give a list or an array",
+            code="bad-column",
+            table=table,
+            column=name,
+        )
     return IdentifierColumn(values, name, table)
-
-
-# What the parties agree on: which columns, how they become filters, how the filters are hardened
-
-
-# Raise it whenever the same schema and key would give other bits: the fingerprints then part by themselves.
-SCHEMA_VERSION = 1
-MAX_FIELDS = 64
-
-COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
-HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
 
 
 @dataclass(frozen=True)
 class Schema:
     """How records become filters; every party encodes with the same schema and the same key.
 
+    Parameters
+    ----------
+    fields
+        The columns and their encodings.
+    combine
+        How the filters of the fields become one filter per record.
+    hardening
+        Steps that make the filters harder to read back, in order.
+
+    Examples
+    --------
     >>> from fedsim.linkage.encoding import NumericFilter, StringFilter
     >>> schema = Schema([SchemaField("name", StringFilter()), SchemaField("age", NumericFilter(0, 120, 5))])
     >>> schema.encode({"name": ["Ada", "Alan"], "age": [36, 41]}, Key(bytes(32)))
@@ -242,21 +265,28 @@ class Schema:
     hardening: Sequence[Hardening] = ()
 
     def __post_init__(self) -> None:
-        # Tuples, so that equal schemas compare equal and cannot be changed behind their fingerprint.
-        object.__setattr__(self, "fields", _check_parts("fields", self.fields, SchemaField, "Field(column, encoding)"))
-        object.__setattr__(self, "hardening", _check_parts("hardening", self.hardening, SchemaElement, "Shuffle()"))
-        _check_parts("combine", [self.combine], SchemaElement, "Concatenate()")
+        # Tuples, so that equal schemas compare equal and cannot change after their fingerprint was taken.
+        object.__setattr__(self, "fields", _check_elements("fields", self.fields, SchemaField, "SchemaField(...)"))
+        object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, SchemaElement, "Shuffle()"))
+        _check_elements("combine", [self.combine], SchemaElement, "Concatenate()")
         if not 1 <= len(self.fields) <= MAX_FIELDS:
-            raise SettingError(f"a schema has 1 to {MAX_FIELDS} fields, this one {len(self.fields)}")
+            raise SettingError(
+                f"the schema has {len(self.fields)} fields; give 1 to {MAX_FIELDS}",
+                code="bad-field-count",
+                limit=MAX_FIELDS,
+            )
         if sum(isinstance(step, BitFlip) for step in self.hardening) > 1:
-            raise SettingError("the schema flips bits twice, and only one epsilon can be stated; keep one bit-flip")
-        list(self._sizes())
+            raise SettingError(
+                "the schema flips bits twice, but only one epsilon can be stated; keep one bit-flip",
+                code="two-bit-flips",
+            )
+        list(self._sizes())  # raises if the elements do not fit together
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns a table must have."""
-        named = [name for field in self.fields for name in (field.column, field.salt) if name is not None]
-        return tuple(dict.fromkeys(named))
+        """Names of the columns that a table must have."""
+        names = [name for field in self.fields for name in (field.column, field.salt) if name is not None]
+        return tuple(dict.fromkeys(names))
 
     @property
     def n_bits(self) -> int:
@@ -275,63 +305,91 @@ class Schema:
         return None
 
     def fingerprint(self, key: Key) -> str:
-        """64 hexadecimal digits that stand for schema and key and reveal neither."""
+        """Return 64 hexadecimal digits that identify schema and key and reveal neither."""
         return self._subkey(key, "fingerprint").hex()
 
     def encode(self, records: Any, key: Key, rng: OptionalGenerator = None, table: str = "primary") -> EncodedTable:
-        """The table as the coordinator may see it; ``rng`` is asked only by schemas that flip bits.
+        """Encode a table as the coordinator may see it.
 
-        ``records`` are a dictionary of columns or a pandas, polars or Arrow table; ``table`` is the name in errors.
+        Parameters
+        ----------
+        records
+            A dictionary of columns, or a pandas, polars or Arrow table.
+        key
+            The secret that the parties share.
+        rng
+            Random generator, for schemas that flip bits.
+        table
+            Name of the table in error messages.
         """
         if not isinstance(rng, OptionalGenerator):
-            raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()")
+            raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
         columns = named_columns(records, table)
-        filters = [
-            self._encode_field(field, columns, self._subkey(key, f"field {index}"), table)
-            for index, field in enumerate(self.fields)
-        ]
-        _check_lengths(filters, self.fields, table)
+        filters = []
+        for index, field in enumerate(self.fields):
+            column, subkey = get_column(columns, field.column, table), self._subkey(key, f"field {index}")
+            if field.salt is not None and isinstance(field.encoding, SaltedEncoding):
+                salt = get_column(columns, field.salt, table)
+                _check_lengths([column, salt], table)
+                filters.append(field.encoding.encode_salted(column, salt, subkey))
+            else:
+                filters.append(field.encoding.encode(column, subkey))
+        _check_lengths([get_column(columns, field.column, table) for field in self.fields], table)
         bits = self.combine.combine(filters, self._subkey(key, "combine"))
         for index, step in enumerate(self.hardening):
             bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
         return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
 
     def ranks(self, records: Any, key: Key, table: str = "primary") -> Integers:
-        """First and last rank of every field in turn, shape (records, 2 x fields), for a preview at the holder.
+        """Return first and last rank of every field in turn, shape (records, 2 x fields), for a preview at one party.
 
         Linked by the metric ``rank-hamming`` they give the Hamming distances of the concatenated filters before
-        hardening. Ranks show the order of the values: they are no encoding, and never leave the party.
+        hardening. Ranks show the order of the values: they are not an encoding and never leave the party.
         """
-        columns = named_columns(records, table)
-        ranks = [
-            _ranked_encoding(field).ranks(get_column(columns, field.column, table), self._subkey(key, f"field {index}"))
-            for index, field in enumerate(self.fields)
-        ]
-        _check_lengths(ranks, self.fields, table)
+        columns, ranks = named_columns(records, table), []
+        for index, field in enumerate(self.fields):
+            if not isinstance(field.encoding, RankedEncoding):
+                raise SettingError(
+                    f"field {field.column!r} is {field.encoding.KIND}; only numbers and dates have ranks",
+                    code="no-ranks",
+                )
+            column = get_column(columns, field.column, table)
+            ranks.append(field.encoding.ranks(column, self._subkey(key, f"field {index}")))
+        _check_lengths([get_column(columns, field.column, table) for field in self.fields], table)
         return np.hstack(ranks)
 
     def to_dict(self) -> dict[str, Any]:
-        """The schema in types that JSON and TOML have, every setting spelt out."""
+        """Return the schema in types that JSON and TOML have, with every setting."""
+        fields = [{"column": field.column, "encoding": element_to_dict(field.encoding)} for field in self.fields]
+        for described, field in zip(fields, self.fields, strict=True):
+            if field.salt is not None:  # TOML has no null
+                described["salt"] = field.salt
         return {
             "version": SCHEMA_VERSION,
-            "fields": [_describe_field(field) for field in self.fields],
+            "fields": fields,
             "combine": element_to_dict(self.combine),
             "hardening": [element_to_dict(step) for step in self.hardening],
         }
 
     @classmethod
     def from_dict(cls, described: object) -> Schema:
-        """The schema :meth:`to_dict` described; settings left out take their defaults, unknown ones are refused."""
-        settings = require_mapping(described, "the schema")
-        check_keys(settings, ("version", "fields", "combine", "hardening"), ("version", "fields"), "schema")
+        """Return the schema that :meth:`to_dict` described; omitted settings get their defaults."""
+        settings = _require(Mapping, described, "schema")
+        _check_keys(settings, ("version", "fields", "combine", "hardening"), ("version", "fields"), "schema")
         if settings["version"] != SCHEMA_VERSION:
             raise SettingError(
-                f"schema version {settings['version']!r} is not {SCHEMA_VERSION}, the one this release reads"
+                f"schema version {settings['version']!r}, but this release reads version {SCHEMA_VERSION}",
+                code="schema-version",
             )
-        fields = require_list(settings["fields"], "schema, fields")
-        steps = require_list(settings.get("hardening", ()), "schema, hardening")
+        fields = []
+        for number, entry in enumerate(_require(list | tuple, settings["fields"], "schema, fields"), 1):
+            field, where = _require(Mapping, entry, f"field {number}"), f"field {number}"
+            _check_keys(field, ("column", "encoding", "salt"), ("column", "encoding"), where)
+            encoding: FieldEncoding = element_from_dict(ENCODINGS, field["encoding"], f"{where}, encoding")
+            fields.append(SchemaField(field["column"], encoding, field.get("salt")))
+        steps = _require(list | tuple, settings.get("hardening", ()), "schema, hardening")
         return cls(
-            [_build_field(field, f"field {number}") for number, field in enumerate(fields, 1)],
+            fields,
             element_from_dict(COMBINATIONS, settings.get("combine", {"kind": Concatenate.KIND}), "combine"),
             [element_from_dict(HARDENINGS, step, f"hardening {number}") for number, step in enumerate(steps, 1)],
         )
@@ -346,51 +404,30 @@ class Schema:
 
     def _subkey(self, key: Key, purpose: str) -> bytes:
         if not isinstance(key, Key):
-            raise SettingError(f"the key is a {type(key).__name__}; make one with Key.generate() or Key.read(path)")
-        # The whole schema enters every subkey: filters of two projects cannot be joined, even under one key.
+            raise SettingError(
+                f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)", code="bad-key"
+            )
+        # The complete schema enters every subkey: filters of two projects cannot be joined, even under one key.
         return key.derive(f"{purpose} of {json.dumps(self.to_dict(), sort_keys=True, separators=(',', ':'))}")
 
-    @staticmethod
-    def _encode_field(field: SchemaField, columns: Mapping[str, ColumnValues], subkey: bytes, table: str) -> Bits:
-        column = get_column(columns, field.column, table)
-        if field.salt is None or not isinstance(field.encoding, SaltedEncoding):
-            return field.encoding.encode(column, subkey)
-        salt = get_column(columns, field.salt, table)
-        if len(salt) != len(column):
-            raise InputError(f"table {table!r}: columns {column.name!r} and {salt.name!r} differ in length")
-        return field.encoding.encode_salted(column, salt, subkey)
 
-
-def _check_parts(name: str, given: Any, kind: type, example: str) -> tuple[Any, ...]:
+def _check_elements(name: str, given: Any, kind: type, example: str) -> tuple[Any, ...]:
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise SettingError(f"{name} is a {type(given).__name__}; give a list such as [{example}]")
-    parts = tuple(given)
-    for part in parts:
-        if isinstance(part, type) or not isinstance(part, kind):
-            raise SettingError(f"{name} holds a {type(part).__name__}; give objects such as {example}")
-    return parts
+        raise SettingError(f"{name} is a {type(given).__name__}; give a list such as [{example}]", code="wrong-type")
+    elements = tuple(given)
+    for element in elements:
+        if isinstance(element, type) or not isinstance(element, kind):
+            raise SettingError(
+                f"{name} holds a {type(element).__name__}; give objects such as {example}", code="wrong-type"
+            )
+    return elements
 
 
-def _check_lengths(filters: Sequence[Bits | Integers], fields: Sequence[SchemaField], table: str) -> None:
-    for field, bits in zip(fields, filters, strict=True):
-        if len(bits) != len(filters[0]):
-            raise InputError(f"table {table!r}: columns {fields[0].column!r} and {field.column!r} differ in length")
-
-
-def _ranked_encoding(field: SchemaField) -> RankedEncoding:
-    if not isinstance(field.encoding, RankedEncoding):
-        raise SettingError(f"field {field.column!r} is {field.encoding.KIND}; only numbers and dates have ranks")
-    return field.encoding
-
-
-def _describe_field(field: SchemaField) -> dict[str, Any]:
-    described = {"column": field.column, "encoding": element_to_dict(field.encoding)}
-    # TOML has no null: a field without salt says nothing about it.
-    return described if field.salt is None else {**described, "salt": field.salt}
-
-
-def _build_field(described: object, where: str) -> SchemaField:
-    settings = require_mapping(described, where)
-    check_keys(settings, ("column", "encoding", "salt"), ("column", "encoding"), where)
-    encoding: FieldEncoding = element_from_dict(ENCODINGS, settings["encoding"], f"{where}, encoding")
-    return SchemaField(settings["column"], encoding, settings.get("salt"))
+def _check_lengths(columns: Sequence[IdentifierColumn], table: str) -> None:
+    for column in columns:
+        if len(column) != len(columns[0]):
+            raise InputError(
+                f"table {table!r}: columns {columns[0].name!r} and {column.name!r} differ in length",
+                code="ragged-table",
+                table=table,
+            )

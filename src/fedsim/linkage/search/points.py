@@ -18,9 +18,9 @@ from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Integers
 
 # The k-d tree. scipy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
-# Here equal points become one node, one neighbour more than needed is fetched, distances are computed again with the formula
-# of the metric and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the complete ball
-# up to the K-th distance is fetched. So the answer is exact for grids and duplicates too.
+# Here equal points become one node, one neighbour more than needed is fetched, distances are computed again with the
+# formula of the metric and sorted by (distance, row). If the extra neighbour is not clearly beyond the K-th, the
+# complete ball up to the K-th distance is fetched. So the answer is exact for grids and duplicates too.
 
 QUERIES_PER_TREE_TILE = 2048
 TIE_TOLERANCE = 1e-9  # relative; far above the rounding of either distance, far below any real gap

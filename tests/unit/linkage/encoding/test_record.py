@@ -32,8 +32,9 @@ def test_a_union_has_the_ones_of_all_fields():
 
 
 def test_a_union_of_unequal_sizes_is_refused():
-    with pytest.raises(SettingError, match=r"\[64, 128\]"):
+    with pytest.raises(SettingError) as caught:
         Union().size([128, 64])
+    assert caught.value.code == "unequal-sizes"
 
 
 def test_sampled_distances_follow_the_weights():
@@ -59,8 +60,9 @@ def test_a_sample_takes_a_bit_twice_only_when_it_must():
 
 
 def test_weights_must_match_the_fields():
-    with pytest.raises(SettingError, match="2 weights given for 3 fields"):
+    with pytest.raises(SettingError) as caught:
         Sample(weights=(1, 2)).size([8, 8, 8])
+    assert caught.value.code == "bad-weights"
 
 
 @pytest.mark.parametrize("weights", [5, (0, 1), ("a", 1), (float("nan"),)])
