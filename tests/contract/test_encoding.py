@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import date
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
+from fedsim.errors import SettingError
 from fedsim.linkage.encoding import (
     Balance,
     BitFlip,
     Concatenate,
     DateFilter,
     IdentifierColumn,
+    Key,
     NumericFilter,
     Sample,
+    Schema,
+    SchemaField,
     Shuffle,
     StringFilter,
     Union,
@@ -87,3 +93,30 @@ def test_a_hardening_step_is_repeatable(step):
 def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
     assert {type(part) for part in parts} == {kinds[kind] for kind in kinds}
     assert [element_from_dict(kinds, element_to_dict(part), "part") for part in parts] == parts
+
+
+@dataclass(frozen=True)
+class SoundFilter:
+    """An encoding of another package: the first letter of a text."""
+
+    KIND: ClassVar[str] = "sound"
+
+    bits: int = 256
+
+    def encode(self, column, subkey):
+        return StringFilter(q=1, hashes=1, bits=self.bits).encode(
+            IdentifierColumn([text[:1] for text in column.texts()], column.name, column.table), subkey
+        )
+
+
+def test_an_encoding_registered_from_outside_is_part_of_schemas():
+    schema = Schema([SchemaField("name", SoundFilter(bits=128))])
+    with ENCODINGS.temporarily("sound", SoundFilter, summary="The first letter of a text."):
+        assert Schema.from_dict(schema.to_dict()) == schema
+    table = schema.encode({"name": ["ada", "alan", "grace"]}, Key(bytes(32)))
+    assert table.n_bits == 128
+    assert (table.bits[0] == table.bits[1]).all()
+    assert (table.bits[0] != table.bits[2]).any()
+    with pytest.raises(SettingError) as caught:
+        Schema.from_dict(schema.to_dict())
+    assert caught.value.code == "unknown-kind"

@@ -11,8 +11,12 @@ import polars as pl
 import pytest
 
 import reference_distances
+from fedsim.errors import SettingError
 from fedsim.linkage import WeightedField, WeightedSum, get_metric, link, topk
-from fedsim.linkage.metrics import GPU, Metric
+from fedsim.linkage.metrics import GPU, Backend, FormulaBlocks, Metric, blocks_backend
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.registry import METRICS
+from fedsim.types import EncodedTable
 
 
 @dataclass(frozen=True)
@@ -137,3 +141,39 @@ def test_queries_keep_their_own_order(case: Case) -> None:
     queries, candidates = case.draw(rng, 50), case.draw(rng, 40)
     forward = topk(queries, candidates, metric=case.metric, k=4)[0]
     np.testing.assert_array_equal(topk(queries[::-1], candidates, metric=case.metric, k=4)[0], forward[::-1])
+
+
+@dataclass(frozen=True)
+class Jaccard:
+    """A metric of another package: one minus the share of common ones."""
+
+    name: str = "jaccard"
+    whole: bool = False
+
+    def prepare(self, records: Any, table: str) -> Any:
+        return get_metric("hamming").prepare(records, table)
+
+    def blocks(self, left: Any, right: Any) -> FormulaBlocks:
+        return FormulaBlocks(self.distances, left, right)
+
+    def distances(self, left: Any, right: Any) -> Any:
+        common, either = (
+            np.bitwise_count(join(left[:, None], right[None])).sum(axis=2) for join in (np.bitwise_and, np.bitwise_or)
+        )
+        return 1.0 - common / np.maximum(either, 1)
+
+    def backends(self, queries: Any, candidates: Any, k: int) -> list[Backend]:
+        return [blocks_backend(self, queries, candidates)]
+
+
+def test_a_metric_registered_from_outside_links_tables_and_serves_jobs() -> None:
+    rng = np.random.default_rng(0)
+    left, right = (EncodedTable(packed(rng, n), 8 * packed(rng, 1).shape[1], "ab" * 32) for n in (12, 20))
+    with METRICS.temporarily("jaccard", Jaccard(), summary="Share of ones that two filters do not have in common."):
+        assert link(left, right, metric="jaccard", k=3).metric == "jaccard"
+        config = LinkageConfig("jaccard", 3, sigma=0.5)
+        _, links = link_encoded_tables(left, right, np.ones(12, bool), config, bytes(32), "rents")
+        assert links.partner.shape == (12, 3)
+    with pytest.raises(SettingError) as caught:
+        link(left, right, metric="jaccard", k=3)
+    assert caught.value.code == "unknown-metric"

@@ -18,8 +18,8 @@ from fedsim.validation import MAX_FILTER_BITS, check_filter_bits, check_number, 
 OptionalGenerator = np.random.Generator | None
 
 # Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` gives
-# each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014). ``Union``
-# is the "CLK" of other linkage systems: shortest, but the fields share their bits.
+# each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014).
+# ``Union`` is the "CLK" of other linkage systems: shortest, but the fields share their bits.
 
 
 class Combination(Protocol):
