@@ -21,17 +21,8 @@ from fedsim.errors import FileError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.files import load_encoded, save_encoded
-from fedsim.linkage.metrics import (
-    Days,
-    Dice,
-    Hamming,
-    Levenshtein,
-    Metric,
-    RankHamming,
-    WeightedField,
-    WeightedSum,
-    get_metric,
-)
+from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, get_metric
+from fedsim.registry import METRICS
 from fedsim.report.formatting import (
     format_count,
     format_distance,
@@ -46,8 +37,6 @@ from fedsim.storage.files import atomic_write, check_output_paths, check_readabl
 from fedsim.types import DEFAULT_K
 
 DEFAULT_METRIC = "euclidean"
-FILTER_METRICS = (Hamming, Dice)
-CELL_TYPES: dict[type, CellType] = {Days: CellType.DATE, Levenshtein: CellType.TEXT}  # of the others: numbers
 
 
 @dataclass(frozen=True)
@@ -62,7 +51,7 @@ class LinkInput:
 
 def read_identifiers(side: LinkInput, metric: Metric, names: Sequence[str]) -> Any:
     """Read an encoded table, or the columns under their common ``names`` in the type the metric expects."""
-    if isinstance(metric, FILTER_METRICS):
+    if _compares_filters(metric):
         if side.columns:
             message = f"--metric {metric.name} compares encoded tables, which have no columns; omit --on"
             raise SettingError(message, code="columns-of-encoded-table")
@@ -74,13 +63,18 @@ def read_identifiers(side: LinkInput, metric: Metric, names: Sequence[str]) -> A
         raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
     wanted = list(dict.fromkeys(side.columns))
     frame = read_table(side.table, wanted, separator=side.separator, option=side.separator_option)
-    types = [CELL_TYPES.get(type(part), CellType.NUMBER) for part in _metric_per_column(metric, len(names))]
+    types = [CellType(getattr(part, "CELLS", "number")) for part in _metric_per_column(metric, len(names))]
     return pl.DataFrame(
         [
             read_cells(frame[column], wanted).require(str(side.table)).alias(name)
             for column, name, wanted in zip(side.columns, names, types, strict=True)
         ]
     )
+
+
+def _compares_filters(metric: Metric) -> bool:
+    """Return whether a metric compares encoded tables: only such metrics are valid in jobs."""
+    return metric.name in METRICS.names(in_jobs=True)
 
 
 def _metric_per_column(metric: Metric, columns: int) -> list[Metric]:
@@ -107,7 +101,7 @@ def parse_field(spec: str) -> WeightedField:
         message = f"--field {spec!r} is not COLUMN:METRIC:WEIGHT, such as name:levenshtein:2.0"
         raise SettingError(message, code="invalid-field")
     metric = get_metric(name)
-    if isinstance(metric, (RankHamming, *FILTER_METRICS)):
+    if isinstance(metric, RankHamming) or _compares_filters(metric):
         message = (
             f"--field {spec!r}: {name} does not compare columns; use euclidean, great-circle, days or a text metric"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +50,8 @@ class Backend:
 
 class Metric(Protocol):
     """A distance between identifiers.
+
+    A metric may declare the cells that it reads as ``CELLS``: number (the default), text, date or key.
 
     Attributes
     ----------
@@ -309,6 +311,8 @@ def _great_circle_distances(left: Floats, right: Floats) -> Floats:
 class Days:
     """Difference of two dates in days."""
 
+    CELLS: ClassVar[str] = "date"
+
     name: str = "days"
     whole: bool = False
 
@@ -325,6 +329,8 @@ class Days:
 @dataclass(frozen=True)
 class Levenshtein:
     """Insertions, deletions and substitutions between two texts; normalised: divided by the longer length (paper)."""
+
+    CELLS: ClassVar[str] = "text"
 
     normalised: bool = False
 

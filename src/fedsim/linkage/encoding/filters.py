@@ -25,19 +25,20 @@ from fedsim.validation import (
     convert_numpy_scalars,
 )
 
-# Packed bit rows, made and rearranged a few rows at a time
-#
-# A filter of the paper's size has millions of bits; one byte per bit for a whole table would be eight times the result.
-
-
-# Four million bits at one byte each: fits the second-level cache of most machines, and hides the cost of the loop.
+# A filter of the paper's size has millions of bits, and one byte per bit for a complete table would be eight times the
+# result. So rows are made and rearranged in tiles of four million bits at one byte each, which fit the second-level
+# cache of most machines and hide the cost of the loop.
 TILE_BYTES = 1 << 22
+# Lone surrogates: valid text cannot contain them, so no text can look like a padded one.
+_START_PADDING, _END_PADDING = "\ud800", "\udfff"
+MAX_Q = 8
+MAX_HASHES = 1024
 
 
 def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], NDArray[Any]], widest: int = 1) -> Bits:
-    """Packed rows of ``tile(rows)``, which returns zeros and ones of shape (rows, ``n_bits``).
+    """Pack the rows of ``tile(rows)``, which returns zeros and ones of shape (rows, ``n_bits``).
 
-    ``widest`` is the bits per row that ``tile`` unpacks on its way, where that is more than ``n_bits``.
+    ``widest`` is the number of bits per row that ``tile`` unpacks, if that is more than ``n_bits``.
     """
     packed = np.empty((n_rows, n_bits // 8), dtype=np.uint8)
     step = max(1, TILE_BYTES // max(n_bits, widest))
@@ -48,7 +49,7 @@ def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], NDArray[Any]], w
 
 
 def take_bits(bits: Bits, positions: Integers) -> Bits:
-    """Bit ``positions[j]`` of every row as its bit ``j``.
+    """Return rows whose bit ``j`` is bit ``positions[j]`` of the given rows.
 
     >>> take_bits(np.array([[0b10000000]], dtype=np.uint8), np.array([1, 0, 1, 1, 1, 1, 1, 1]))
     array([[64]], dtype=uint8)
@@ -61,20 +62,30 @@ def take_bits(bits: Bits, positions: Integers) -> Bits:
     )
 
 
-# FEDERAL filters of numbers (paper, appendix "Additional Background")
-#
-# Secret pivots r_1 .. r_N stand at random places of an agreed public range; bit i of the filter of x is one if r_i lies
-# within the threshold of x. Read in the order of the pivots the ones stand in a row, so two integers say as much as N
-# bits; that gives the same Hamming distances at once, and it is why such filters hide neither order nor distance.
-
-
 @dataclass(frozen=True)
 class NumericFilter:
-    """Filters of numbers from ``low`` to ``high``; Hamming distance grows with the difference up to 2 x ``threshold``.
+    """FEDERAL filters of numbers (paper, appendix "Additional Background").
 
-    The pivots reach one threshold beyond the range on both sides, so a value at the border has as many ones as any
-    other: their number gives nothing away. 1,024 bits per field find 76 to 79 percent of the nearest 50
-    partners of Beijing flats, 512 bits 65 to 72, 65,536 bits 87; doubling once more buys three to five points.
+    Secret pivots r_1 .. r_N are drawn at random from a public range; bit i of the filter of x is one if r_i is within
+    the threshold of x. The Hamming distance grows with the difference of two numbers up to 2 x ``threshold``. The
+    pivots extend one threshold beyond the range on both sides, so the number of ones reveals nothing about a value. In
+    the order of the pivots the ones are consecutive: two integers give the same Hamming distances as N bits, and such
+    filters hide neither order nor distance.
+
+    Parameters
+    ----------
+    low, high
+        The range of the values.
+    threshold
+        Half the difference up to which distances grow.
+    bits
+        Size of a filter, a multiple of 8. On Beijing flats 512 bits per field find 65 to 72 percent of the nearest 50
+        partners, 1,024 bits 76 to 79, 65,536 bits 87; doubling gains three to five points.
+
+    Examples
+    --------
+    >>> NumericFilter(0, 100, threshold=5).encode(IdentifierColumn([36.5]), bytes(32)).shape
+    (1, 128)
     """
 
     KIND: ClassVar[str] = "numeric"
@@ -94,34 +105,35 @@ class NumericFilter:
 
     @classmethod
     def sized(cls, low: float, high: float, threshold: float, *, epsilon: float, delta: float) -> NumericFilter:
-        """The filter with the paper's size, rounded up to whole bytes.
+        """Return the filter with the size of the paper, rounded up to whole bytes.
 
-        A filter then has fewer than (1 - ``epsilon``) of the expected ones with probability below ``delta``. The
-        epsilon is no privacy budget, and the size is about a thousand times what finding neighbours takes.
+        A filter then has fewer than (1 - ``epsilon``) of the expected ones with probability below ``delta``. This
+        epsilon is not a privacy budget, and the size is about a thousand times what finding neighbours needs.
         """
         code = cls(low, high, threshold)
         if threshold > (high - low) / 2:
             raise SettingError(
-                f"threshold={threshold} is more than half the range, where the paper's size promises nothing; "
-                "choose a smaller one, or the number of bits yourself"
+                f"threshold={threshold} is more than half the range, where the paper's formula does not hold; choose "
+                "a smaller threshold, or set bits",
+                code="threshold-too-large",
             )
         bits = paper_bits(high - low, threshold, epsilon=epsilon, delta=delta)
         return replace(code, bits=bits + -bits % 8)
 
     def pivots(self, subkey: bytes) -> Floats:
-        """The secret pivots, in the order of the bits."""
+        """Return the secret pivots, in the order of the bits."""
         start, width = self.low - self.threshold, self.high - self.low + 2 * self.threshold
         return start + width * shake_uniforms(subkey, self.bits)
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:
-        """For every value the half-open run [first, last) of sorted pivots that are ones: the filter in two integers.
+        """Return the run [first, last) of sorted pivots that are ones for every value: the filter in two integers.
 
-        Ranks show the order of the values openly; keep them where the values are.
+        Ranks show the order of the values; keep them where the values are.
         """
         return self._ranks(self._numbers(column), np.sort(self.pivots(subkey)))
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
-        """One packed filter per value."""
+        """Return one packed filter per value."""
         pivots = self.pivots(subkey)
         order = np.argsort(pivots, kind="stable")
         ranks = self._ranks(self._numbers(column), pivots[order]).astype(np.int32)
@@ -146,7 +158,7 @@ class NumericFilter:
 
 
 def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) -> int:
-    """The paper's filter size for a range of this width, before rounding to whole bytes.
+    """Return the filter size of the paper for a range of this width, before rounding to whole bytes.
 
     >>> paper_bits(1.49385, 0.01, epsilon=0.03, delta=0.03)
     1164061
@@ -158,31 +170,37 @@ def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) 
     wanted, tolerated = 2 * width * math.log(1 / delta), threshold * epsilon**2
     if wanted > MAX_FILTER_BITS * tolerated:
         raise SettingError(
-            f"the paper's size is above {MAX_FILTER_BITS} bits; choose a larger threshold, epsilon or delta"
+            f"the paper's size exceeds {MAX_FILTER_BITS} bits; choose a larger threshold, epsilon or delta",
+            code="filter-too-large",
+            limit=MAX_FILTER_BITS,
         )
     return math.ceil(wanted / tolerated)
 
 
-# FEDERAL filters of text: keyed random hashing of q-grams (paper, appendix "Additional Background")
-#
-# Every position of a q-gram is drawn anew from a keyed stream. Double hashing, ``(h1 + i * h2) mod bits``, is cheaper,
-# but leaves a q-gram only ``bits`` squared possible patterns, and those "atoms" can be told apart and read back
-# (Kroll and Steinmetzer 2015).
-
-
-# Lone surrogates: no valid text holds them, so no text can pass for a padded one.
-_START_PADDING, _END_PADDING = "\ud800", "\udfff"
-MAX_Q = 8
-MAX_HASHES = 1024
-
-
 @dataclass(frozen=True)
 class StringFilter:
-    """Filters of text by its set of ``q``-grams, each setting ``hashes`` of ``bits`` positions.
+    """FEDERAL filters of text: keyed random hashing of q-grams (paper, appendix "Additional Background").
 
-    ``padded`` marks both ends, so that first and last letters count as much as others; ``normalised`` compares texts
-    as :func:`normalise` leaves them. 20 hashes into 1,024 bits fill a third of a filter of game titles (22 letters):
-    fewer find fewer of the nearest titles, more crowd longer ones.
+    Every position of a q-gram is drawn from a keyed stream. Double hashing, ``(h1 + i * h2) mod bits``, is cheaper, but
+    gives a q-gram only ``bits`` squared possible patterns, which attackers can separate and read back (Kroll and
+    Steinmetzer 2015).
+
+    Parameters
+    ----------
+    q
+        Letters per q-gram.
+    hashes, bits
+        Each q-gram sets this many of the bits. 20 of 1,024 fill a third of a filter of game titles (22 letters): fewer
+        find fewer of the nearest titles, more fill the filters of longer ones.
+    padded
+        Whether both ends are marked, so that the first and last letters count as much as others.
+    normalised
+        Whether texts are normalised first, see :func:`normalise_text`.
+
+    Examples
+    --------
+    >>> StringFilter(bits=512).encode(IdentifierColumn(["Ada"]), bytes(32)).shape
+    (1, 64)
     """
 
     KIND: ClassVar[str] = "string"
@@ -206,10 +224,10 @@ class StringFilter:
     def sized(
         cls, *, edit_distance: int, hashes: int, collision: float, delta: float, mean_grams: float, q: int = 2
     ) -> StringFilter:
-        """The filter with the size of the paper's code, rounded up to whole bytes.
+        """Return the filter with the size of the paper's code, rounded up to whole bytes.
 
-        Sized so that texts ``edit_distance`` apart, of ``mean_grams`` q-grams on average, exceed the ``collision``
-        rate with probability below ``delta``.
+        Texts with ``mean_grams`` q-grams on average that are ``edit_distance`` apart then exceed the ``collision`` rate
+        with probability below ``delta``.
         """
         code = cls(q=q, hashes=hashes)
         check_integer("edit_distance", edit_distance, low=1, high=1 << 16)
@@ -221,7 +239,7 @@ class StringFilter:
         return replace(code, bits=bits + -bits % 8)
 
     def grams(self, text: str) -> set[str]:
-        """The distinct q-grams of a text; a text too short to have one is its own.
+        """Return the distinct q-grams of a text; a shorter text is its own q-gram.
 
         >>> sorted(StringFilter(q=2, padded=False).grams("anna"))
         ['an', 'na', 'nn']
@@ -231,14 +249,11 @@ class StringFilter:
         return {text[start : start + self.q] for start in range(max(1, len(text) - self.q + 1))}
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
-        """One packed filter per text."""
+        """Return one packed filter per text."""
         return self._encode(self._prepared(column, column.texts()), [""] * len(column), subkey)
 
     def encode_salted(self, column: IdentifierColumn, salt: IdentifierColumn, subkey: bytes) -> Bits:
-        """One packed filter per text whose hashes depend on the record's salt.
-
-        Records with different salts get unrelated filters, however alike their texts are.
-        """
+        """Return one packed filter per text; records with different salts get unrelated filters."""
         return self._encode(self._prepared(column, column.texts()), self._prepared(salt, salt.labels()), subkey)
 
     def _prepared(self, column: IdentifierColumn, texts: list[str]) -> list[str]:
@@ -255,7 +270,7 @@ class StringFilter:
         occurrences: list[int] = []
         ends: list[int] = []
         for text, salt in zip(texts, salts, strict=True):
-            # The length in front keeps salt "a" with gram "bc" apart from salt "ab" with gram "c".
+            # The length distinguishes salt "a" with gram "bc" from salt "ab" with gram "c".
             prefix = f"{len(salt)}:{salt}"
             occurrences += [number.setdefault(prefix + gram, len(number)) for gram in self.grams(text)]
             ends.append(len(occurrences))
@@ -269,7 +284,7 @@ class StringFilter:
 
 
 def normalise_text(text: str) -> str:
-    """Text with compatibility forms, letter case and runs of white space made alike (NFKC, case folding).
+    """Return text with uniform compatibility forms, letter case and white space (NFKC, case folding).
 
     >>> normalise_text("  Straße\\u00a0 No. ② ")
     'strasse no. 2'
@@ -278,16 +293,28 @@ def normalise_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", folded).split())
 
 
-# FEDERAL filters of dates: a date is the number of days since 1970
-
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
 @dataclass(frozen=True)
 class DateFilter:
-    """Filters of dates from ``low`` to ``high``; the ``threshold`` counts days.
+    """FEDERAL filters of dates: a date is the number of days since 1970.
 
-    Near means near in time: a swapped day and month, or a mistyped decade, is as far as the calendar says.
+    Near means near in time: swapped day and month, or a mistyped decade, are as far apart as the calendar says.
+
+    Parameters
+    ----------
+    low, high
+        The range of the dates.
+    threshold
+        Half the difference in days up to which distances grow.
+    bits
+        Size of a filter, a multiple of 8.
+
+    Examples
+    --------
+    >>> DateFilter(date(1900, 1, 1), date(2030, 1, 1), threshold=365).bits
+    1024
     """
 
     KIND: ClassVar[str] = "date"
@@ -302,17 +329,17 @@ class DateFilter:
         convert_numpy_scalars(self)
         for name, day in (("low", self.low), ("high", self.high)):
             if type(day) is not date:
-                raise SettingError(f"{name}={day!r} is no date; write datetime.date(2001, 12, 31)")
+                raise SettingError(f"{name}={day!r} is not a date; use datetime.date(2001, 12, 31)", code="bad-date")
         if self.low >= self.high:
-            raise SettingError(f"low={self.low} is not before high={self.high}; choose an earlier low")
+            raise SettingError(f"low={self.low} must be before high={self.high}", code="bad-range")
         self._numeric()
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:
-        """For every date the run of sorted pivots that are ones (see :meth:`NumericFilter.ranks`)."""
+        """Return the run of sorted pivots that are ones for every date, see :meth:`NumericFilter.ranks`."""
         return self._numeric().ranks(self._days(column), subkey)
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
-        """One packed filter per date."""
+        """Return one packed filter per date."""
         return self._numeric().encode(self._days(column), subkey)
 
     def _numeric(self) -> NumericFilter:
