@@ -148,8 +148,8 @@ def _fix_swapped_coordinates(
         (_, first), (_, second) = sides
         columns = " and ".join(f"'{column.name}'" for column in _coordinates(place, sides[1]))
         notes.append(
-            f"{first.name} or {second.name} has latitude and longitude swapped: columns {columns} of {second.name} were "
-            "swapped, because only then are both in the same area; correct the table that is wrong"
+            f"{first.name} or {second.name} has latitude and longitude swapped: columns {columns} of {second.name} "
+            "were swapped, because only then are both in the same area; correct the table that is wrong"
         )
         place = _swap(place, sides[1])
     corrected = dict(zip((lat, lon), place, strict=True))
@@ -290,8 +290,8 @@ def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputErro
     return InputError(message, code="empty-column", column=column.name)
 
 
-# Encodings: ranges with a margin, and thresholds by the distance of partners. A threshold of about twice the distance to
-# the farther partners finds most of them: on the generated city 84 to 86 percent of the nearest 20 at 0.02 to 0.05
+# Encodings: ranges with a margin, and thresholds by the distance of partners. A threshold of about twice the distance
+# to the farther partners finds most of them: on the generated city 84 to 86 percent of the nearest 20 at 0.02 to 0.05
 # degrees, and 62 at 0.005 (1,024 bits).
 
 SAMPLE_SIZE = 2_000
@@ -358,7 +358,7 @@ def round_up(value: float) -> float:
 
 
 def _partner_distances(profiles: Sequence[IdentifierProfiles], k: int) -> Iterator[float]:
-    """Yield for every number or date the distance, in its own unit, below which most of the K nearest candidates are."""
+    """Yield for every number or date the distance, in its own unit, within which most of the K nearest are."""
     if not profiles:
         return
     queries, candidates = (_complete_rows([columns[side] for columns in profiles]) for side in (0, -1))
