@@ -6,8 +6,6 @@ Letters: n records, K partners of each, L links of one partner, M possible ident
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from scipy.special import ndtr
@@ -24,68 +22,24 @@ from fedsim.types import Floats, Integers, Scale
 from fedsim.validation import validate_integer
 
 TARGETS_PER_TILE = 64
-LIKELIHOODS_PER_TILE = 1 << 22
+GREEDY_KNOWLEDGE = "own filters, the scale of the similarities and the noise's deviation; a normal prior"
 EXPECTED_SHARE = "expected share"  # over all draws of the noise
 MAX_LINKS = 200  # of one partner; more change little and cost time
 GRID_POINTS = 11  # per side
 ZOOM_FACTOR = 3.0  # between two grids
 ZOOM_LEVELS = 7  # from the extent of a partner's records to a thousandth of it
 
-# The paper's greedy attack (section 5, steps 1 to 3), also with a better prior (appendix B): each similarity of one or
-# a few links is turned into its most likely distance, and a filter is drawn from all those at that distance.
+# The paper's greedy attack (section 5, steps 1 to 3): each similarity of one or a few links is turned into its most
+# likely distance, and a filter is drawn from all those at that distance.
 
 
-class DistancePrior(Protocol):
-    """What the attacker assumes about distances before it sees a similarity."""
+def most_likely_distance(similarity: Floats, scale: Scale, sigma: float) -> Floats:
+    """Return the most likely integer distance behind noisy similarities with a standard normal prior (steps 1 and 2).
 
-    @property
-    def knew(self) -> str: ...
-
-    def most_likely_distance(self, similarity: Floats, scale: Scale, sigma: float) -> Floats:
-        """Return the most likely integer distance behind every noisy similarity."""
-
-
-@dataclass(frozen=True)
-class GaussianPrior:
-    """The prior of the paper: scaled similarities have a standard normal distribution.
-
-    >>> GaussianPrior().most_likely_distance(np.array([0.5]), Scale(mean=-100.0, deviation=10.0), sigma=1.0)
+    >>> most_likely_distance(np.array([0.5]), Scale(mean=-100.0, deviation=10.0), sigma=1.0)
     array([98.])
     """
-
-    knew: str = "own filters, the scale of the similarities and the noise's deviation; a normal prior"
-
-    def most_likely_distance(self, similarity: Floats, scale: Scale, sigma: float) -> Floats:
-        shrunk = similarity / (1.0 + sigma**2)  # steps 1 and 2
-        return np.rint(-scale.deviation * shrunk - scale.mean)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EmpiricalPrior:
-    """The prior of an attacker who knows the distribution of distances, for example from a linkage of its own."""
-
-    distance: Floats
-    bins: int = 200
-    knew: str = "own filters, the scale of the similarities, the noise's deviation and the distribution of distances"
-
-    def most_likely_distance(self, similarity: Floats, scale: Scale, sigma: float) -> Floats:
-        observed = np.rint(-scale.deviation * similarity - scale.mean)
-        if sigma == 0:
-            return observed
-        low, high = np.floor(self.distance.min()), np.ceil(self.distance.max())
-        edges = np.unique(np.rint(np.linspace(low, high + 1.0, self.bins + 1)))
-        counts = np.histogram(self.distance, bins=edges)[0]
-        filled = counts > 0
-        first, last = edges[:-1][filled], edges[1:][filled] - 1.0  # integer distances of every bin
-        log_density = np.log(counts[filled] / np.diff(edges)[filled])
-        step, best = max(1, LIKELIHOODS_PER_TILE // len(first)), []
-        for start in range(0, len(observed), step):
-            # The best distance of a bin is the one nearest to the observed one; then the best bin is chosen.
-            here = observed[start : start + step, None]
-            nearest = np.clip(here, first, last)  # (links, bins)
-            gain = log_density - ((here - nearest) / (sigma * scale.deviation)) ** 2 / 2.0
-            best.append(np.take_along_axis(nearest, gain.argmax(axis=1)[:, None], axis=1)[:, 0])
-        return np.concatenate(best) if best else observed
+    return np.rint(-scale.deviation * similarity / (1.0 + sigma**2) - scale.mean)
 
 
 def expected_success_rate(distance: Floats, scale: Scale, sigma: float) -> float:
@@ -106,7 +60,7 @@ def expected_success_rate(distance: Floats, scale: Scale, sigma: float) -> float
 
 
 @timed
-def distance_attack(view: PrimaryView, distance: Floats, *, prior: DistancePrior | None = None) -> AttackFinding:
+def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     """Guess the distance of every link (steps 1 and 2 of the greedy attack).
 
     A filter cannot be guessed more often than its distance, so this is the sharpest test of Theorem 2.
@@ -117,12 +71,10 @@ def distance_attack(view: PrimaryView, distance: Floats, *, prior: DistancePrior
     >>> distance_attack(view, links).score.value
     1.0
     """
-    scale, prior = view.known_scale(), prior or GaussianPrior()
-    linked = view.partner >= 0
-    right = prior.most_likely_distance(view.similarity[linked], scale, view.sigma) == distance[linked]
-    figures = {"bound tau": success_bound(view.sigma, scale.deviation)}
-    if isinstance(prior, GaussianPrior):
-        figures[EXPECTED_SHARE] = expected_success_rate(distance[linked], scale, view.sigma)
+    scale, linked = view.known_scale(), view.partner >= 0
+    right = most_likely_distance(view.similarity[linked], scale, view.sigma) == distance[linked]
+    expected = expected_success_rate(distance[linked], scale, view.sigma)
+    figures = {"bound tau": success_bound(view.sigma, scale.deviation), EXPECTED_SHARE: expected}
     return AttackFinding(
         "greedy, distances",
         AttackKind.DISTANCES,
@@ -131,7 +83,7 @@ def distance_attack(view: PrimaryView, distance: Floats, *, prior: DistancePrior
         binomial_estimate(int(right.sum()), len(right)),
         float(np.unique(distance[linked], return_counts=True)[1].max() / len(right)),  # of the most common distance
         len(right),
-        prior.knew,
+        GREEDY_KNOWLEDGE,
         figures,
     )
 
@@ -144,14 +96,12 @@ def greedy_attack(
     rng: np.random.Generator,
     queries: int = 1,
     targets: int | None = 5_000,
-    prior: DistancePrior | None = None,
 ) -> AttackFinding:
     """Guess the filters of listed partners from ``queries`` links each (|Q| in the paper, where one is best).
 
-    The default prior is that of the paper. ``figures`` also holds how often all distances were right, and the bound of
-    Theorem 2 on it.
+    ``figures`` also holds how often all distances were right, and the bound of Theorem 2 on it.
     """
-    queries, prior = validate_integer(queries, "queries", least=1), prior or GaussianPrior()
+    queries = validate_integer(queries, "queries", least=1)
     scale, named = view.known_scale(), LinksByPartner.of(view)
     codes.check_covers(named.row, len(view))
     chosen = sample_targets(np.flatnonzero(named.degree >= queries), targets, rng)
@@ -160,7 +110,7 @@ def greedy_attack(
         raise SettingError(message, code="too-many-queries", queries=queries)
     drawn = [rng.choice(named.degree[place], queries, replace=False) for place in chosen]
     links = np.asarray(named.start[chosen][:, None] + np.array(drawn))  # (targets, Q)
-    guessed = prior.most_likely_distance(named.similarity[links].ravel(), scale, view.sigma).reshape(links.shape)
+    guessed = most_likely_distance(named.similarity[links].ravel(), scale, view.sigma).reshape(links.shape)
     hits, right = _score_guesses(codes, named, chosen, links, guessed, rng)
     distances = binomial_estimate(int(right.sum()), len(right))
     figures = {
@@ -169,7 +119,7 @@ def greedy_attack(
         "share of distances guessed, low": distances.low,
         "links used of each target": float(queries),
     }
-    return _filter_finding(AttackKind.GREEDY, int(hits.sum()), (len(hits), len(codes)), prior.knew, figures)
+    return _filter_finding(AttackKind.GREEDY, int(hits.sum()), (len(hits), len(codes)), GREEDY_KNOWLEDGE, figures)
 
 
 def _filter_finding(

@@ -11,12 +11,11 @@ from scipy.stats import binom
 from fedsim.attack.primary_view import Codebook, PrimaryView
 from fedsim.attack.similarity_attacks import (
     EXPECTED_SHARE,
-    EmpiricalPrior,
-    GaussianPrior,
     distance_attack,
     expected_success_rate,
     greedy_attack,
     likelihood_attack,
+    most_likely_distance,
 )
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import fit_scale, get_metric, similarities
@@ -59,9 +58,9 @@ def test_the_greedy_attack_stays_under_tau(n_bits, sigma):
 def test_the_expected_share_is_the_mean_over_many_draws(sigma):
     distance = np.random.default_rng(3).gamma(2.0, 8.0, 400).round()  # as far from normal as places are
     scale = fit_scale(distance)
-    rng, prior = np.random.default_rng(4), GaussianPrior()
+    rng = np.random.default_rng(4)
     right = [
-        prior.most_likely_distance(similarities(distance, scale, sigma=sigma, noise=rng), scale, sigma) == distance
+        most_likely_distance(similarities(distance, scale, sigma=sigma, noise=rng), scale, sigma) == distance
         for _ in range(2_000)
     ]
     doubt = 4.0 * np.std(np.mean(right, axis=1)) / np.sqrt(len(right))
@@ -93,16 +92,6 @@ def test_an_attack_on_all_links_breaks_the_bound():
     found = likelihood_attack(view, codes, rng=np.random.default_rng(0), targets=60)
     assert found.score.value > 0.95
     assert found.score.low > found.figures["bound tau"]
-
-
-def test_knowing_the_distances_helps():
-    rng = np.random.default_rng(0)
-    distance = rng.choice([100.0, 900.0], (400, 50)) + rng.integers(0, 5, (400, 50))
-    scale = fit_scale(distance)
-    view = PrimaryView(np.zeros((400, 50), np.int64), similarities(distance, scale, sigma=0.5, noise=rng), scale, 0.5)
-    informed = distance_attack(view, distance, prior=EmpiricalPrior(distance, bins=1_000))
-    assert informed.score.low > 20 * distance_attack(view, distance).score.value
-    assert informed.score.low > success_bound(0.5, scale.deviation)
 
 
 def test_equal_chance_gives_an_equal_finding():

@@ -130,12 +130,12 @@ def test_the_noise_a_protected_job_promises_at_the_cut_is_there(folder):
 
 @pytest.mark.parametrize("share", [0.0, 0.9])
 def test_a_build_that_lays_less_noise_at_the_cut_than_the_job_says_is_caught(folder, monkeypatch, share):
-    honest = CutNoise.noisy
+    honest = CutNoise.add_noise
 
     def broken(self, values, rows, occasion):
         return values + share * (honest(self, values, rows, occasion) - values)
 
-    monkeypatch.setattr(CutNoise, "noisy", broken)
+    monkeypatch.setattr(CutNoise, "add_noise", broken)
     found = at_the_cut(folder, BOTH_WAYS)
     assert [found[side] for side in LEFT_OUT] == [Verdict.BROKEN, Verdict.BROKEN]
 
