@@ -5,9 +5,9 @@ Letters: n test records, G groups of records that are drawn together, S seeds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,103 +15,61 @@ from numpy.typing import NDArray
 from fedsim.training.labels import pair_win_rate
 from fedsim.types import Floats, Integers
 
-# Metrics of predictions in which every group of records has a weight, computed again for each resample
+# Metrics of predictions in which every group of records has a weight. A scorer computes all that does not depend on the
+# weights (G,) once, because a bootstrap asks for a score in every resample.
 
 
-class WeightedScorer(Protocol):
-    """Predictions of one training, prepared so that scoring is fast."""
-
-    def score(self, weight: Floats) -> float:
-        """Return the metric with these weights of the groups, (G,)."""
-
-
-class Measure(Protocol):
-    """A metric."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def lower_is_better(self) -> bool: ...
-
-    def scorer(self, predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> WeightedScorer:
-        """Compute all that does not depend on the weights; ``group`` is every record's place among the groups."""
-
-
-@dataclass(frozen=True, eq=False)
-class _MeanScorer:
-    """A mean over records, to a power."""
-
-    sums: Floats  # (G,)
-    counts: Floats  # (G,)
-    power: float
-
-    @classmethod
-    def of(cls, values: NDArray[Any], group: Integers, power: float = 1.0) -> _MeanScorer:
-        sums = np.asarray(np.bincount(group, weights=values), dtype=np.float64)
-        return cls(sums, np.bincount(group).astype(np.float64), power)
-
-    def score(self, weight: Floats) -> float:
-        return float((weight @ self.sums / (weight @ self.counts)) ** self.power)
+Scorer = Callable[[Floats], float]
 
 
 @dataclass(frozen=True)
-class RootMeanSquare:
-    """Root mean square error in the unit of the labels."""
+class Measure:
+    """A metric; ``scorer`` takes predictions, labels and every record's place among the groups, (n,)."""
 
-    name: str = "rmse"
-    lower_is_better: bool = True
-
-    def scorer(self, predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> WeightedScorer:
-        return _MeanScorer.of(np.square(predictions.astype(np.float64) - labels), group, 0.5)
+    name: str
+    lower_is_better: bool
+    scorer: Callable[[NDArray[Any], NDArray[Any], Integers], Scorer]
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """Share of records whose likeliest class is the true one; labels count columns of the predictions."""
-
-    name: str = "accuracy"
-    lower_is_better: bool = False
-
-    def scorer(self, predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> WeightedScorer:
-        return _MeanScorer.of((predictions.argmax(axis=1) == labels).astype(np.float64), group)
+def _mean_scorer(values: NDArray[Any], group: Integers, power: float = 1.0) -> Scorer:
+    sums, counts = np.bincount(group, weights=values), np.bincount(group).astype(np.float64)  # (G,), (G,)
+    return lambda weight: float((weight @ sums / (weight @ counts)) ** power)
 
 
-@dataclass(frozen=True, eq=False)
-class _RankScorer:
-    """Records of two classes in the order of their probability; ties have the same ``level``."""
+def _rmse_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
+    return _mean_scorer(np.square(predictions.astype(np.float64) - labels), group, 0.5)
 
-    level: Integers  # (n,)
-    group: Integers  # (n,)
-    second: NDArray[np.bool_]  # (n,)
 
-    def score(self, weight: Floats) -> float:
-        of_record = weight[self.group]  # (n,)
-        levels = int(self.level[-1]) + 1
-        ones = np.bincount(self.level, weights=of_record * self.second, minlength=levels)
-        zeros = np.bincount(self.level, weights=of_record * ~self.second, minlength=levels)
+def _accuracy_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
+    return _mean_scorer((predictions.argmax(axis=1) == labels).astype(np.float64), group)
+
+
+def _auc_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
+    probability = predictions[:, 1]
+    order = np.argsort(probability, kind="stable")
+    rises = np.diff(probability[order], prepend=probability[order[0]]) > 0
+    level = np.cumsum(rises, dtype=np.int64)  # (n,), the same for ties
+    second, group = labels[order] == 1, group[order]
+
+    def score(weight: Floats) -> float:
+        of_record, levels = weight[group], int(level[-1]) + 1
+        ones = np.bincount(level, weights=of_record * second, minlength=levels)
+        zeros = np.bincount(level, weights=of_record * ~second, minlength=levels)
         return pair_win_rate(ones, zeros)
 
+    return score
 
-@dataclass(frozen=True)
-class AreaUnderCurve:
-    """Probability that a record of the second class is ranked above one of the first; a half for guessing."""
 
-    name: str = "auc"
-    lower_is_better: bool = False
-
-    def scorer(self, predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> WeightedScorer:
-        probability = predictions[:, 1]
-        order = np.argsort(probability, kind="stable")
-        rises = np.diff(probability[order], prepend=probability[order[0]]) > 0
-        return _RankScorer(np.cumsum(rises, dtype=np.int64), group[order], labels[order] == 1)
+RMSE = Measure("rmse", True, _rmse_scorer)
+ACCURACY = Measure("accuracy", False, _accuracy_scorer)  # labels count columns of the predictions
+AUC = Measure("auc", False, _auc_scorer)
 
 
 def measure_for_task(task: str, labels: NDArray[Any]) -> Measure:
     """Return the metric of a ladder: RMSE for numbers, AUC for two classes, accuracy for more."""
     if task == "regression":
-        return RootMeanSquare()
-    return AreaUnderCurve() if len(np.unique(labels)) == 2 else Accuracy()
+        return RMSE
+    return AUC if len(np.unique(labels)) == 2 else ACCURACY
 
 
 # Paired bootstrap: test records and training seeds are resampled, the same for all trainings that are compared, so what
@@ -181,7 +139,7 @@ class _SeedScorer:
     """One seed's trainings, and the places of its groups among all."""
 
     groups: Integers
-    trainings: Sequence[WeightedScorer]
+    trainings: Sequence[Scorer]
 
     @classmethod
     def of(cls, seed: SeedPredictions, measure: Measure, groups: Integers) -> _SeedScorer:
@@ -190,7 +148,7 @@ class _SeedScorer:
         return cls(np.searchsorted(groups, here), trainings)
 
     def scores(self, weight: Floats) -> list[float]:
-        return [training.score(weight[self.groups]) for training in self.trainings]
+        return [score(weight[self.groups]) for score in self.trainings]
 
 
 def _resample_scores(seeds: Sequence[_SeedScorer], groups: int, rng: np.random.Generator) -> Floats:

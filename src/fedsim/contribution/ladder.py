@@ -249,8 +249,8 @@ class Ladder:
         values = []
         for seed in self.seeds[split]:
             n = len(seed.labels)
-            scorer = self.measure.scorer(seed.predictions[rung.key], seed.labels, np.arange(n))
-            values.append(scorer.score(np.ones(n)))
+            score = self.measure.scorer(seed.predictions[rung.key], seed.labels, np.arange(n))
+            values.append(score(np.ones(n)))
         return {
             "key": rung.key,
             "name": rung.name,

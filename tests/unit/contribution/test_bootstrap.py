@@ -7,9 +7,9 @@ import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from fedsim.contribution.bootstrap import (
-    Accuracy,
-    AreaUnderCurve,
-    RootMeanSquare,
+    ACCURACY,
+    AUC,
+    RMSE,
     SeedPredictions,
     bootstrap_scores,
     measure_for_task,
@@ -24,7 +24,7 @@ def judged(rng: np.random.Generator, n: int = 400, better: float = 0.0) -> SeedP
 
 
 def test_equal_predictions_gain_exactly_nothing() -> None:
-    gain = bootstrap_scores([judged(np.random.default_rng(0))], RootMeanSquare(), np.random.default_rng(1)).gain(
+    gain = bootstrap_scores([judged(np.random.default_rng(0))], RMSE, np.random.default_rng(1)).gain(
         "before", "after", lower_is_better=True
     )
     assert (gain.estimate, gain.low, gain.high) == (0.0, 0.0, 0.0)
@@ -32,9 +32,7 @@ def test_equal_predictions_gain_exactly_nothing() -> None:
 
 def test_a_common_error_cancels_out_of_a_paired_gain() -> None:
     seeds = [judged(np.random.default_rng(seed), better=0.1) for seed in range(3)]
-    gain = bootstrap_scores(seeds, RootMeanSquare(), np.random.default_rng(1)).gain(
-        "before", "after", lower_is_better=True
-    )
+    gain = bootstrap_scores(seeds, RMSE, np.random.default_rng(1)).gain("before", "after", lower_is_better=True)
     assert gain.low < gain.estimate < gain.high
     assert gain.low > 0.05  # the error of each alone is 0.03 a seed; unpaired, zero would be among the likely
 
@@ -45,9 +43,7 @@ def test_groups_are_drawn_together_and_so_widen_the_interval() -> None:
     widths = []
     for groups in (np.arange(900), np.repeat(np.arange(100), 9)):
         seeds = [SeedPredictions(np.repeat(one.labels, 9), groups, copied)]
-        gain = bootstrap_scores(seeds, RootMeanSquare(), np.random.default_rng(1)).gain(
-            "before", "after", lower_is_better=True
-        )
+        gain = bootstrap_scores(seeds, RMSE, np.random.default_rng(1)).gain("before", "after", lower_is_better=True)
         widths.append(gain.high - gain.low)
     assert widths[1] == pytest.approx(3 * widths[0], rel=0.2)
 
@@ -59,14 +55,12 @@ def test_weighted_scores_are_those_of_scikit_learn() -> None:
     both = np.column_stack([1 - guess, guess])
     weight = rng.integers(0, 4, 40).astype(float)
     found, counts = np.unique(group, return_inverse=True)[1], weight[group]
-    assert AreaUnderCurve().scorer(both, labels, found).score(weight) == pytest.approx(
-        roc_auc_score(labels, guess, sample_weight=counts)
-    )
-    assert Accuracy().scorer(both, labels, found).score(weight) == pytest.approx(
+    assert AUC.scorer(both, labels, found)(weight) == pytest.approx(roc_auc_score(labels, guess, sample_weight=counts))
+    assert ACCURACY.scorer(both, labels, found)(weight) == pytest.approx(
         accuracy_score(labels, both.argmax(axis=1), sample_weight=counts)
     )
     errors = np.sqrt(np.average((guess - labels) ** 2, weights=counts))
-    assert RootMeanSquare().scorer(guess, labels, found).score(weight) == pytest.approx(errors)
+    assert RMSE.scorer(guess, labels, found)(weight) == pytest.approx(errors)
 
 
 def test_intervals_of_a_mean_cover_it_about_as_often_as_they_say() -> None:
@@ -75,9 +69,9 @@ def test_intervals_of_a_mean_cover_it_about_as_often_as_they_say() -> None:
         rng = np.random.default_rng(seed)
         labels = np.zeros(150)
         guesses = {"before": rng.normal(2.0, 0.1, 150), "after": rng.normal(1.0, 0.5, 150)}
-        gain = bootstrap_scores(
-            [SeedPredictions(labels, np.arange(150), guesses)], RootMeanSquare(), rng, draws=200
-        ).gain("before", "after", lower_is_better=True)
+        gain = bootstrap_scores([SeedPredictions(labels, np.arange(150), guesses)], RMSE, rng, draws=200).gain(
+            "before", "after", lower_is_better=True
+        )
         covered += gain.low <= np.sqrt(4.01) - np.sqrt(1.25) <= gain.high
     assert 50 <= covered <= 60
 
@@ -99,7 +93,7 @@ def test_intervals_cover_whether_seeds_share_their_test_records_or_not(shared: b
     for seed in range(100):
         rng = np.random.default_rng(seed)
         seeds = five_seeds(rng, shared=shared)
-        gain = bootstrap_scores(seeds, RootMeanSquare(), rng, draws=200).gain("before", "after", lower_is_better=True)
+        gain = bootstrap_scores(seeds, RMSE, rng, draws=200).gain("before", "after", lower_is_better=True)
         covered += gain.low <= truth <= gain.high
     assert covered >= 88  # 95 are promised; with records drawn anew for every seed it would be 77 where they are shared
 
@@ -110,7 +104,7 @@ def test_a_seed_of_few_groups_that_no_drawing_took_does_not_count() -> None:
         SeedPredictions(np.zeros(2), np.array([2 * seed, 2 * seed + 1]), {"one": rng.normal(size=2)})
         for seed in range(8)
     ]
-    assert np.isfinite(bootstrap_scores(seeds, RootMeanSquare(), rng).resamples["one"]).all()
+    assert np.isfinite(bootstrap_scores(seeds, RMSE, rng).resamples["one"]).all()
 
 
 def test_the_measure_follows_the_task() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.bootstrap import AreaUnderCurve, Interval
+from fedsim.contribution.bootstrap import AUC, Interval
 from fedsim.contribution.ladder import (
     FEDSIM_SHUFFLED,
     FEDSIM_WITH_IDENTIFIERS,
@@ -119,12 +119,12 @@ RANKS_WELL = {"accuracy": 0.89, "log_loss": 0.35, "auc": 0.85}
 
 
 def test_the_validation_records_choose_by_the_measure_that_the_ladder_is_judged_by() -> None:
-    assert best_by_measure(AreaUnderCurve(), {"sure": SURE, "ranks well": RANKS_WELL}) == "ranks well"
+    assert best_by_measure(AUC, {"sure": SURE, "ranks well": RANKS_WELL}) == "ranks well"
 
 
 def test_trainings_that_were_not_measured_so_are_chosen_by_accuracy_and_then_log_loss() -> None:
     older = {"accuracy": 0.90, "log_loss": 0.25}
-    assert best_by_measure(AreaUnderCurve(), {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
+    assert best_by_measure(AUC, {"sure": SURE, "older": older, "ranks well": RANKS_WELL}) == "older"
 
 
 def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
