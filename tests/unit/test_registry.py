@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 import fedsim_lab  # noqa: F401 - registers the presets of the paper's datasets
+from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS, Registry
 from fedsim.splitnn.layers import Bare
 from fedsim.splitnn.methods import Top1Sim
-from fedsim.splitnn.secondary_model import secondary_config
+from fedsim.splitnn.secondary_model import MODERN, secondary_config
 from fedsim.training.config import ConfigOverrides, build_config
 
 
@@ -30,9 +31,8 @@ def test_unknown_and_repeated_names_are_refused():
     with pytest.raises(SettingError) as caught:
         colours["rod"]
     assert (caught.value.code, caught.value.details["known"]) == ("unknown-colour", ("red",))
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "already-registered"):
         colours.register("red", 2)
-    assert caught.value.code == "already-registered"
 
 
 @pytest.mark.parametrize("name", METHODS.names())
@@ -47,6 +47,14 @@ def test_a_preset_says_the_same_above_and_below_the_cut(name):
     assert PRESETS.summary(name)
     assert (config.local, config.optimiser) == (PRESETS[name].local, PRESETS[name].optimiser)
     assert build_config(name, "fedsim", ConfigOverrides(), seed=0, device="auto") == config
+
+
+def test_the_primary_takes_local_network_and_optimiser_of_its_preset():
+    wide = replace(MODERN, local=replace(MODERN.local, hidden=(512,)))
+    with PRESETS.temporarily("wide", wide):
+        config = build_config("wide", "fedsim", ConfigOverrides(), seed=1, device="cpu")
+        assert config.local.hidden == (512,)
+        assert config.secondary == secondary_config("wide", "fedsim", seed=1)
 
 
 def test_a_job_can_use_neither_simulations_nor_research_presets():

@@ -192,11 +192,15 @@ class Preset:
     config: Any
 
     def build(self, method: Any = None) -> Any:
-        """Return the primary's configuration with a method, or with the preset's own."""
-        if not isinstance(self.config, str):
-            return self.config(method)
-        module, _, function = self.config.partition(":")
-        return getattr(import_module(module), function)(method)
+        """Return the primary's configuration with a method, or with the preset's own.
+
+        Local network and optimiser are always those of the preset, because the secondaries read them here.
+        """
+        function = self.config
+        if isinstance(function, str):
+            module, _, name = function.partition(":")
+            function = getattr(import_module(module), name)
+        return replace(function(method), local=self.local, optimiser=self.optimiser)
 
 
 MODERN = Preset(

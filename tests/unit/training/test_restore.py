@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours
 from fedsim.splitnn.secondary_model import restore_secondary
@@ -49,9 +50,8 @@ def test_weights_of_another_model_are_refused():
     model = train(small_primary(), parties, SPLIT, config).model
     weights = model.parts()
     lists = holders_of(config, parties, weights)
-    with pytest.raises(FileError) as caught:
+    with raises(FileError, "weights-mismatch"):
         restore_model(config, model.target, Features(np.zeros((0, 9))), lists, weights["primary"])
-    assert caught.value.code == "weights-mismatch"
 
 
 @pytest.mark.parametrize("target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), ClassTarget((-1, 5, 9))])
@@ -64,9 +64,8 @@ def test_a_target_that_cannot_be_read_or_written_says_so():
         with pytest.raises(FileError) as unreadable:
             target_from_state(state)
         assert unreadable.value.code == "target-unreadable"
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "target-not-savable"):
         target_state(object())
-    assert caught.value.code == "target-not-savable"
 
 
 def test_an_earlier_model_tells_how_many_classes_there_are():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.splitnn.party_model import Lamb
@@ -94,9 +95,8 @@ def parameters(job):
 def test_gradients_of_another_step_are_refused():
     secondary = prepared(small_config(), small_secondaries()).secondaries[0]
     secondary.activations(torch.tensor([1, 2]), step=3)
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "step-mismatch"):
         secondary.descend(torch.zeros(2, 4), step=4)
-    assert caught.value.code == "step-mismatch"
 
 
 def test_a_secondary_draws_the_same_whatever_the_primary_does():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from error_fixtures import raises
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
 from fedsim.splitnn.party_model import AdamW, resolve_device
@@ -166,23 +167,20 @@ def test_a_run_that_diverges_says_so():
 
 def test_codes_need_their_cardinalities():
     features = Features(np.zeros((60, 1)), np.ones((60, 2), dtype=np.int64))
-    with pytest.raises(InputError) as caught:
+    with raises(InputError, "feature-shape"):
         train(replace(small_primary(), features=features), [FIRST], SPLIT, small_config())
-    assert caught.value.code == "feature-shape"
 
 
 def test_other_columns_at_prediction_are_refused():
     model = train(small_primary(), small_secondaries(), SPLIT, small_config(epochs=1)).model
-    with pytest.raises(InputError) as caught:
+    with raises(InputError, "other-columns"):
         model.predict(np.zeros((60, 2)), [FIRST.neighbours])
-    assert caught.value.code == "other-columns"
 
 
 def test_unknown_and_absent_devices_are_told_apart(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "unknown-device"):
         resolve_device("tpu")
-    assert caught.value.code == "unknown-device"
     with pytest.raises(DeviceError):
         resolve_device("cuda")
     assert resolve_device("auto").type == "cpu"

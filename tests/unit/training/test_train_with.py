@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from error_fixtures import raises
 from fedsim.errors import InputError, SettingError
 from fedsim.training import Hook, NeighbourList, train, train_with
 from fedsim.training.loop import start_local_secondaries, training_settings
@@ -150,6 +151,5 @@ def test_lists_that_do_not_fit_are_refused():
 
 def test_a_run_that_keeps_checkpoints_needs_holders_that_do(tmp_path):
     lists = start_local_secondaries(small_secondaries(), training_settings(small_config(), SPLIT, None))
-    with pytest.raises(SettingError) as caught:
+    with raises(SettingError, "no-checkpoint-folder"):
         train_with(small_primary(), lists, SPLIT, small_config(), folder=tmp_path)
-    assert caught.value.code == "no-checkpoint-folder"
