@@ -1,1 +1,6 @@
-"""What the parties say to each other, and how it travels."""
+"""Messages between the parties, and how they travel.
+
+Public are the messages and parties, the transport interface and the certificates; sessions and roles are internal.
+"""
+
+__all__ = ["certificates", "messages", "tls", "transport"]

@@ -1,7 +1,7 @@
 """Certificates that bind a key to one role and one name, and the authority that issues them.
 
-A certificate is bound to one role and one name. A client demands the name that :func:`server_name` gives, whatever host
-the peer runs on: a secondary's certificate cannot speak for the coordinator, nor one secondary's for another.
+A client requires the name that :func:`server_name` returns, whatever host the peer runs on, so the certificate of a
+secondary is valid neither for the coordinator nor for another secondary.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from fedsim.storage.files import atomic_write
 
 PARTY_DAYS = 365
 AUTHORITY_DAYS = 5 * 365 + 1
-PARSE_ERRORS = (  # what the library raises at bytes that are no certificate, or none that it knows
+PARSE_ERRORS = (  # raised by the library for bytes that are not a certificate it knows
     ValueError,
     TypeError,
     UnsupportedAlgorithm,
@@ -41,8 +41,8 @@ PARSE_ERRORS = (  # what the library raises at bytes that are no certificate, or
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-_SKEW = timedelta(minutes=5)  # clocks differ a little: what was made a moment ago is valid everywhere
-_MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a table or a device
+_SKEW = timedelta(minutes=5)  # clocks differ a little: a new certificate must be valid everywhere
+_MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a large table or a device
 _MAX_DAYS = 20 * 365
 _URI = re.compile(r"fedsim://([a-z]+)/(.+)")
 _USES = (
@@ -56,11 +56,11 @@ _USES = (
     "encipher_only",
     "decipher_only",
 )
-NEW_AUTHORITY_HINT = "make a new one with `fedsim certs` in another folder, or set the clock if it is wrong"
+NEW_AUTHORITY_HINT = "create a new one with `fedsim certs` in another folder, or correct the clock"
 
 
 def server_name(party: Party) -> str:
-    """The name that a client demands of a peer's certificate.
+    """Return the name that a client requires in a peer's certificate.
 
     >>> server_name(Party(Role.SECONDARY, "rentals"))
     'rentals.secondary.fedsim'
@@ -69,7 +69,7 @@ def server_name(party: Party) -> str:
 
 
 def party_uri(party: Party) -> str:
-    """The party as it stands in its certificate.
+    """Return the URI of a party in its certificate.
 
     >>> party_uri(Party(Role.SECONDARY, "rentals"))
     'fedsim://secondary/rentals'
@@ -78,51 +78,54 @@ def party_uri(party: Party) -> str:
 
 
 def certificate_party(pem: bytes) -> Party:
-    """Whom a certificate is for; whether it can be trusted is for the handshake to say."""
+    """Return the party that a certificate names; only the handshake verifies it."""
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except PARSE_ERRORS:
-        raise FileError("no certificate in PEM form; make one with `fedsim certs`") from None
+        raise FileError(
+            "not a certificate in PEM format; create one with `fedsim certs`", code="no-certificate"
+        ) from None
     return _party(certificate)
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:
-    """Every certificate of a PEM file, at least one; an authority's file may hold the old and the new one."""
+    """Read all certificates of a PEM file; an authority's file may contain the old and the new one."""
     content = _read(path)
     try:
         return [decode_fully(each) for each in x509.load_pem_x509_certificates(content)]
     except PARSE_ERRORS:
-        hint = "it holds a private key: are two paths swapped?" if b"PRIVATE KEY" in content else "copy it again"
-        raise FileError(f"{path} is no certificate in PEM form; {hint}") from None
+        hint = "it contains a private key: are two paths swapped?" if b"PRIVATE KEY" in content else "copy it again"
+        raise FileError(f"{path} is not a certificate in PEM format; {hint}", code="no-certificate") from None
 
 
 def decode_fully(certificate: x509.Certificate) -> x509.Certificate:
-    """The same, each part read once: the library reads on demand, and a fault shall show where it can be named."""
+    """Parse every part of a certificate, so that a fault shows here; the library parses lazily."""
     _ = certificate.subject, certificate.issuer, certificate.extensions, certificate.public_key()
     _ = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return certificate
 
 
 def read_key(path: Path) -> PrivateKeyTypes:
-    """The private key of a PEM file."""
+    """Read the private key of a PEM file."""
     content = _read(path)
     try:
         return load_pem_private_key(content, password=None)
     except TypeError:
-        raise FileError(f"{path} is locked with a password; store the key without one, for its owner alone") from None
+        fault = f"{path} is encrypted with a password; store the key without one, readable by its owner only"
+        raise FileError(fault, code="locked-key") from None
     except (ValueError, UnsupportedAlgorithm):
-        hint = "it holds a certificate: are two paths swapped?" if b"CERTIFICATE" in content else "copy it again"
-        # The cause is cut off: what it quotes could be the secret.
-        raise FileError(f"{path} is no private key in PEM form; {hint}") from None
+        hint = "it contains a certificate: are two paths swapped?" if b"CERTIFICATE" in content else "copy it again"
+        # Without the cause, which could quote the secret.
+        raise FileError(f"{path} is not a private key in PEM format; {hint}", code="no-key") from None
 
 
 def key_matches(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
-    """Whether a private key is that of a certificate."""
+    """Return whether a private key belongs to a certificate."""
     return _public_bytes(key.public_key()) == _public_bytes(certificate.public_key())
 
 
 def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Whether ``issuer`` is an authority and signed this certificate."""
+    """Return whether ``issuer`` is an authority that signed this certificate."""
     try:
         certificate.verify_directly_issued_by(issuer)
         return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -131,18 +134,19 @@ def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
 
 
 def check_party(certificate: x509.Certificate, path: Path, party: Party) -> None:
-    """Refuse the certificate of somebody else."""
+    """Raise ``FileError`` unless the certificate belongs to the party."""
     try:
         found = _party(certificate)
     except FileError as error:
-        raise FileError(f"{path}: {error}") from None
+        raise FileError(f"{path}: {error}", code=error.code) from None
     if found != party:
-        raise FileError(f"{path} is the certificate of {found}, and this is {party}; give the files of {party}")
+        fault = f"{path} is the certificate of {found}, but this is {party}; give the files of {party}"
+        raise FileError(fault, code="other-party")
 
 
 def date_fault(certificate: x509.Certificate, now: datetime) -> str:
-    """What the calendar says against a certificate, if anything; it names the clock, which may be the one at fault."""
-    clock = f"and the clock here says {format_time(now)}"
+    """Return why a certificate is not valid now, or an empty text; the clock itself may be wrong."""
+    clock = f"and the clock of this machine says {format_time(now)}"
     if now > certificate.not_valid_after_utc:
         return f"expired on {format_time(certificate.not_valid_after_utc)}, {clock}"
     if now < certificate.not_valid_before_utc:
@@ -151,17 +155,17 @@ def date_fault(certificate: x509.Certificate, now: datetime) -> str:
 
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
-    """A certificate as it is written to a file."""
+    """Return a certificate as PEM."""
     return certificate.public_bytes(Encoding.PEM)
 
 
 def key_pem(key: PrivateKeyTypes) -> bytes:
-    """A private key as it is written to a file: a secret."""
+    """Return a private key as PEM, which is a secret."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def format_time(moment: datetime) -> str:
-    """A time that people in two countries read alike.
+    """Format a time unambiguously for readers in any country.
 
     >>> format_time(datetime(2027, 1, 31, 9, 30, tzinfo=UTC))
     '2027-01-31 09:30 UTC'
@@ -171,7 +175,7 @@ def format_time(moment: datetime) -> str:
 
 @dataclass(frozen=True, repr=False)
 class CertificateKeyPair:
-    """A certificate and its private key as PEM; no ``repr`` or message ever shows the key.
+    """A certificate and its private key as PEM; no ``repr`` or message shows the key.
 
     >>> CertificateKeyPair(certificate=b"", key=b"")
     CertificateKeyPair(secret)
@@ -186,17 +190,17 @@ class CertificateKeyPair:
 
 @dataclass(frozen=True, repr=False)
 class Authority:
-    """Whoever holds its key can make anyone a party; it stays offline, with the one who runs it."""
+    """Issues certificates. Its key can make anyone a party, so it stays offline with the person who runs it."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
     def create(cls, now: datetime, days: int = AUTHORITY_DAYS) -> Authority:
-        """A new authority, which signs the certificates of parties and no further authority."""
+        """Create an authority that signs certificates of parties, but no further authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        name = _x509_name(f"FedSim authority {own.digest.hex()[:8]}")  # two authorities never look alike in a message
+        name = _x509_name(f"FedSim authority {own.digest.hex()[:8]}")  # distinguishable in messages
         builder = (
             _builder(name, name, key.public_key())
             .not_valid_before(now.replace(microsecond=0) - _SKEW)
@@ -208,16 +212,20 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """The authority whose ``ca.pem`` and ``ca.key`` are in a folder."""
+        """Read the authority whose ``ca.pem`` and ``ca.key`` are in a folder."""
         for path in authority_files(folder):
             if not os.path.lexists(path):
-                raise FileError(f"{path} is missing; put it back from where it is kept, or choose another folder")
+                raise FileError(
+                    f"{path} is missing; restore it from its backup, or choose another folder", code="missing"
+                )
         certificate_path, key_path = authority_files(folder)
         certificate, key = read_certificates(certificate_path)[0], read_key(key_path)
         if not issued_by(certificate, certificate):
-            raise FileError(f"{certificate_path} is no authority; put back the one that `fedsim certs` made")
+            fault = f"{certificate_path} is not an authority; restore the one that `fedsim certs` created"
+            raise FileError(fault, code="no-authority")
         if not isinstance(key, ec.EllipticCurvePrivateKey) or not key_matches(key, certificate):
-            raise FileError(f"{key_path} is not the key of {certificate_path}; put back the two made together")
+            fault = f"{key_path} is not the key of {certificate_path}; restore the two files created together"
+            raise FileError(fault, code="wrong-key")
         return cls(certificate, key)
 
     @property
@@ -226,12 +234,12 @@ class Authority:
         return CertificateKeyPair(certificate_pem(self.certificate), key_pem(self.key))
 
     def issue(self, party: Party, now: datetime, days: int = PARTY_DAYS) -> CertificateKeyPair:
-        """A new key for a party and the certificate that binds it to role and name."""
+        """Create a key for a party, and the certificate that binds it to role and name."""
         key = ec.generate_private_key(ec.SECP256R1())
         return CertificateKeyPair(self.sign(party, key.public_key(), now, days), key_pem(key))
 
     def sign(self, party: Party, key: ec.EllipticCurvePublicKey, now: datetime, days: int = PARTY_DAYS) -> bytes:
-        """A certificate for the key of a party; the private half need not be here."""
+        """Sign a certificate for the public key of a party."""
         above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         names = [x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(party_uri(party))]
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
@@ -248,25 +256,27 @@ class Authority:
         return certificate_pem(builder.sign(self.key, SHA256()))
 
     def _end(self, now: datetime, days: int) -> datetime:
-        """When a certificate made now expires: never after its authority."""
+        """Return when a new certificate expires, which is never after its authority."""
         if fault := date_fault(self.certificate, now):
-            raise FileError(f"the authority {fault}; {NEW_AUTHORITY_HINT}")
+            raise FileError(f"the authority {fault}; {NEW_AUTHORITY_HINT}", code="authority-out-of-date")
         end, last = _expiry(now, days), self.certificate.not_valid_after_utc
         if end > last:
             raise SettingError(
                 f"days={days}, but the authority itself expires on {format_time(last)}; "
-                f"choose at most {(last - now).days} days, or make a new authority in another folder"
+                f"choose at most {(last - now).days} days, or create a new authority in another folder",
+                code="days-too-large",
+                limit=(last - now).days,
             )
         return end
 
 
 def authority_files(folder: Path) -> tuple[Path, Path]:
-    """Certificate and key of the authority of a folder."""
+    """Return the paths of an authority's certificate and key."""
     return folder / "ca.pem", folder / "ca.key"
 
 
 def party_files(folder: Path, party: Party) -> tuple[Path, Path]:
-    """Certificate and key of a party.
+    """Return the paths of a party's certificate and key.
 
     >>> [path.name for path in party_files(Path("certs"), Party(Role.SECONDARY, "rentals"))]
     ['secondary-rentals.pem', 'secondary-rentals.key']
@@ -276,15 +286,16 @@ def party_files(folder: Path, party: Party) -> tuple[Path, Path]:
 
 
 def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
-    """Make certificate and key of each party, and with the first of them the authority; returns what was written.
+    """Create certificate and key of each party, and an authority if there is none; return the paths written.
 
-    Where a file is there already, nothing is written at all.
+    If one of the files exists, nothing is written at all.
     """
     for path in (path for party in parties for path in party_files(folder, party)):
         if os.path.lexists(path):
             raise FileError(
-                f"{path} exists and is never overwritten; choose another folder, "
-                "take --renew for a later certificate of the same key, or remove the party's two files deliberately"
+                f"{path} exists and is never overwritten; choose another folder, use --renew for a later certificate "
+                "of the same key, or remove the two files of the party",
+                code="file-exists",
             )
     pairs = {}
     if any(map(os.path.lexists, authority_files(folder))):
@@ -300,18 +311,19 @@ def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
 
 
 def renew_certificates(folder: Path, parties: Sequence[Party], now: datetime, days: int = PARTY_DAYS) -> list[Path]:
-    """Replace the certificates of parties by later ones for the same keys; returns what was written."""
+    """Replace certificates of parties by later ones for the same keys; return the paths written."""
     authority = Authority.read(folder)
     renewed = {}
     for party in parties:
         path, _ = party_files(folder, party)
         if not os.path.lexists(path):
-            raise FileError(f"{path} is not there to be renewed; leave --renew away to make the first certificate")
+            raise FileError(f"{path} does not exist; omit --renew to create the first certificate", code="missing")
         certificate = read_certificates(path)[0]
         key = certificate.public_key()
         check_party(certificate, path, party)
         if not isinstance(key, ec.EllipticCurvePublicKey) or not issued_by(certificate, authority.certificate):
-            raise FileError(f"{path} is of another authority; renew it there, or remove it to make a new one here")
+            fault = f"{path} is of another authority; renew it there, or remove it to create a new one here"
+            raise FileError(fault, code="other-authority")
         renewed[path] = authority.sign(party, key, now, days)
     for path, pem in renewed.items():
         with atomic_write(path) as part:
@@ -325,7 +337,8 @@ def _read(path: Path) -> bytes:
             return stream.read(_MAX_BYTES)
     except OSError as error:
         raise FileError(
-            f"cannot read {path}: {error.strerror}; make certificates with `fedsim certs`, or check the path"
+            f"cannot read {path}: {error.strerror}; create certificates with `fedsim certs`, or check the path",
+            code="not-readable",
         ) from error
 
 
@@ -334,32 +347,30 @@ def _public_bytes(key: PublicKeyTypes) -> bytes:
 
 
 def _party(certificate: x509.Certificate) -> Party:
-    """The one party that the alternative names give; a name beside it is refused: somebody might go by that one."""
-    names = _alternative_names(certificate)
+    """Return the one party in the alternative names; further names are refused, because a peer might accept them."""
+    try:
+        names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except (*PARSE_ERRORS, x509.ExtensionNotFound):
+        names = []
     uris = [_URI.fullmatch(each.value) for each in names if isinstance(each, x509.UniformResourceIdentifier)]
     if len(uris) != 1 or uris[0] is None:
-        raise FileError("the certificate names no party, or several; use one made by `fedsim certs`")
+        raise FileError("the certificate names no party, or several; use one made by `fedsim certs`", code="bad-names")
     role, name = uris[0].groups()
     if role not in tuple(Role):
-        raise FileError(f"the certificate is for the role '{role[:20]}'; known are {', '.join(Role)}")
+        raise FileError(f"the certificate is for the role '{role[:20]}', not {', '.join(Role)}", code="bad-names")
     try:
         party = Party(Role(role), name)
     except SettingError:
-        raise FileError(f"the certificate is for a {role} whose name no party can have; make a new one") from None
+        fault = f"the certificate is for a {role} with an invalid name; create a new one"
+        raise FileError(fault, code="bad-names") from None
     if len(names) != 2 or x509.DNSName(server_name(party)) not in names:
-        raise FileError(f"the certificate of {party} bears other names too; use one made by `fedsim certs`")
+        fault = f"the certificate of {party} has further names; use one made by `fedsim certs`"
+        raise FileError(fault, code="bad-names")
     return party
 
 
-def _alternative_names(certificate: x509.Certificate) -> list[x509.GeneralName]:
-    try:
-        return list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
-    except (*PARSE_ERRORS, x509.ExtensionNotFound):
-        return []
-
-
 def _write_pair(certificate: Path, key: Path, pair: CertificateKeyPair) -> None:
-    """Both files or neither: both are on the disk before one gets its name, and the key gets it last."""
+    """Write both files or neither: both are on the disk before one gets its name, and the key gets its name last."""
     try:
         with atomic_write(key, mode=0o600) as secret_part:
             secret_part.write_bytes(pair.key)
@@ -374,7 +385,8 @@ def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
+        fault = f"cannot create the folder {folder}: {error.strerror}; choose another one"
+        raise FileError(fault, code="not-writable") from error
 
 
 def _x509_name(common_name: str) -> x509.Name:
@@ -391,7 +403,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicK
 
 def _expiry(now: datetime, days: int) -> datetime:
     if not 1 <= days <= _MAX_DAYS:
-        raise SettingError(f"days={days}; choose between 1 and {_MAX_DAYS}")
+        raise SettingError(f"days={days}; choose between 1 and {_MAX_DAYS}", code="bad-days", limit=_MAX_DAYS)
     return now.replace(microsecond=0) + timedelta(days=days)
 
 

@@ -152,7 +152,7 @@ def _decode_header(frame: bytes) -> tuple[Header, int]:
         raise WireError("the header of a frame is not valid protobuf", code="bad-header") from None
     if header.protocol != PROTOCOL:
         raise WireError(
-            f"the peer uses protocol {header.protocol}, this release uses {PROTOCOL}; install the same release everywhere",
+            f"the peer uses protocol {header.protocol}, this release uses {PROTOCOL}; install one release everywhere",
             code="other-protocol",
         )
     return header, _skip_padding(frame, PREFIX.size + length)

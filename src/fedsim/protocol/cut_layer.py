@@ -69,7 +69,7 @@ def pack_tensor(values: Tensor, form: WireFormat) -> NDArray[Any]:
 
 
 def unpack_tensor(values: NDArray[Any], form: WireFormat) -> Tensor | None:
-    """Convert the array of a message to a tensor; return None unless it has the right type and all values are finite."""
+    """Convert the array of a message to a tensor; return None unless its type is right and its values are finite."""
     if values.dtype.name != form.dtype:
         return None
     tensor = form.unpack(torch.from_numpy(np.array(values)))  # arrays of a message are read-only views

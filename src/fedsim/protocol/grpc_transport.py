@@ -74,7 +74,7 @@ class GrpcTransport:
         if self.credentials is None:
             raise ConnectionLost(f"no party answers at {address}")
         probe = probe_tls(address, self.credentials, peer)
-        raise ConnectionLost(probe.words or f"{address} is not ready yet", lasting=probe.lasting and _is_open(address))
+        raise ConnectionLost(probe.reason or f"{address} is not ready yet", lasting=probe.lasting and _is_open(address))
 
     def _open_channel(self, address: str, peer: Party) -> Any:
         if self.credentials is None:

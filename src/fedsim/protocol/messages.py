@@ -13,7 +13,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from numpy.typing import NDArray
 
@@ -96,22 +96,25 @@ class Shape:
     letters: str
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
 class Message:
-    """Base class of all messages; ``routes`` lists the allowed pairs of sender and receiver."""
+    """Base class of all messages, which are frozen dataclasses; ``routes`` lists allowed pairs (sender, receiver)."""
 
     kind: ClassVar[str] = "message"
     phase: ClassVar[Phase]
     routes: ClassVar[tuple[Route, ...]]
 
+    def __init_subclass__(cls, *, kind: str, phase: Phase, routes: tuple[Route, ...]) -> None:
+        dataclass(frozen=True, eq=False, repr=False)(cls)
+        cls.kind, cls.phase, cls.routes = kind, phase, routes
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"  # the content must not reach a log
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Hello(Message):
+class Hello(Message, kind="hello", phase=Phase.JOIN, routes=EVERYONE):
     """First message on every connection: the caller, its job, and how far an interrupted session got."""
 
-    kind, phase, routes = "hello", Phase.JOIN, EVERYONE
     party: str
     role: str
     job: str  # the job file as JSON, equal at all parties
@@ -122,88 +125,69 @@ class Hello(Message):
     clock: float
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Welcome(Message):
+class Welcome(Message, kind="welcome", phase=Phase.JOIN, routes=EVERYONE):
     """Accepts a Hello; a session other than the requested one is new."""
 
-    kind, phase, routes = "welcome", Phase.JOIN, EVERYONE
     session: str
     received: int
     versions: str
     clock: float
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Refusal(Message):
+class Refusal(Message, kind="refusal", phase=Phase.JOIN, routes=EVERYONE):
     """Rejects a Hello. ``passing``: it may be accepted later."""
 
-    kind, phase, routes = "refusal", Phase.JOIN, EVERYONE
     reason: str
     passing: bool
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Trouble(Message):
+class Trouble(Message, kind="trouble", phase=Phase.END, routes=EVERYONE):
     """The sender stops; ``origin`` is the party that failed first. The reason contains no data.
 
     ``passing``: the job itself is fine; a party was unreachable or was stopped by its owner.
     """
 
-    kind, phase, routes = "trouble", Phase.END, EVERYONE
     origin: str
     reason: str
     passing: bool
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Farewell(Message):
+class Farewell(Message, kind="farewell", phase=Phase.END, routes=EVERYONE):
     """The job is done; the receiver may exit."""
 
-    kind, phase, routes = "farewell", Phase.END, EVERYONE
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Notice(Message):
+class Notice(Message, kind="notice", phase=Phase.JOIN, routes=EVERYONE):
     """Explains why a reply is delayed."""
 
-    kind, phase, routes = "notice", Phase.JOIN, EVERYONE
     text: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Offer(Message):
+class Offer(Message, kind="offer", phase=Phase.LINK, routes=((P, C), (S, C))):
     """Announces encoded identifiers by digest; ``have`` is the digest of the last answer received."""
 
-    kind, phase, routes = "offer", Phase.LINK, ((P, C), (S, C))
     partner_list: str
     digest: str
     have: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Want(Message):
+class Want(Message, kind="want", phase=Phase.LINK, routes=((C, P), (C, S))):
     """Whether the offered identifiers must be sent."""
 
-    kind, phase, routes = "want", Phase.LINK, ((C, P), (C, S))
     wanted: bool
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Candidates(Message):
+class Candidates(Message, kind="candidates", phase=Phase.LINK, routes=((S, C),)):
     """Encoded identifiers of a secondary."""
 
-    kind, phase, routes = "candidates", Phase.LINK, ((S, C),)
     partner_list: str
     fingerprint: str
     n_bits: int
     bits: Annotated[NDArray[Any], Shape(("uint8",), "mb")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Queries(Message):
+class Queries(Message, kind="queries", phase=Phase.LINK, routes=((P, C),)):
     """Encoded identifiers of the primary; ``counted`` marks the training records, which determine the scale."""
 
-    kind, phase, routes = "queries", Phase.LINK, ((P, C),)
     partner_list: str
     fingerprint: str
     n_bits: int
@@ -211,15 +195,13 @@ class Queries(Message):
     counted: Annotated[NDArray[Any], Shape(("uint8",), "n")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Partners(Message):
+class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
     """The partners of every primary record as pseudonymous row numbers, with noisy similarities.
 
     The message contains neither the scale nor the noise chosen for a tau: both together would turn similarities back
     into distances.
     """
 
-    kind, phase, routes = "partners", Phase.LINK, ((C, P),)
     partner_list: str
     n_candidates: int
     partner: Annotated[NDArray[Any], Shape(("int32",), "nK")]
@@ -227,152 +209,114 @@ class Partners(Message):
     sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, if the job hides rows
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class RowOrder(Message):
+class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
     """The row of the secondary behind each pseudonym; the primary never sees it.
 
     If the job hides rows, every link has its own number, and ``seal`` is the key of row lists that are sealed later.
     """
 
-    kind, phase, routes = "row-order", Phase.LINK, ((C, S),)
     partner_list: str
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
     seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Unchanged(Message):
+class Unchanged(Message, kind="unchanged", phase=Phase.LINK, routes=((C, P), (C, S))):
     """The last answer is still valid."""
 
-    kind, phase, routes = "unchanged", Phase.LINK, ((C, P), (C, S))
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Meet(Message):
+class Meet(Message, kind="meet", phase=Phase.JOIN, routes=((P, S),)):
     """First request to a secondary: how wide is your cut layer? ``predicting``: load the saved model."""
 
-    kind, phase, routes = "meet", Phase.JOIN, ((P, S),)
     predicting: bool
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Begin(Message):
+class Begin(Message, kind="begin", phase=Phase.TRAIN, routes=((P, S),)):
     """Start training from fresh random weights, for this many steps.
 
     ``study``: a comparison run with its own seed; nothing of it is saved. ``placebo``: the secondary shuffles its
     feature rows first. Without ``study`` this is the training of the job, with the seed of the job.
     """
 
-    kind, phase, routes = "begin", Phase.TRAIN, ((P, S),)
     total_steps: int
     study: bool = False
     seed: int = 0
     placebo: bool = False
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Ready(Message):
+class Ready(Message, kind="ready", phase=Phase.JOIN, routes=((S, P),)):
     """The width of the cut layer and the number of records."""
 
-    kind, phase, routes = "ready", Phase.JOIN, ((S, P),)
     width: int
     n_records: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Ask(Message):
+class Ask(Message, kind="ask", phase=Phase.TRAIN, routes=((P, S),)):
     """Requests the cut layer of these distinct rows for a training step."""
 
-    kind, phase, routes = "ask", Phase.TRAIN, ((P, S),)
     step: int
     rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Activations(Message):
+class Activations(Message, kind="activations", phase=Phase.TRAIN, routes=((S, P),)):
     """The cut layer of the requested rows; ``step`` is -1 outside training."""
 
-    kind, phase, routes = "activations", Phase.TRAIN, ((S, P),)
     step: int
     values: Annotated[NDArray[Any], Shape(REALS, "UC")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Gradients(Message):
+class Gradients(Message, kind="gradients", phase=Phase.TRAIN, routes=((P, S),)):
     """Gradients of the last activations."""
 
-    kind, phase, routes = "gradients", Phase.TRAIN, ((P, S),)
     step: int
     values: Annotated[NDArray[Any], Shape(REALS, "UC")]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Infer(Message):
+class Infer(Message, kind="infer", phase=Phase.TRAIN, routes=((P, S),)):
     """Requests the cut layer of these distinct rows without dropout and without keeping a graph."""
 
-    kind, phase, routes = "infer", Phase.TRAIN, ((P, S),)
     rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
     sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the meaning of the rows, if the job hides rows
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class KeepBest(Message):
+class KeepBest(Message, kind="keep-best", phase=Phase.TRAIN, routes=((P, S),)):
     """The current epoch is the best so far."""
 
-    kind, phase, routes = "keep-best", Phase.TRAIN, ((P, S),)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class UseBest(Message):
+class UseBest(Message, kind="use-best", phase=Phase.TRAIN, routes=((P, S),)):
     """Restore the weights of the best epoch."""
 
-    kind, phase, routes = "use-best", Phase.TRAIN, ((P, S),)
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Save(Message):
+class Save(Message, kind="save", phase=Phase.TRAIN, routes=((P, S),)):
     """Write a checkpoint of the state after this many steps."""
 
-    kind, phase, routes = "save", Phase.TRAIN, ((P, S),)
     step: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Restore(Message):
+class Restore(Message, kind="restore", phase=Phase.TRAIN, routes=((P, S),)):
     """Restore the checkpoint of this step."""
 
-    kind, phase, routes = "restore", Phase.TRAIN, ((P, S),)
     step: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class ForgetBefore(Message):
+class ForgetBefore(Message, kind="forget-before", phase=Phase.TRAIN, routes=((P, S),)):
     """Checkpoints older than this step are no longer needed."""
 
-    kind, phase, routes = "forget-before", Phase.TRAIN, ((P, S),)
     step: int
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Done(Message):
+class Done(Message, kind="done", phase=Phase.TRAIN, routes=((S, P), (C, P))):
     """Confirms a request; ``fault`` describes a failure after which the session continues."""
 
-    kind, phase, routes = "done", Phase.TRAIN, ((S, P), (C, P))
     fault: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Finish(Message):
+class Finish(Message, kind="finish", phase=Phase.END, routes=((P, S), (P, C))):
     """Training is complete: save your part of the model."""
 
-    kind, phase, routes = "finish", Phase.END, ((P, S), (P, C))
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NewQueries(Message):
+class NewQueries(Message, kind="new-queries", phase=Phase.PREDICT, routes=((P, C),)):
     """Encoded identifiers of new primary records; answered by Partners with the scale and noise of training."""
 
-    kind, phase, routes = "new-queries", Phase.PREDICT, ((P, C),)
     partner_list: str
     fingerprint: str
     n_bits: int

@@ -1,4 +1,4 @@
-"""A session with one peer that survives reconnects, the state that all sessions of a process share, and failure notices.
+"""Sessions that survive reconnects, the state that all sessions of a process share, and failure notices.
 
 Every message arrives once and in order, or the session ends. Frames are numbered and kept until the peer acknowledges
 them; after a reconnect both sides report what they received and the rest is sent again. A peer that was restarted has

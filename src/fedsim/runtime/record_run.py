@@ -7,15 +7,15 @@ import os
 import platform
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from fedsim.config.job import Job
 from fedsim.linkage.private_linkage import PrivateLinks
@@ -44,49 +44,51 @@ from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.run_store import frame_digest
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import FedSim
-from fedsim.training import Hook, PrimaryData, TrainingResult
+from fedsim.training import Hook, TrainingResult
 from fedsim.training.data import as_features
 from fedsim.training.explain import Attribution, merge_attributions, weight_curves
 from fedsim.training.labels import Metrics
 from fedsim.training.loop import Epoch, TrainingOutline
-from fedsim.types import Floats, Integers, Split
+from fedsim.types import Floats, Integers
 
-# A few test records taken apart: how similar their best partners are, and what the model makes of them
-#
-# They stay in the primary's folder. A record is known by its row in the primary's own table, which a report leaves out
-# unless its owner asks; a partner by a number that counts from one: the pseudonyms of a job mean something to the
-# secondary, these numbers to nobody.
-#
-# Letters: n records, K partners.
-
+if TYPE_CHECKING:
+    from fedsim.runtime.primary import PreparedPrimary
 
 N_EXAMPLES = 5
 MAX_EXAMPLE_PARTNERS = 5
+MAX_EXPLAINED = 256  # test records whose predictions are explained
+EXPLAIN_STAGE = "explain"
+CPU_FILE = Path("/proc/cpuinfo")
+
+
+# Example records stay in the primary's folder. A record is known by its row in the primary's table, which a report
+# omits unless its owner asks for it; a partner by a number that counts from one, because the pseudonyms of a job mean
+# something to the secondary and these numbers to nobody. Letters: n records, K partners.
 
 
 @dataclass(frozen=True, eq=False)
 class PartnerContributions:
-    """The partners of records in one list; weight and share are no numbers where the method has no gates."""
+    """The partners of records in one list; weight and share are NaN if the method has no gates."""
 
     secondary: str
     partner: Integers  # (n, K)
     similarity: Floats  # (n, K)
     weight: Floats  # (n, K)
-    share: Floats  # (n, K), of all contributions to a prediction
+    share: Floats  # (n, K) of all contributions to a prediction
 
 
 def partner_contributions(attributions: Sequence[Attribution]) -> list[PartnerContributions]:
-    """What every partner contributes, beside those of all lists."""
+    """Return the share of every partner in the contributions of all lists."""
     sizes = [np.abs(one.values).sum(axis=2) for one in attributions]  # (n, K)
-    whole = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
+    total = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
     return [
-        PartnerContributions(one.party, one.partner, one.similarity, one.weight, size / whole[:, None])
+        PartnerContributions(one.party, one.partner, one.similarity, one.weight, size / total[:, None])
         for one, size in zip(attributions, sizes, strict=True)
     ]
 
 
 def contributions_without_gates(names: Sequence[str], lists: Sequence[Neighbours]) -> list[PartnerContributions]:
-    """Similarities alone."""
+    """Return the similarities alone."""
     return [
         PartnerContributions(name, one.partner, one.similarity, *[np.full(one.similarity.shape, math.nan)] * 2)
         for name, one in zip(names, lists, strict=True)
@@ -94,7 +96,7 @@ def contributions_without_gates(names: Sequence[str], lists: Sequence[Neighbours
 
 
 def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> list[ExampleRecord]:
-    """Some of these records, from the best linked to the worst linked one; ``rows`` are their rows in the table."""
+    """Choose some records, from the best to the worst linked one; ``rows`` are their rows in the table."""
     if not parts or not len(rows):
         return []
     order = np.argsort(-parts[0].similarity.max(axis=1), kind="stable")
@@ -110,47 +112,18 @@ def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> li
 
 
 def _example_partners(one: PartnerContributions, place: int, number: defaultdict[int, int]) -> list[ExamplePartner]:
-    """The most similar first; one that comes again keeps its number, and a gap in the list is nobody."""
+    """Return the most similar partners first; a repeated partner keeps its number, and gaps are left out."""
     best = np.argsort(-one.similarity[place], kind="stable")[:MAX_EXAMPLE_PARTNERS]
+    known = [at for at in best if one.partner[place, at] >= 0]
+    weights, shares = ([float(v) if math.isfinite(v) else None for v in m[place]] for m in (one.weight, one.share))
     return [
-        ExamplePartner(
-            number[int(one.partner[place, at])],
-            float(one.similarity[place, at]),
-            _if_known(one.weight[place, at]),
-            _if_known(one.share[place, at]),
-        )
-        for at in best
-        if one.partner[place, at] >= 0
+        ExamplePartner(number[int(one.partner[place, at])], float(one.similarity[place, at]), weights[at], shares[at])
+        for at in known
     ]
 
 
-def _if_known(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
-
-
-# The primary notes what happens while it trains, and keeps a record of the run when it is done
-
-
-MAX_EXPLAINED = 256  # records whose predictions are taken apart
-EXPLAIN_STAGE = "explain"
-CPU_FILE = Path("/proc/cpuinfo")
-
-
-class PreparedRecords(Protocol):
-    """The primary's own records, ready to train."""
-
-    @property
-    def data(self) -> PrimaryData: ...
-
-    @property
-    def classes(self) -> list[Any]: ...
-
-    @property
-    def split(self) -> Split: ...
-
-
 class RunProgressHook(Hook):
-    """Writes every step and epoch into the progress of a party."""
+    """Writes every step and epoch to the progress of a party."""
 
     def __init__(self, progress: PartyProgress) -> None:
         self._progress = progress
@@ -177,21 +150,22 @@ class RunProgressHook(Hook):
         self._progress.enter(EXPLAIN_STAGE)
 
     def failed(self) -> None:
-        """Told where the party tells of its end."""
+        """Do nothing: the party itself reports its failure."""
 
 
 @dataclass(frozen=True, eq=False)
 class GateSummary:
-    """What FedSim's gates have learnt, nothing for a method that has none; and a few records taken apart."""
+    """What the gates of FedSim have learned (empty for other methods), and a few example records."""
 
     curves: list[GateCurve]
     importances: list[GateImportance]
     examples: list[ExampleRecord]
 
 
-def summarise_gates(result: TrainingResult, prepared: PreparedRecords, lists: Sequence[Neighbours]) -> GateSummary:
-    """The gates as the test records show them; asks the secondaries for nothing that the test did not."""
-    rows = _explained_rows(prepared.split)
+def summarise_gates(result: TrainingResult, prepared: PreparedPrimary, lists: Sequence[Neighbours]) -> GateSummary:
+    """Summarise the gates on test records; requests nothing from the secondaries that the test did not."""
+    split = prepared.split
+    rows = np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
     here = [Neighbours(neighbours.partner[rows], neighbours.similarity[rows]) for neighbours in lists]
     if not isinstance(result.model.config.method, FedSim):
         names = [holders[0].name for holders in result.model.groups]
@@ -206,11 +180,11 @@ def summarise_gates(result: TrainingResult, prepared: PreparedRecords, lists: Se
 
 @dataclass(frozen=True, eq=False)
 class CompletedTraining:
-    """A training that has come to its end, with all that its record tells."""
+    """A completed training, with everything that goes into its record."""
 
     job: Job
     table: PartyData
-    prepared: PreparedRecords
+    prepared: PreparedPrimary
     lists: Mapping[str, PrivateLinks]
     result: TrainingResult
     gates: GateSummary
@@ -220,7 +194,7 @@ class CompletedTraining:
 
 
 def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgress) -> None:
-    """Write the record of the run and the test records with their predictions."""
+    """Write the record of the run, and the test records with their predictions."""
     seconds = progress.clock() - progress.start
     job, result = ended.job, ended.result
     record = RunRecord(
@@ -246,11 +220,6 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
     )
     write_run_record(folder, record, _test_predictions(ended))
     progress.enter(Phase.END.value)
-
-
-def _explained_rows(split: Split) -> Integers:
-    rows = split.test if len(split.test) else split.validation
-    return np.asarray(rows[:MAX_EXPLAINED])
 
 
 def _table_summary(ended: CompletedTraining) -> TableSummary:
@@ -288,16 +257,12 @@ def _test_predictions(ended: CompletedTraining) -> pl.DataFrame:
     if not classes:
         return pl.DataFrame(columns | {TRUTH_COLUMN: truth, PREDICTED_COLUMN: found})
     named = np.array([str(name) for name in classes], dtype=object)
-    likeliest = _likeliest(found)
+    likeliest = found.argmax(axis=1) if len(found) else np.zeros(0, np.int64)
     confidence = found.max(axis=1) if len(rows) else found
     return pl.DataFrame(
         columns | {TRUTH_COLUMN: named[truth], PREDICTED_COLUMN: named[likeliest], CONFIDENCE_COLUMN: confidence},
         schema_overrides={TRUTH_COLUMN: pl.String, PREDICTED_COLUMN: pl.String},
     )
-
-
-def _likeliest(probabilities: Floats) -> NDArray[Any]:
-    return probabilities.argmax(axis=1) if len(probabilities) else np.zeros(0, np.int64)
 
 
 def _errors_by_group(ended: CompletedTraining) -> list[GroupError]:
@@ -315,14 +280,9 @@ def _errors_by_group(ended: CompletedTraining) -> list[GroupError]:
 
 
 def _machine_facts() -> dict[str, str]:
-    found = {"system": platform.system(), "machine": platform.machine(), "cores": str(os.cpu_count())}
-    model = _cpu_model()
-    return found | ({"processor": model} if model else {})
-
-
-def _cpu_model() -> str:
-    try:
+    facts = {"system": platform.system(), "machine": platform.machine(), "cores": str(os.cpu_count())}
+    with suppress(OSError):
         lines = CPU_FILE.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        facts |= {"processor": models[0]} if models and models[0] else {}
+    return facts

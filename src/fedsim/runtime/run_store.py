@@ -1,4 +1,4 @@
-"""What a party keeps in its run folder: its secret and the noise drawn from it, encoded identifiers and model weights."""
+"""What a party stores in its run folder: its secret and the noise drawn from it, encoded identifiers, weights."""
 
 from __future__ import annotations
 

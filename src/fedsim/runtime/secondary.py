@@ -1,4 +1,4 @@
-"""The secondary's process: encodes, fetches its row order, and answers the primary in training, studies and prediction."""
+"""The secondary's process: encodes, fetches its row order, and answers the primary in training, studies, prediction."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def _load_or_fetch_order(
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
             raise InputError(
-                f"the identifiers of {context.party_file.party} have changed since the model was trained, so rows would "
-                "be mixed up; restore the table of the training, or train a new job",
+                f"the identifiers of {context.party_file.party} have changed since the model was trained, so rows "
+                "would be mixed up; restore the table of the training, or train a new job",
                 code="identifiers-changed",
             )
         return saved  # it belongs to the weights, and the coordinator may be gone
@@ -225,8 +225,8 @@ def _count_study(path: Path, party: Party, limit: int) -> None:
         ) from None
     if done >= limit:
         raise PolicyError(
-            f"{party} has taken part in {done:,} studies, and its limit is {limit:,}; its owner may raise max_studies in "
-            "its [policy]",
+            f"{party} has taken part in {done:,} studies, and its limit is {limit:,}; its owner may raise max_studies "
+            "in its [policy]",
             code="too-many-studies",
             limit=limit,
         )

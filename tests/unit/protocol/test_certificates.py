@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from error_fixtures import raises
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol.certificates import (
     Authority,
@@ -131,18 +132,18 @@ def test_serial_numbers_and_keys_are_never_the_same() -> None:
 def test_no_certificate_outlives_its_authority() -> None:
     short = Authority.create(NOW, days=100)
     assert decoded(short.issue(CITY, NOW, days=100)).not_valid_after_utc == short.certificate.not_valid_after_utc
-    with pytest.raises(SettingError, match="choose at most 99 days"):
+    with raises(SettingError, "days-too-large"):
         short.issue(CITY, NOW, days=101)
 
 
 def test_an_expired_authority_signs_nothing() -> None:
-    with pytest.raises(FileError, match=r"the authority expired on .* and the clock here says"):
+    with raises(FileError, "authority-out-of-date"):
         AUTHORITY.issue(CITY, NOW + timedelta(days=3000))
 
 
 @pytest.mark.parametrize("days", [-1, 0, 7301, 10**12])
 def test_a_certificate_lasts_at_least_a_day_and_at_most_twenty_years(days: int) -> None:
-    with pytest.raises(SettingError, match="choose between 1 and 7300"):
+    with raises(SettingError, "bad-days"):
         AUTHORITY.issue(CITY, NOW, days=days)
 
 
@@ -153,21 +154,21 @@ def test_no_repr_shows_a_key() -> None:
 
 DNS, URI = x509.DNSName(server_name(CITY)), x509.UniformResourceIdentifier(party_uri(CITY))
 STRANGE_NAMES: dict[str, list[x509.GeneralName]] = {
-    "names no party": [],
-    "names no party, or several": [DNS],
-    "or several": [DNS, URI, x509.UniformResourceIdentifier(party_uri(RENTALS))],
-    "the role 'king'; known are primary": [DNS, x509.UniformResourceIdentifier("fedsim://king/city")],
-    "whose name no party can have": [DNS, x509.UniformResourceIdentifier("fedsim://primary/City Hall")],
-    "city' bears other names": [DNS, URI, x509.DNSName(server_name(RENTALS))],
-    "bears other names too": [x509.DNSName(server_name(RENTALS)), URI],
-    "use one made by": [x509.UniformResourceIdentifier("https://example.org/primary/city")],
+    "no name": [],
+    "no party": [DNS],
+    "several parties": [DNS, URI, x509.UniformResourceIdentifier(party_uri(RENTALS))],
+    "an unknown role": [DNS, x509.UniformResourceIdentifier("fedsim://king/city")],
+    "an invalid name": [DNS, x509.UniformResourceIdentifier("fedsim://primary/City Hall")],
+    "a further name": [DNS, URI, x509.DNSName(server_name(RENTALS))],
+    "another name": [x509.DNSName(server_name(RENTALS)), URI],
+    "another scheme": [x509.UniformResourceIdentifier("https://example.org/primary/city")],
 }
 
 
-@pytest.mark.parametrize("message", STRANGE_NAMES)
-def test_a_certificate_with_strange_names_is_refused(message: str) -> None:
-    with pytest.raises(FileError, match=message):
-        certificate_party(bearing(*STRANGE_NAMES[message]))
+@pytest.mark.parametrize("names", STRANGE_NAMES)
+def test_a_certificate_with_strange_names_is_refused(names: str) -> None:
+    with raises(FileError, "bad-names"):
+        certificate_party(bearing(*STRANGE_NAMES[names]))
 
 
 @pytest.mark.filterwarnings("ignore:Parsed a serial number")  # a warning to programmers about the sender
@@ -212,7 +213,7 @@ def test_a_later_call_adds_parties_under_the_same_authority(tmp_path: Path) -> N
 @pytest.mark.parametrize("ending", [".pem", ".key"])
 def test_nothing_is_overwritten_and_nothing_written_beside_it(tmp_path: Path, ending: str) -> None:
     (tmp_path / f"secondary-rentals{ending}").write_text("precious")
-    with pytest.raises(FileError, match="never overwritten; choose another folder"):
+    with raises(FileError, "file-exists"):
         issue_certificates(tmp_path, [CITY, RENTALS], NOW)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["precious"]
 
@@ -227,7 +228,7 @@ def test_a_pair_is_written_together_or_not_at_all(tmp_path: Path, monkeypatch: p
         return place(path, target)
 
     monkeypatch.setattr(Path, "replace", full_disk)
-    with pytest.raises(FileError, match="No space left"):
+    with raises(FileError, "not-writable"):
         issue_certificates(tmp_path, [RENTALS], NOW)
     assert set(tmp_path.iterdir()) == before
 
@@ -236,21 +237,21 @@ def test_a_pair_is_written_together_or_not_at_all(tmp_path: Path, monkeypatch: p
 def test_half_an_authority_is_not_completed_by_another_one(tmp_path: Path, name: str) -> None:
     issue_certificates(tmp_path, [CITY], NOW)
     (tmp_path / name).unlink()
-    with pytest.raises(FileError, match=f"{name} is missing; put it back"):
+    with raises(FileError, "missing"):
         issue_certificates(tmp_path, [RENTALS], NOW)
 
 
 def test_a_key_of_another_authority_is_refused(tmp_path: Path) -> None:
     issue_certificates(tmp_path, [CITY], NOW)
     (tmp_path / "ca.key").write_bytes(AUTHORITY.pair.key)
-    with pytest.raises(FileError, match=r"ca.key is not the key of .*ca.pem"):
+    with raises(FileError, "wrong-key"):
         issue_certificates(tmp_path, [RENTALS], NOW)
 
 
 def test_a_party_cannot_act_as_the_authority(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(FIXED.certificate)
     (tmp_path / "ca.key").write_bytes(FIXED.key)
-    with pytest.raises(FileError, match=r"ca.pem is no authority"):
+    with raises(FileError, "no-authority"):
         issue_certificates(tmp_path, [CITY], NOW)
 
 
@@ -270,11 +271,11 @@ def test_renewal_keeps_the_key_which_need_not_be_there(tmp_path: Path) -> None:
 def test_renewal_refuses_what_is_absent_of_another_party_or_of_another_authority(tmp_path: Path) -> None:
     issue_certificates(tmp_path, [CITY], NOW)
     certificate, _ = party_files(tmp_path, RENTALS)
-    with pytest.raises(FileError, match="not there to be renewed; leave --renew away"):
+    with raises(FileError, "missing"):
         renew_certificates(tmp_path, [RENTALS], NOW)
     certificate.write_bytes(party_files(tmp_path, CITY)[0].read_bytes())
-    with pytest.raises(FileError, match="is the certificate of primary 'city', and this is secondary 'rentals'"):
+    with raises(FileError, "other-party"):
         renew_certificates(tmp_path, [RENTALS], NOW)
     certificate.write_bytes(FIXED.certificate)
-    with pytest.raises(FileError, match=r"secondary-rentals.pem is of another authority"):
+    with raises(FileError, "other-authority"):
         renew_certificates(tmp_path, [RENTALS], NOW)

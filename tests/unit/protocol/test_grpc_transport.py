@@ -243,13 +243,13 @@ def test_the_certificate_of_another_role_cannot_listen_as_the_city():
     same_name = credentials_of(Party(Role.SECONDARY, "city"))
     fault = refusal(same_name, PAPERS[RENTALS])
     assert fault.lasting
-    assert "is not that of primary 'city' but of secondary 'city'" in str(fault)
+    assert "belongs to secondary 'city'" in str(fault)
 
 
 def test_the_certificate_of_another_party_cannot_listen_as_the_city():
     fault = refusal(PAPERS[NOTARY], PAPERS[RENTALS])
     assert fault.lasting
-    assert "is not that of primary 'city' but of coordinator 'notary'" in str(fault)
+    assert "belongs to coordinator 'notary'" in str(fault)
 
 
 def test_an_expired_certificate_of_the_listener_is_named_at_once():
@@ -291,7 +291,7 @@ def test_plaintext_is_refused_by_a_door_with_tls():
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "example.org:443", "10.0.0.1:5000"])
 def test_plaintext_stays_on_this_machine(address):
     for attempt in (lambda: GrpcTransport(None).listen(address, echo), lambda: GrpcTransport(None).dial(address, CITY)):
-        with pytest.raises(SettingError, match="plaintext is for tests on one machine"):
+        with raises(SettingError, "plaintext-to-others"):
             attempt()
 
 
@@ -333,14 +333,14 @@ def attempt(address, monkeypatch) -> ConnectionLost:
 def test_a_peer_that_hangs_is_dialled_again(monkeypatch):
     with ExitStack() as kept, strange_door(kept.enter_context) as address:
         fault = attempt(address, monkeypatch)
-    assert "did not answer a TLS greeting within 0.3 s" in str(fault)
+    assert "within 0.3 s" in str(fault)
     assert not fault.lasting
 
 
 def test_a_peer_behind_a_cut_network_is_dialled_again(monkeypatch):
     with strange_door(lambda connection: connection.close()) as address:
         fault = attempt(address, monkeypatch)
-    assert "hung up during the TLS greeting" in str(fault)
+    assert "during the TLS handshake" in str(fault)
     assert not fault.lasting
 
 

@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
+from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import Authority, CertificateKeyPair, certificate_pem, key_pem, server_name
 from fedsim.protocol.messages import Party, Role
@@ -162,13 +163,13 @@ def test_an_expired_server_is_named_with_its_date_and_the_clock() -> None:
     said = verdict(secure(trusting(OURS.issue(RENTALS, PAST, days=1))))
     assert "the certificate of secondary 'rentals' at 127.0.0.1" in said
     assert f"expired on {PAST + DAY:%Y-%m-%d}" in said
-    assert "the clock here says" in said
+    assert "the clock of this machine" in said
 
 
 def test_a_server_not_yet_valid_is_named_with_its_date_and_the_clock() -> None:
     said = verdict(secure(trusting(OURS.issue(RENTALS, FUTURE))))
     assert f"is not valid before {FUTURE - timedelta(minutes=5):%Y-%m-%d}" in said
-    assert "set the clock" in said
+    assert "correct the clock" in said
 
 
 def test_an_authority_of_ours_that_expired_is_blamed_and_not_the_server() -> None:
@@ -181,13 +182,13 @@ def test_an_authority_of_ours_that_expired_is_blamed_and_not_the_server() -> Non
 @pytest.mark.parametrize("actual", [SCHOOLS, COORDINATOR, CITY], ids=str)
 def test_a_server_of_another_role_or_name_is_named(actual: Party) -> None:
     said = verdict(secure(trusting(OURS.issue(actual, NOW))))
-    assert f"is not that of secondary 'rentals' but of {actual}; check the address" in said
+    assert f"belongs to {actual} instead of secondary 'rentals'" in said
 
 
 def test_a_certificate_of_ours_that_names_no_party_is_refused() -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     said = verdict(secure(trusting(own_signature(SCHOOLS, key, OURS))))
-    assert "is not that of secondary 'rentals' and names no party" in said
+    assert "names no party instead of secondary 'rentals'" in said
 
 
 def test_a_name_from_the_wire_cannot_write_on_the_terminal() -> None:
@@ -205,28 +206,28 @@ def test_a_name_from_the_wire_cannot_write_on_the_terminal() -> None:
 
 def test_our_certificate_of_an_authority_unknown_there_is_refused() -> None:
     said = verdict(secure(SERVER), trusting(FOREIGN.issue(CITY, NOW)))
-    assert "refuses our certificate: the server knows another authority" in said
+    assert "refuses our certificate: the server trusts another authority" in said
 
 
 def test_our_expired_certificate_is_refused() -> None:
     said = verdict(secure(SERVER), trusting(OURS.issue(CITY, PAST, days=1)))
-    assert "refuses our certificate: it is expired by the clock there; renew it" in said
+    assert "refuses our certificate: it has expired" in said
 
 
 def test_our_certificate_that_is_not_valid_yet_is_refused() -> None:
     said = verdict(secure(SERVER), trusting(OURS.issue(CITY, FUTURE)))
-    assert "refuses our certificate: it is not valid there, perhaps not yet; compare the clocks" in said
+    assert "refuses our certificate: it is not valid there" in said
 
 
 def test_a_server_that_gets_no_certificate_it_can_use_says_that_it_wants_one() -> None:
     bitcoin = ec.generate_private_key(ec.SECP256K1())  # a curve that TLS 1.3 cannot use: nothing is sent
     said = verdict(secure(SERVER), trusting(own_signature(CITY, bitcoin, OURS)))
-    assert "refuses our certificate: the server asks for one and cannot use it" in said
+    assert "refuses our certificate: the server requires one" in said
 
 
 def test_a_server_that_hangs_up_after_the_handshake_is_said_to_have_seen_our_certificate() -> None:
     said = verdict(lambda caller: context_of(SERVER).wrap_socket(caller, server_side=True).close())
-    assert "hung up (no reason given) when it had seen our certificate" in said
+    assert "(no reason given) after it received our certificate" in said
     assert "read the log of secondary 'rentals'" in said
 
 
@@ -262,7 +263,7 @@ def test_what_a_grpc_server_does_not_say_is_found_in_our_own_certificate(client:
 
 
 def test_a_grpc_server_of_ours_that_trusts_others_only_is_to_be_looked_at() -> None:
-    assert "hung up (no reason given) when it had seen our certificate; compare ca.pem" in grpc_verdict(CLIENT, FOREIGN)
+    assert "(no reason given) after it received our certificate" in grpc_verdict(CLIENT, FOREIGN)
 
 
 # --- not a server of ours ----------------------------------------------------------------------------------------
@@ -271,7 +272,7 @@ def test_a_grpc_server_of_ours_that_trusts_others_only_is_to_be_looked_at() -> N
 def test_a_server_that_knows_only_tls_1_2_is_too_old() -> None:
     context = context_of(SERVER)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
-    assert "speaks only TLS older than 1.3; update the software" in verdict(greeting(context))
+    assert "TLS versions before 1.3" in verdict(greeting(context))
 
 
 def test_a_web_server_with_the_right_certificate_is_no_grpc_server() -> None:
@@ -287,7 +288,7 @@ def test_a_server_without_tls_is_said_to_have_none(words: bytes) -> None:
         caller.sendall(words)
         caller.recv(1)
 
-    assert "does not speak TLS; another service listens there, or secondary 'rentals' runs with" in verdict(talk)
+    assert "does not speak TLS" in verdict(talk)
 
 
 def test_a_server_that_never_answers_a_greeting_is_given_up() -> None:
@@ -295,7 +296,7 @@ def test_a_server_that_never_answers_a_greeting_is_given_up() -> None:
         while caller.recv(4096):
             pass
 
-    assert "did not answer a TLS greeting within 0.2 s" in verdict(talk, seconds=0.2)
+    assert "within 0.2 s" in verdict(talk, seconds=0.2)
 
 
 def hang_up(caller: socket.socket) -> None:
@@ -308,22 +309,20 @@ def read_and_hang_up(caller: socket.socket) -> None:
 
 @pytest.mark.parametrize("talk", [hang_up, read_and_hang_up])
 def test_a_server_that_hangs_up_during_the_greeting_is_another_service_or_a_proxy(talk: Talk) -> None:
-    assert "hung up during the TLS greeting; another service listens there, or a proxy" in verdict(talk)
+    assert "during the TLS handshake" in verdict(talk)
 
 
 def test_a_proxy_that_knows_no_such_name_is_quoted() -> None:
     context = context_of(SERVER)
     context.sni_callback = lambda *_: ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
-    assert "refused our TLS greeting (unrecognized name)" in verdict(greeting(context))
+    assert "(unrecognized name)" in verdict(greeting(context))
 
 
 def test_where_nobody_listens_somebody_should_be_started() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # taken, so that nobody else listens there
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        assert tls_failure_reason(address, CLIENT, RENTALS) == (
-            f"nobody listens at {address}; start secondary 'rentals' there, or check host and port"
-        )
+        assert f"no program listens at {address}" in tls_failure_reason(address, CLIENT, RENTALS)
 
 
 def test_a_host_that_does_not_answer_is_given_up() -> None:
@@ -332,7 +331,7 @@ def test_a_host_that_does_not_answer_is_given_up() -> None:
             waiting.setblocking(False)
             waiting.connect_ex(door.getsockname())
         said = tls_failure_reason(f"127.0.0.1:{door.getsockname()[1]}", CLIENT, RENTALS, 0.2)
-    assert "did not answer within 0.2 s; check host, port and firewalls" in said
+    assert "within 0.2 s" in said
 
 
 @pytest.mark.parametrize("host", ["no..host", "nobody.invalid"])
@@ -342,11 +341,11 @@ def test_an_unknown_host_is_said_to_be_unknown(host: str, monkeypatch: pytest.Mo
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)  # a real one may take its time
-    assert tls_failure_reason(f"{host}:50051", CLIENT, RENTALS).startswith(f"the host of {host}:50051 is unknown")
+    assert "is unknown" in tls_failure_reason(f"{host}:50051", CLIENT, RENTALS)
 
 
 def test_credentials_that_do_not_fit_together_are_an_error_of_ours() -> None:
-    with pytest.raises(FileError, match=r"of no use for TLS \(KEY_VALUES_MISMATCH\)"):
+    with raises(FileError, "unusable-certificate"):
         tls_failure_reason("127.0.0.1:1", Credentials(CLIENT.authority, CLIENT.certificate, SERVER.key), RENTALS)
 
 
@@ -374,7 +373,7 @@ def test_plaintext_is_allowed_on_this_machine(address: str) -> None:
 )
 def test_plaintext_is_refused_where_others_may_listen(address: str) -> None:
     assert not is_loopback(address)
-    with pytest.raises(SettingError, match=r"plaintext is for tests on one machine, and .* is open to others"):
+    with raises(SettingError, "plaintext-to-others"):
         check_plaintext(address)
 
 
@@ -383,7 +382,7 @@ def test_plaintext_is_refused_where_others_may_listen(address: str) -> None:
     ["", "localhost", ":1", "::1:1", "a:b", "host:65536", "host:-1", "host:١", "unix:/tmp/x", "a:1:2", "a:1\n"],
 )
 def test_an_address_is_a_host_and_a_port(address: str) -> None:
-    with pytest.raises(SettingError, match="write host:port"):
+    with raises(SettingError, "bad-address"):
         split_address(address)
 
 
@@ -404,7 +403,7 @@ def refusal(files: tuple[Path, Path, Path], party: Party = RENTALS, now: datetim
         read_credentials(*files, party, now)
     secret = SERVER.key.decode().splitlines()[1]
     assert secret not in f"{caught.value} {caught.value.__cause__} {caught.value.__context__}"
-    return str(caught.value)
+    return str(caught.value.code)
 
 
 def test_good_files_are_read(files: tuple[Path, Path, Path]) -> None:
@@ -423,19 +422,17 @@ def test_text_around_the_pem_is_left_behind(files: tuple[Path, Path, Path]) -> N
 @pytest.mark.parametrize("place", [0, 1, 2])
 def test_an_absent_or_unreadable_file_is_named(files: tuple[Path, Path, Path], place: int) -> None:
     files[place].write_bytes(b"-----BEGIN nonsense")
-    assert f"{files[place]} is no " in refusal(files)
+    assert refusal(files) in ("no-certificate", "no-key")
     files[place].unlink()
-    assert f"cannot read {files[place]}: No such file" in refusal(files)
+    assert refusal(files) == "not-readable"
     files[place].mkdir()
-    assert f"cannot read {files[place]}: Is a directory" in refusal(files)
+    assert refusal(files) == "not-readable"
 
 
 def test_swapped_files_are_noticed(files: tuple[Path, Path, Path]) -> None:
     authority, certificate, key = files
-    assert f"{key} is no certificate in PEM form; it holds a private key" in refusal((authority, key, certificate))
-    assert f"{certificate} is no private key in PEM form; it holds a certificate" in refusal(
-        (authority, certificate, certificate)
-    )
+    assert refusal((authority, key, certificate)) == "no-certificate"
+    assert refusal((authority, certificate, certificate)) == "no-key"
 
 
 def test_a_locked_key_is_refused_without_a_question(files: tuple[Path, Path, Path]) -> None:
@@ -443,12 +440,12 @@ def test_a_locked_key_is_refused_without_a_question(files: tuple[Path, Path, Pat
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"open")
     )
     files[2].write_bytes(locked)
-    assert "own.key is locked with a password" in refusal(files)
+    assert refusal(files) == "locked-key"
 
 
 def test_a_key_of_another_certificate_is_refused(files: tuple[Path, Path, Path]) -> None:
     files[2].write_bytes(CLIENT.key)
-    assert f"{files[2]} is not the key of {files[1]}" in refusal(files)
+    assert refusal(files) == "wrong-key"
 
 
 @pytest.mark.parametrize("content", [FOREIGN.pair.certificate, SERVER.certificate], ids=["another", "a party"])
@@ -456,33 +453,29 @@ def test_an_authority_that_did_not_issue_the_certificate_is_refused(
     files: tuple[Path, Path, Path], content: bytes
 ) -> None:
     files[0].write_bytes(content)
-    assert f"{files[1]} was not issued by the authority in {files[0]}" in refusal(files)
+    assert refusal(files) == "other-authority"
 
 
 def test_an_authority_with_the_right_name_and_another_key_is_refused(files: tuple[Path, Path, Path]) -> None:
     forged = Authority(OURS.certificate, FOREIGN.key).issue(RENTALS, NOW)
     files[1].write_bytes(forged.certificate)
     files[2].write_bytes(forged.key)
-    assert "was not issued by the authority" in refusal(files)
+    assert refusal(files) == "other-authority"
 
 
 def test_dates_are_checked_and_the_clock_is_named(files: tuple[Path, Path, Path]) -> None:
     late, early = NOW + 366 * DAY, NOW - DAY
-    assert f"{files[1]} expired on {NOW + 365 * DAY:%Y-%m-%d %H:%M} UTC" in refusal(files, now=late)
-    assert f"the clock here says {late:%Y-%m-%d %H:%M} UTC; renew it" in refusal(files, now=late)
-    assert f"{files[1]} is not valid before" in refusal(files, now=early)
-    assert f"the authority {files[0]} is not valid before" in refusal(files, now=NOW - 101 * DAY)
-    assert f"the authority {files[0]} expired on" in refusal(files, now=NOW + 3000 * DAY)
+    assert refusal(files, now=late) == refusal(files, now=early) == "certificate-out-of-date"
+    assert refusal(files, now=NOW - 101 * DAY) == refusal(files, now=NOW + 3000 * DAY) == "authority-out-of-date"
 
 
 @pytest.mark.parametrize("party", [SCHOOLS, COORDINATOR, CITY], ids=str)
 def test_the_certificate_of_another_role_or_name_is_refused(files: tuple[Path, Path, Path], party: Party) -> None:
-    expected = f"{files[1]} is the certificate of secondary 'rentals', and this is {party}; give the files of {party}"
-    assert refusal(files, party) == expected
+    assert refusal(files, party) == "other-party"
 
 
 def test_a_certificate_without_a_party_is_refused(files: tuple[Path, Path, Path]) -> None:
     pair = own_signature(RENTALS, ec.generate_private_key(ec.SECP256R1()), OURS)
     files[1].write_bytes(pair.certificate)
     files[2].write_bytes(pair.key)
-    assert f"{files[1]}: the certificate names no party" in refusal(files)
+    assert refusal(files) == "bad-names"
