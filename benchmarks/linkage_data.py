@@ -1,6 +1,6 @@
 """Inputs of the linkage benchmarks: real places and titles, enlarged to the paper's sizes with realistic variants.
 
-The real files are read from the folder ``FEDSIM_DATA`` (default ``../shared/data``); without them all is generated.
+The real files are read from the folder ``FEDSIM_DATA`` (default ``data``); without them all tables are generated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[1] / "data"))
 EDITIONS = (
     "deluxe edition",
     "remastered",

@@ -2,7 +2,7 @@
 
 Filters are sized by the paper's rule and held in rank form, where two integers stand for each of them. The paper's
 threshold for hdb, 0.01 degrees, makes all schools beyond 2 km look alike, which would flatter the noise; 0.1 is taken
-there. The tables are read where they lie, in ``FEDSIM_DATA`` (default ``../shared/data``); of the primary's records a
+there. The tables are read where they lie, in ``FEDSIM_DATA`` (default ``data``); of the primary's records a
 sample is taken.
 """
 
@@ -30,7 +30,7 @@ from fedsim.types import Floats, Integers, Split
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.registry import load_dataset
 
-DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[2] / "shared" / "data"))
+DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[1] / "data"))
 NAMES = ("hdb", "house")
 PLACE = ["lat", "lon"]
 THRESHOLDS = {"hdb": 0.1, "house": 0.01}

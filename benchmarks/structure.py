@@ -59,81 +59,56 @@ def file_figures(package: Path) -> dict[str, object]:
 
 
 def record_path() -> tuple[int, int]:
-    """Count the functions and files of the product that run while `fedsim train` turns two CSV files into a model."""
-    from fedsim import cli  # noqa: PLC0415
-
+    """Count the functions and files of the product that run while two CSV files become a saved model."""
     for module in pkgutil.walk_packages([str(SOURCE / "fedsim")], "fedsim."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)  # so that no module is executed while functions are counted
+    run_local = importlib.import_module("fedsim.runtime.run_local").run_local
+    read_job = importlib.import_module("fedsim.config.job").read_job
+    read_party_file = importlib.import_module("fedsim.config.party_file").read_party_file
+    seen: set[tuple[str, str]] = set()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(SOURCE / "fedsim")) and code.co_name != "<module>":
+            seen.add((code.co_filename, code.co_qualname))
+
     with tempfile.TemporaryDirectory() as folder:
-        job = _write_job(Path(folder))
-        seen: set[tuple[str, str]] = set()
-
-        def note(frame: FrameType, event: str, argument: Any) -> None:
-            code = frame.f_code
-            if event == "call" and code.co_filename.startswith(str(SOURCE / "fedsim")) and code.co_name != "<module>":
-                seen.add((code.co_filename, code.co_qualname))
-
+        job, *parties = _write_job(Path(folder))
         threading.setprofile(note)
         sys.setprofile(note)
         try:
-            _run(cli.main, ["train", *job])
+            run_local(read_job(job), [read_party_file(party) for party in parties])
         finally:
             sys.setprofile(None)
             threading.setprofile(None)
     return len(seen), len({file for file, _ in seen})
 
 
-def _write_job(folder: Path) -> list[str]:
-    """Let `fedsim init` write the files of a small job of two tables."""
-    from fedsim import cli  # noqa: PLC0415
-
+def _write_job(folder: Path) -> list[Path]:
+    """Let `fedsim init` write the files of a small job of two tables; return the job file and the party files."""
     rng = np.random.default_rng(0)
-    rents = rng.uniform(0, 1, (400, 3))
-    flats = rng.uniform(0, 1, (300, 3))
-    _write(
-        folder / "flats.csv",
-        "lat,lon,area,price",
-        np.c_[1.2 + flats[:, 0] / 5, 103.7 + flats[:, 1] / 5, flats[:, 2], flats.sum(1)],
-    )
-    _write(folder / "rentals.csv", "lat,lon,rent", np.c_[1.2 + rents[:, 0] / 5, 103.7 + rents[:, 1] / 5, rents[:, 2]])
+    rents, flats = rng.uniform(0, 1, (400, 3)), rng.uniform(0, 1, (300, 3))
+    locations = [np.c_[1.2 + table[:, 0] / 5, 103.7 + table[:, 1] / 5, table[:, 2]] for table in (flats, rents)]
+    _write(folder / "flats.csv", "lat,lon,area,price", np.c_[locations[0], flats.sum(1)])
+    _write(folder / "rentals.csv", "lat,lon,rent", locations[1])
     out = folder / "job"
-    _run(
-        cli.main,
-        [
-            "init",
-            "--primary",
-            str(folder / "flats.csv"),
-            "--secondary",
-            str(folder / "rentals.csv"),
-            "--label",
-            "price",
-            "--tau",
-            "0",
-            "--yes",
-            "--out",
-            str(out),
-        ],
-    )
-    job = next(out.glob("*job*.toml"))
-    text = job.read_text(encoding="utf-8")
-    job.write_text(
-        "\n".join("epochs = 2" if line.startswith("epochs") else line for line in text.splitlines()), encoding="utf-8"
-    )
-    parties = [str(path) for path in sorted(out.glob("*.toml")) if path != job]
+    tables = ["--primary", str(folder / "flats.csv"), "--secondary", str(folder / "rentals.csv")]
+    _fedsim("init", *tables, "--label", "price", "--tau", "0", "--epochs", "2", "--yes", "--quiet", "--out", str(out))
+    job = out / "job.toml"
+    parties = [path for path in sorted(out.glob("*.toml")) if path != job]
     for party in parties:
-        _run(cli.main, ["approve", str(job), party, "--yes"])
-    return [str(job), *parties]
+        _fedsim("approve", str(job), str(party), "--yes", "--quiet")
+    return [job, *parties]
 
 
 def _write(path: Path, header: str, cells: np.ndarray) -> None:
     np.savetxt(path, cells, delimiter=",", header=header, comments="", fmt="%.6f")
 
 
-def _run(command: Any, words: list[str]) -> None:
-    sys.argv = ["fedsim", *words]
+def _fedsim(*words: str) -> None:
     try:
-        command()
+        importlib.import_module("fedsim.cli").main(words)
     except SystemExit as end:
         if end.code:
             raise

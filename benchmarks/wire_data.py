@@ -1,19 +1,19 @@
 """The paper's hdb as a job of three parties in a folder: flats, schools, and a coordinator between them.
 
-Columns and K are those of ``experiments/hdb.toml``; the tables are read where they lie, in ``FEDSIM_DATA`` (default
-``../shared/data``). Places are encoded as filters and linked without noise. Key and coordinator's secret are always the
-same, so that runs of one job in different folders learn from the same numbers in the same order.
+Columns and K are those of ``experiments/hdb.toml``; the tables are read from the folder ``FEDSIM_DATA`` (default
+``data``). Locations are encoded as filters and linked without noise. Key and coordinator's secret are always the same,
+so that runs of one job in different folders train on the same numbers in the same order.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedsim.cli.demo import free_ports
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.linkage.encoding import Key
@@ -23,7 +23,7 @@ from fedsim.runs.run_folder import run_path
 from fedsim_lab.experiment_config import ExperimentConfig, read_experiment_config
 
 ROOT = Path(__file__).parents[1]
-DATA = Path(os.environ.get("FEDSIM_DATA", ROOT.parent / "shared" / "data"))
+DATA = Path(os.environ.get("FEDSIM_DATA", ROOT / "data"))
 RUNGS = {"paper": "paper: FedSim", "modern": "modern: FedSim"}
 SECRET = bytes(range(32))
 
@@ -134,12 +134,3 @@ def _table(outline: ExperimentConfig, role: Role) -> str:
     part = outline.primary if role is Role.PRIMARY else outline.secondary
     label = f'label = {{ column = "{part.label}" }}\n' if part.label else ""
     return TABLE.format(file=(DATA / part.file).resolve(), drop=json.dumps(part.drop)) + label
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine that nobody uses just now."""
-    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [door.getsockname()[1] for door in doors]
-    for door in doors:
-        door.close()
-    return ports

@@ -70,7 +70,7 @@ def over_grpc(hdb: Hdb) -> Trained:
 
 
 def _command(hdb: Hdb, party: Party) -> list[str]:
-    return [str(FEDSIM), party.role, str(hdb.folder / "job.toml"), str(hdb.path(party)), "--quiet"]
+    return [str(FEDSIM), "party", str(hdb.folder / "job.toml"), str(hdb.path(party)), "--quiet"]
 
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from fedsim.cli.demo import free_ports
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
@@ -109,12 +109,3 @@ def change(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses just now, each another."""
-    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [door.getsockname()[1] for door in doors]
-    for door in doors:
-        door.close()
-    return ports

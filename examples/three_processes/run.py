@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from fedsim.cli.demo import free_ports
 from fedsim.data.synthetic import city
 from fedsim.report.formatting import format_bytes
 
@@ -64,15 +64,6 @@ def write_files(folder: Path) -> None:
     for fixed, free in zip(FIXED_PORTS, free_ports(len(FIXED_PORTS)), strict=True):
         text = text.replace(f":{fixed}", f":{free}")
     (folder / "job.toml").write_text(text, encoding="utf-8")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses just now."""
-    doors = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [door.getsockname()[1] for door in doors]
-    for door in doors:
-        door.close()
-    return ports
 
 
 def write_tables(folder: Path) -> None:

@@ -59,7 +59,7 @@ def delta_sheet(study: PaperStudy, bench: StudyContext) -> tuple[ResultSheet, tu
     return sheet, found.lines
 
 
-def part_delta(part: StudyPart, data: Path) -> float:
+def part_delta(part: StudyPart, data: Path | None) -> float:
     """Delta over Top1Sim, every record counting once."""
     cases: DatasetCases = part_cases(part, data)
     links = cases.links[cases.taking_part[0].name]

@@ -83,7 +83,7 @@ class StudyContext:
     ``tell`` hears of every training when it ends; ``watch`` gives the hooks of one that is called so.
     """
 
-    data: Path
+    data: Path | None
     out: Path
     seeds: int
     tell: MessageCallback = print
@@ -158,19 +158,19 @@ def part_at_value(part: StudyPart, value: Any) -> StudyPart:
     return replace(part, **{part.vary: value})
 
 
-def part_cases(part: StudyPart, data: Path) -> DatasetCases:
+def part_cases(part: StudyPart, data: Path | None) -> DatasetCases:
     """The cases of a part; K is the largest that any rung asks for."""
     wanted = [part.k, *(part.values if part.vary == "k" else [])]
     k = max((number for number in wanted if number), default=None)
     return DatasetCases(part_dataset(part, data), LinkageOverrides(k, part.metric, part.tau), part.secondaries)
 
 
-def part_dataset(part: StudyPart, data: Path) -> Dataset:
+def part_dataset(part: StudyPart, data: Path | None) -> Dataset:
     """The dataset with as many primary records as the part asks for."""
     return load_sample(part.dataset, data, part.records, part.noise)
 
 
-def load_sample(name: str, data: Path, records: int, noise: float = 0.0) -> Dataset:
+def load_sample(name: str, data: Path | None, records: int, noise: float = 0.0) -> Dataset:
     """A dataset with at most so many primary records (0: all), drawn the same way every time."""
     whole = load_dataset(name, data, noise=noise)
     if not records or len(whole.primary) <= records:
@@ -179,13 +179,15 @@ def load_sample(name: str, data: Path, records: int, noise: float = 0.0) -> Data
     return replace(whole, primary=replace(whole.primary, frame=whole.primary.frame[np.sort(rows)]))
 
 
-def missing_data_note(name: str, data: Path) -> str:
-    """What to get where a dataset is not there; nothing where it is."""
+def missing_data_note(name: str, data: Path | None) -> str:
+    """Return what to download for a dataset, or an empty text where it is available."""
     here = next(each for each in find_datasets(data) if each.about.name == name)
     wanted = [file for file in here.missing if file.needed]
     if not wanted:
         return ""
-    return f"{name}: not trained, {wanted[0].paths[0]} is not in the data folder; get it from {wanted[0].source}"
+    return (
+        f"{name}: not trained, {wanted[0].paths[0]} is not in the data folder (--data); get it from {wanted[0].source}"
+    )
 
 
 def data_differences(part: StudyPart, dataset: Dataset) -> Iterator[str]:

@@ -4,63 +4,70 @@ from __future__ import annotations
 
 import runpy
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedsim.cli.options import Json, Quiet, parse_names, print_nothing
-from fedsim.errors import FileError
+from fedsim.cli.options import Json, OutputMode, Quiet, parse_names, print_json, print_nothing
+from fedsim.errors import FedSimError, FileError, SettingError
 
 if TYPE_CHECKING:
     from fedsim_lab.datasets.registry import AvailableDataset
 
-# ``fedsim lab bench``: how fast is it here, beside named peers?
-
-
-BenchmarkName = Annotated[
-    str, typer.Argument(help="Which benchmark: the name of a file in the project's benchmarks folder.")
+DataFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder with one folder of files per dataset; generated datasets need none.",
+        envvar="FEDSIM_DATA",
+    ),
 ]
-BenchmarkCases = Annotated[list[str] | None, typer.Argument(help="Only these of its cases; all without.")]
+OutFolder = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder for the results; a second run continues there.")
+]
 
 
-def bench(name: BenchmarkName = "linkage", cases: BenchmarkCases = None) -> None:
-    """Run a benchmark of the project's benchmarks folder and print its table."""
+def bench(
+    name: Annotated[str, typer.Argument(help="Name of a file in the folder benchmarks.")] = "linkage",
+    cases: Annotated[list[str] | None, typer.Argument(help="Cases to run. Default: all.")] = None,
+) -> None:
+    """Run a benchmark of the folder benchmarks and print its table."""
     script = Path("benchmarks") / f"{name}.py"
     if not script.is_file():
-        raise FileError(f"there is no {script} here; run this in the project's folder, where the benchmarks are")
+        raise FileError(f"{script} does not exist; run this command in the project's folder", code="no-benchmark")
     sys.path.insert(0, str(script.parent.resolve()))
     run = runpy.run_path(str(script.resolve())).get("main")
     if run is None:
-        raise FileError(f"{script} is a part of a benchmark; run the whole, such as `fedsim lab bench linkage`")
+        raise FileError(f"{script} has no main(); choose another benchmark, such as linkage", code="no-benchmark")
     run(cases)
 
 
-# ``fedsim lab datasets``: which datasets are here, and where to get the others
+def datasets(
+    data: DataFolder = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Load every dataset, count its records and report errors.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")] = False,
+) -> None:
+    """List the datasets: which are available, their size, and where to get the others."""
+    from fedsim_lab.datasets.registry import find_datasets
 
-
-DEFAULT_DATA_FOLDER = Path("../shared/data")
-
-DataFolder = Annotated[
-    Path,
-    typer.Option(
-        help="Folder with one folder of files per dataset, as fedsim lab datasets lists them.", envvar="FEDSIM_DATA"
-    ),
-]
-
-# Wide enough for a line per dataset where no terminal says how wide it is.
-PIPED_WIDTH = 160
-
-DatasetsJson = Annotated[bool, typer.Option("--json", help="Print the list as one JSON object.")]
-CheckDatasets = Annotated[
-    bool, typer.Option("--check", help="Load what is found, count its records, and say what is wrong.")
-]
+    rows = [
+        _load_dataset_row(here, data) if check else _DatasetRow(here, here.about.records)
+        for here in find_datasets(data)
+    ]
+    value = {"folder": None if data is None else str(data), "datasets": [row.as_dict() for row in rows]}
+    OutputMode(quiet, as_json).show(value, lambda: _print_datasets(rows, data))
+    if any(row.fault for row in rows):
+        raise typer.Exit(2)
 
 
 @dataclass(frozen=True)
 class _DatasetRow:
-    """A dataset as it is listed: ``records`` are those ``counted``, or those of the whole dataset."""
+    """A dataset in the list; ``records`` are those ``counted`` in the files, or those of the complete dataset."""
 
     here: AvailableDataset
     records: tuple[int, ...]
@@ -75,40 +82,36 @@ class _DatasetRow:
             return "faulty"
         return "found" if self.here.complete else "missing"
 
-
-def datasets(
-    data: DataFolder = DEFAULT_DATA_FOLDER,
-    check: CheckDatasets = False,
-    quiet: Quiet = False,
-    as_json: DatasetsJson = False,
-) -> None:
-    """List the datasets of the paper and the generated ones: what is found, how large, and where to get the rest."""
-    from fedsim_lab.datasets.registry import find_datasets
-
-    rows = [
-        _load_dataset_row(here, data) if check else _DatasetRow(here, here.about.records)
-        for here in find_datasets(data)
-    ]
-    if as_json or not quiet:
-        (_print_datasets_json if as_json else _print_datasets)(rows, data)
-    if any(row.fault for row in rows):
-        raise typer.Exit(2)
-
-
-def data_folder(data: Path) -> Path:
-    """The folder of the datasets; one that the user names must be there, for not all datasets need files."""
-    return data if data == DEFAULT_DATA_FOLDER else existing_folder(data, "--data")
-
-
-def existing_folder(folder: Path, option: str) -> Path:
-    """A folder that is there."""
-    if not folder.is_dir():
-        raise FileError(f"{option} {folder} is no folder that can be read; name one that is there")
-    return folder
+    def as_dict(self) -> dict[str, Any]:
+        about = self.here.about
+        files = [
+            {
+                "name": file.name,
+                "found": str(self.here.paths[file.name]) if file.name in self.here.paths else None,
+                "accepted": file.paths,
+                "needed": file.needed,
+                "holds": file.holds,
+                "source": file.source,
+                "licence": file.licence,
+            }
+            for file in about.files
+        ]
+        return {
+            "name": about.name,
+            "title": about.title,
+            "state": self.state,
+            "fault": self.fault or None,
+            "records": self.records,
+            "counted": self.counted,
+            "task": about.task,
+            "measure": about.measure,
+            "unit": about.unit,
+            "note": about.note or None,
+            "files": files,
+        }
 
 
-def _load_dataset_row(here: AvailableDataset, folder: Path) -> _DatasetRow:
-    from fedsim.errors import FedSimError
+def _load_dataset_row(here: AvailableDataset, folder: Path | None) -> _DatasetRow:
     from fedsim_lab.datasets.registry import load_dataset
 
     if not here.complete:
@@ -121,262 +124,172 @@ def _load_dataset_row(here: AvailableDataset, folder: Path) -> _DatasetRow:
     return _DatasetRow(here, counts, counted=True)
 
 
-def _print_datasets_json(rows: list[_DatasetRow], folder: Path) -> None:
-    import json
+def _print_datasets(rows: list[_DatasetRow], folder: Path | None) -> None:
+    from fedsim.cli.output import print_table
 
-    typer.echo(
-        json.dumps({"folder": str(folder), "datasets": [_dataset_as_dict(row) for row in rows]}, ensure_ascii=False)
-    )
-
-
-def _dataset_as_dict(row: _DatasetRow) -> dict[str, Any]:
-    about = row.here.about
-    files = [
-        {
-            "name": file.name,
-            "found": str(row.here.paths[file.name]) if file.name in row.here.paths else None,
-            "accepted": file.paths,
-            "needed": file.needed,
-            "holds": file.holds,
-            "source": file.source,
-            "licence": file.licence,
-        }
-        for file in about.files
-    ]
-    return {
-        "name": about.name,
-        "title": about.title,
-        "state": row.state,
-        "fault": row.fault or None,
-        "records": row.records,
-        "counted": row.counted,
-        "task": about.task,
-        "measure": about.measure,
-        "unit": about.unit,
-        "note": about.note or None,
-        "files": files,
-    }
-
-
-def _print_datasets(rows: list[_DatasetRow], folder: Path) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=PIPED_WIDTH)
-    table = Table("dataset", "here", box=None, pad_edge=False)
     some_counted = any(row.counted for row in rows)
-    table.add_column("records" if some_counted else "records in full", justify="right", no_wrap=True)
-    table.add_column("what")
-    table.add_column("licence")
-    styles = {"missing": "yellow", "faulty": "red"}
+    cells = []
     for row in rows:
-        about = row.here.about
-        table.add_row(
-            Text(about.name, style="bold"),
-            Text(row.state, style=styles.get(row.state, "green")),
-            _format_record_counts(row) if row.counted or not some_counted else f"in full {_format_record_counts(row)}",
-            Text(about.title),
-            Text("; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))),
-        )
-    console.print(table)
-    _print_missing_files(rows, folder)
-
-
-def _format_record_counts(row: _DatasetRow) -> str:
-    return " + ".join(f"{count:,}" for count in row.records)
-
-
-def _print_missing_files(rows: list[_DatasetRow], folder: Path) -> None:
+        about, counts = row.here.about, " + ".join(f"{count:,}" for count in row.records)
+        counts = counts if row.counted or not some_counted else f"in full {counts}"
+        licence = "; ".join(dict.fromkeys(file.licence for file in about.files if file.needed))
+        cells.append((about.name, row.state, counts, about.title, licence))
+    records = "records" if some_counted else "records in full"
+    print_table(("dataset", "state", records, "content", "licence"), cells)
     for row in rows:
         if row.fault:
             typer.echo(f"\n{row.here.about.name} is faulty: {row.fault}")
     missing = [file for row in rows for file in row.here.missing]
-    if not folder.is_dir():
-        typer.echo(f"\nThe folder {folder} is not there; name yours with --data or FEDSIM_DATA.")
-    if missing:
+    if folder is None:
+        typer.echo("\nNo data folder: use --data or FEDSIM_DATA. These files are read from it:")
+    elif not folder.is_dir():
+        typer.echo(f"\nThe folder {folder} does not exist; use --data or FEDSIM_DATA. These files are read from it:")
+    elif missing:
         typer.echo(f"\nNot in {folder}:")
     for file in missing:
         more = "" if file.needed else " (not in the paper)"
         typer.echo(f"  {file.paths[0]}{more}: {file.holds}\n    from {file.source}; licence: {file.licence}")
 
 
-# ``fedsim lab experiment``: train every rung of an experiment file and print the table
-
-
-ExperimentPath = Annotated[Path, typer.Argument(help="Experiment file, such as experiments/hdb.toml.")]
-ExperimentData = Annotated[Path, typer.Option(help="Folder with the tables the file names.", envvar="FEDSIM_DATA")]
-ExperimentOut = Annotated[
-    Path, typer.Option(help="Folder for prepared arrays and results; a second run goes on from there.")
-]
-ExperimentSeeds = Annotated[int, typer.Option(min=1, help="How many seeds per split.")]
-TableMetric = Annotated[str, typer.Option(help="Metric of the table: rmse, r2, mae, accuracy or log_loss.")]
-PrepareOnly = Annotated[
-    bool, typer.Option("--prepare-only", help="Stop at the arrays, for training on another machine.")
-]
+def check_folder(folder: Path | None, option: str) -> Path | None:
+    """Return a folder that exists, or ``None`` where the user named none."""
+    if folder is not None and not folder.is_dir():
+        raise FileError(f"{option} {folder} is not a folder; use one that exists", code="no-such-folder")
+    return folder
 
 
 def experiment(
-    file: ExperimentPath,
-    data: ExperimentData = DEFAULT_DATA_FOLDER,
-    out: ExperimentOut = Path("fedsim-experiment"),
-    seeds: ExperimentSeeds = 2,
-    metric: TableMetric = "rmse",
-    prepare_only: PrepareOnly = False,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Experiment file, such as experiments/hdb.toml.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Folder with the tables that the file names.", envvar="FEDSIM_DATA"),
+    ] = None,
+    out: OutFolder = Path("fedsim-experiment"),
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Random seeds per split.")] = 2,
+    metric: Annotated[str, typer.Option(metavar="NAME", help="rmse, r2, mae, accuracy or log_loss.")] = "rmse",
+    prepare_only: Annotated[
+        bool, typer.Option("--prepare-only", help="Only write the arrays, for training on another machine.")
+    ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Link, split and prepare the tables of an experiment, train its rungs, and print their test results.
+    """Train the methods of an experiment file and print their test results.
 
-    What is in the results file already is not trained again. On another machine with torch and numpy alone:
-    python -m fedsim_lab.worker_pool OUT/rungs.json OUT OUT
+    Results that exist already are not trained again. To train on another machine with torch and numpy alone, run
+    python -m fedsim_lab.worker_pool OUT/rungs.json OUT OUT there.
     """
-    import json
-    from dataclasses import asdict
-
+    from fedsim.cli.output import write_json
     from fedsim.contribution.result_store import ResultStore
     from fedsim.contribution.rungs import train_missing
     from fedsim_lab.dataset_cases import DatasetCases, save_cases
     from fedsim_lab.experiment_config import read_experiment_config, read_experiment_dataset
     from fedsim_lab.result_table import check_metric, markdown_table
 
-    outline = read_experiment_config(file)
-    cases = DatasetCases(read_experiment_dataset(outline, data)).each(outline.splits, range(seeds))
+    config, mode = read_experiment_config(file), OutputMode(quiet, as_json)
+    if data is None:
+        message = f"{file} reads tables from files; name their folder with --data or FEDSIM_DATA"
+        raise SettingError(message, code="data-folder-required")
+    cases = DatasetCases(read_experiment_dataset(config, data)).each(config.splits, range(seeds))
     if prepare_only:
         save_cases(cases, out)
-        (out / "rungs.json").write_text(json.dumps([asdict(rung) for rung in outline.rungs]))
+        write_json(out / "rungs.json", [asdict(rung) for rung in config.rungs])
         if as_json:
-            typer.echo(json.dumps({"folder": str(out)}, ensure_ascii=False))
+            print_json({"folder": str(out)})
         return
     results = ResultStore(out)
-    train_missing(cases, outline.rungs, results, print_nothing if quiet or as_json else typer.echo)
+    train_missing(cases, config.rungs, results, print_nothing if mode.silent else typer.echo)
     known = check_metric(metric, results.lines)
-    if as_json:
-        typer.echo(json.dumps({"metric": known, "trainings": results.lines}))
-    elif not quiet:
-        typer.echo(markdown_table(results.lines, known))
-
-
-# ``fedsim lab reproduce``: a table or figure of the paper, ours beside theirs
-
-
-ReproduceName = Annotated[
-    str, typer.Argument(help="A table or figure such as table-real or figure-k, the ladder, or all of them: all.")
-]
-ReproduceSeeds = Annotated[int | None, typer.Option(min=1, help="How many seeds; 5, or 1 with --fast.")]
-Fast = Annotated[bool, typer.Option("--fast", help="Fewer records, epochs and settings: minutes instead of hours.")]
-StudiesFolder = Annotated[Path, typer.Option(help="Folder with the files that describe the studies.")]
-ReproduceOut = Annotated[
-    Path, typer.Option(help="Folder for results and pages; what was trained there is not trained again.")
-]
-PlanFolder = Annotated[
-    Path | None,
-    typer.Option(help="Train nothing; write what is to be trained into this folder, for a machine with torch alone."),
-]
-GatherFolder = Annotated[
-    Path | None, typer.Option(help="First take over what such a machine trained: its folder of results.")
-]
+    value = {"metric": known, "trainings": results.lines}
+    mode.show(value, lambda: typer.echo(markdown_table(results.lines, known)))
 
 
 def reproduce(
-    name: ReproduceName,
-    seeds: ReproduceSeeds = None,
-    fast: Fast = False,
-    data: DataFolder = DEFAULT_DATA_FOLDER,
-    studies: StudiesFolder = Path("experiments/paper"),
-    out: ReproduceOut = Path("fedsim-reproduce"),
-    plan: PlanFolder = None,
-    gather: GatherFolder = None,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., ladder, or all.")],
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Random seeds. Default: 5, or 1 with --fast.")
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Fewer records, epochs and settings: minutes instead of hours.")
+    ] = False,
+    data: DataFolder = None,
+    studies: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder with the files that describe the studies.")
+    ] = Path("experiments/paper"),
+    out: OutFolder = Path("fedsim-reproduce"),
+    plan: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Train nothing; write the trainings to this folder, for another machine."),
+    ] = None,
+    gather: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="First collect the results of such a machine.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train what a table or figure of the paper shows, print it beside the paper's figures, and write a page.
+    """Reproduce a table or figure of the paper, print it beside the paper's numbers and write a page.
 
-    Datasets that are not there are named with the place to get them. Every training is kept: stop at any time and call
-    again. Written are NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per chart; with --fast they
-    go into the subfolder fast, for they show that everything runs, not what it reaches.
+    Datasets that are missing are named with their source. Results are stored: stop at any time and run the command
+    again to continue. The command writes NAME.html, NAME.json, NAME.parquet (a row per training) and a picture per
+    chart; with --fast into the subfolder fast.
 
-    A plan is carried out by: python -m fedsim_lab.worker_pool PLAN/plan.json PLAN RESULTS WORKERS SECONDS
+    To carry out a plan, run python -m fedsim_lab.worker_pool PLAN/plan.json PLAN RESULTS WORKERS SECONDS.
 
     fedsim lab reproduce table-parameters
     """
     from fedsim_lab.cli.handlers import ReproduceOptions, gather_results, run_reproduce, write_plan
 
-    asked = ReproduceOptions(seeds or (1 if fast else 5), fast, data_folder(data), studies, out)
+    options = ReproduceOptions(seeds or (1 if fast else 5), fast, check_folder(data, "--data"), studies, out)
     if gather:
-        gather_results(existing_folder(gather, "--gather"), asked)
+        check_folder(gather, "--gather")
+        gather_results(gather, options)
     if plan:
-        write_plan(name, asked, plan)
+        write_plan(name, options, plan)
         return
-    run_reproduce(name, asked, quiet=quiet, as_json=as_json)
+    run_reproduce(name, options, OutputMode(quiet, as_json))
 
 
-# ``fedsim lab sweep``: which partners, metric, noise and learning suit a dataset?
-
-
-DatasetName = Annotated[str, typer.Argument(help="A dataset of fedsim datasets.")]
-GridName = Annotated[
-    str, typer.Option("--grid", help="A grid: paper (the paper's own), partners, privacy, rate; or none to start from.")
-]
-SweepKs = Annotated[str, typer.Option("--k", help="Numbers of partners between commas, instead of the grid's.")]
-SweepRates = Annotated[str, typer.Option("--rate", help="Learning rates between commas, instead of the grid's.")]
-SweepMetrics = Annotated[
-    str, typer.Option("--metric", help="Metrics between commas; hamming compares the paper's filters.")
-]
-SweepTaus = Annotated[
-    str, typer.Option("--tau", help="Bounds on the greedy attack between commas; smaller is more noise.")
-]
-SweepBatches = Annotated[str, typer.Option("--batch", help="Records of a batch between commas, instead of the grid's.")]
-SweepWidths = Annotated[
-    str,
-    typer.Option("--hidden", help="Widths of the local networks between commas, instead of the grid's."),
-]
-SweepDecays = Annotated[str, typer.Option("--decay", help="Weight decays between commas, instead of the grid's.")]
-SweepTrials = Annotated[
-    int, typer.Option(min=0, help="So many settings that Optuna chooses, instead of the whole grid; needs its extra.")
-]
-SweepMethod = Annotated[str, typer.Option(help="What is trained: fedsim, avgsim, featuresim, top1sim.")]
-SplitName = Annotated[
-    str, typer.Option("--split", help="random, or group: records with equal identifiers stay on one side.")
-]
-SweepSecondaries = Annotated[
-    str, typer.Option(help="Secondaries that take part, between commas; the dataset's first where nothing is said.")
-]
-SweepPreset = Annotated[str, typer.Option(help="modern, paper, or the paper's sizes for a dataset, such as paper:hdb.")]
-SweepEpochs = Annotated[int | None, typer.Option(min=1, help="Epochs, instead of the preset's.")]
-SweepSeeds = Annotated[int, typer.Option(min=1, help="How often every setting is split and trained anew.")]
-SweepRecords = Annotated[int, typer.Option(min=0, help="At most so many records of the primary; 0: all.")]
-SweepOut = Annotated[Path, typer.Option(help="Folder for results; a second call goes on from there.")]
+def _axis(option: str, content: str) -> Any:
+    return typer.Option(option, metavar="LIST", help=f"{content}, separated by commas, instead of the grid's.")
 
 
 def sweep(
-    dataset: DatasetName,
-    grid: GridName = "none",
-    k: SweepKs = "",
-    rate: SweepRates = "",
-    metric: SweepMetrics = "",
-    tau: SweepTaus = "",
-    batch: SweepBatches = "",
-    hidden: SweepWidths = "",
-    decay: SweepDecays = "",
-    search: SweepTrials = 0,
-    method: SweepMethod = "fedsim",
-    split: SplitName = "random",
-    secondaries: SweepSecondaries = "",
-    preset: SweepPreset = "modern",
-    epochs: SweepEpochs = None,
-    seeds: SweepSeeds = 1,
-    records: SweepRecords = 0,
-    data: DataFolder = DEFAULT_DATA_FOLDER,
-    out: SweepOut = Path("fedsim-sweep"),
+    dataset: Annotated[str, typer.Argument(metavar="DATASET", help="A dataset of `fedsim lab datasets`.")],
+    grid: Annotated[str, typer.Option(metavar="NAME", help="Grid: paper, partners, privacy, rate or none.")] = "none",
+    k: Annotated[str, _axis("--k", "Numbers of partners")] = "",
+    rate: Annotated[str, _axis("--rate", "Learning rates")] = "",
+    metric: Annotated[str, _axis("--metric", "Metrics (hamming compares the paper's filters)")] = "",
+    tau: Annotated[str, _axis("--tau", "Bounds on the greedy attack")] = "",
+    batch: Annotated[str, _axis("--batch", "Batch sizes")] = "",
+    hidden: Annotated[str, _axis("--hidden", "Widths of the local networks")] = "",
+    decay: Annotated[str, _axis("--decay", "Weight decays")] = "",
+    search: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Settings to try with Optuna instead of the whole grid.")
+    ] = 0,
+    method: Annotated[
+        str, typer.Option(metavar="NAME", help="Method to train: fedsim, avgsim, featuresim or top1sim.")
+    ] = "fedsim",
+    split: Annotated[
+        str, typer.Option(metavar="NAME", help="random, or group to keep equal identifiers on one side.")
+    ] = "random",
+    secondaries: Annotated[
+        str, typer.Option(metavar="LIST", help="Secondaries, separated by commas. Default: the first.")
+    ] = "",
+    preset: Annotated[
+        str, typer.Option(metavar="NAME", help="modern, paper, or the paper's sizes for a dataset: paper:hdb.")
+    ] = "modern",
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Epochs. Default: those of the preset.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Random seeds per setting.")] = 1,
+    records: Annotated[int, typer.Option(metavar="N", min=0, help="At most this many primary records; 0 for all.")] = 0,
+    data: DataFolder = None,
+    out: OutFolder = Path("fedsim-sweep"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Train a dataset under many settings, rank them by the validation records, and show the test of the best.
+    """Train a dataset with many settings, rank them by validation score, and show the test score of the best.
 
-    Every training is kept: stop at any time and call again.
+    Results are stored: stop at any time and run the command again to continue.
 
     fedsim lab sweep city --k 4,8 --rate 0.001,0.003 --epochs 5
     """
@@ -385,11 +298,11 @@ def sweep(
     from fedsim_lab.sweep import SweepSubject
 
     subject = SweepSubject(dataset, method, preset, split, epochs, records, tuple(parse_names(secondaries)))
-    given = {"k": k, "metric": metric, "tau": tau, "rate": rate, "batch": batch, "hidden": hidden, "decay": decay}
-    bench = StudyContext(data_folder(data), out, seeds)
-    run_sweep(subject, parse_grid(grid, given), bench, search, quiet=quiet, as_json=as_json)
+    axes = {"k": k, "metric": metric, "tau": tau, "rate": rate, "batch": batch, "hidden": hidden, "decay": decay}
+    context = StudyContext(check_folder(data, "--data"), out, seeds)
+    run_sweep(subject, parse_grid(grid, axes), context, search, OutputMode(quiet, as_json))
 
 
-app = typer.Typer(no_args_is_help=True, help="Research: the paper's datasets, experiments and figures, and benchmarks.")
+app = typer.Typer(no_args_is_help=True, help="Work with the paper's datasets, experiments, figures and benchmarks.")
 for command in (datasets, experiment, reproduce, sweep, bench):
     app.command()(command)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.text import Text
 
 from fedsim.cli.exit_codes import ExitCode
-from fedsim.cli.options import parse_names
-from fedsim.cli.output import progress_printer
+from fedsim.cli.options import OutputMode, parse_names
+from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.contribution.result_store import RESULTS_FILE, ResultStore
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
@@ -34,14 +34,23 @@ from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_pl
 from fedsim_lab.sweep import GRIDS, Sweep, SweepGrid, SweepSubject, SweepTrial
 from fedsim_lab.worker_pool import collect_results
 
-# What commands that train for long tell meanwhile: the epoch on a terminal, and how to go on after Ctrl-C
-
-
-STOPPED_MESSAGE = "stopped; what was trained is kept: the same command goes on"
+TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
+WIDTH = 118
+AXIS_TYPES: dict[str, Callable[[str], Any]] = {
+    "k": int,
+    "metric": str,
+    "tau": float,
+    "rate": float,
+    "batch": int,
+    "hidden": int,
+    "decay": float,
+}
+NO_GRID = "none"
+MAX_SHOWN = 20
 
 
 class EpochStatus(Hook):
-    """One line that names the training and its epoch, and vanishes with it."""
+    """Shows the training and its epoch on one line of the terminal while it runs."""
 
     def __init__(self, title: str, console: Console) -> None:
         self._title, self._epochs = title, 0
@@ -66,7 +75,7 @@ class EpochStatus(Hook):
 
 
 def epoch_status_hooks(console: Console, *, silent: bool) -> HookFactory:
-    """A ticker for every training, where somebody looks."""
+    """Return hooks that show the epoch of every training on a terminal."""
     if silent or not console.is_terminal:
         return no_hooks
 
@@ -78,79 +87,68 @@ def epoch_status_hooks(console: Console, *, silent: bool) -> HookFactory:
 
 @contextmanager
 def report_interrupt() -> Iterator[None]:
-    """Ctrl-C is answered with a sentence about what was trained."""
+    """Say after Ctrl-C how to continue."""
     try:
         yield
     except KeyboardInterrupt:
-        typer.echo(STOPPED_MESSAGE, err=True)
+        typer.echo("stopped; results are stored, run the same command to continue", err=True)
         raise typer.Exit(ExitCode.STOPPED) from None
-
-
-# The work behind ``fedsim lab reproduce``: sheets for people, for programs and as pages
-
-
-TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
-WIDTH = 118
 
 
 @dataclass(frozen=True)
 class ReproduceOptions:
-    """What the user wants done, and where."""
+    """Options of ``fedsim lab reproduce``."""
 
     seeds: int
     fast: bool
-    data: Path
+    data: Path | None
     studies: Path
     out: Path
 
     @property
     def sheets(self) -> Path:
-        """Where pages go: those of a fast run must not take the place of others."""
+        """Folder of the pages; those of a fast run must not replace others."""
         return self.out / FAST_FOLDER if self.fast else self.out
 
 
-def run_reproduce(name: str, asked: ReproduceOptions, *, quiet: bool, as_json: bool) -> None:
-    """Reproduce one or all, write every file, print."""
-    ensure_folder(asked.sheets)
-    silent = quiet or as_json
-    watch = epoch_status_hooks(Console(stderr=True), silent=silent)
-    bench = StudyContext(asked.data, asked.out / TRAININGS_FOLDER, asked.seeds, progress_printer(silent=silent), watch)
-    desk = ReproductionContext(asked.studies, bench, asked.fast)
+def run_reproduce(name: str, options: ReproduceOptions, mode: OutputMode) -> None:
+    """Reproduce one or all tables and figures, write every file and print."""
+    ensure_folder(options.sheets)
+    watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
+    progress = progress_printer(silent=mode.silent)
+    study = StudyContext(options.data, options.out / TRAININGS_FOLDER, options.seeds, progress, watch)
+    context = ReproductionContext(options.studies, study, options.fast)
     for one in REPRODUCTIONS if name == ALL else [name]:
         began = time.perf_counter()
         with report_interrupt():
-            found = reproduce(one, desk)
-        write_outputs(found, asked.sheets)
-        if as_json:
-            typer.echo(json.dumps(found.sheet.as_dict()))
-        elif not quiet:
-            for line in sheet_lines(found.sheet):
-                typer.echo(line)
-            typer.echo(f"written: {asked.sheets / one}.html, .json ({format_duration(time.perf_counter() - began)})\n")
+            done = reproduce(one, context)
+        write_outputs(done, options.sheets)
+        written = f"Wrote {options.sheets / one}.html and .json in {format_duration(time.perf_counter() - began)}\n"
+        mode.show(done.sheet.as_dict(), partial(print_lines, [*sheet_lines(done.sheet), written]))
 
 
-def write_plan(name: str, asked: ReproduceOptions, folder: Path) -> None:
-    """Write what is to be trained elsewhere."""
-    bench = StudyContext(asked.data, asked.out / TRAININGS_FOLDER, asked.seeds)
-    count = save_plan(ReproductionContext(asked.studies, bench, asked.fast).work(name), ResultStore(bench.out), folder)
-    typer.echo(f"{count} trainings planned in {folder}")
+def write_plan(name: str, options: ReproduceOptions, folder: Path) -> None:
+    """Write the trainings for another machine."""
+    study = StudyContext(options.data, options.out / TRAININGS_FOLDER, options.seeds)
+    work = ReproductionContext(options.studies, study, options.fast).work(name)
+    count = save_plan(work, ResultStore(study.out), folder)
+    typer.echo(f"Wrote {folder}: {count} trainings")
 
 
-def gather_results(folder: Path, asked: ReproduceOptions) -> None:
-    """Take over what another machine trained."""
+def gather_results(folder: Path, options: ReproduceOptions) -> None:
+    """Collect the results of another machine."""
     workers = sorted(path.parent for path in folder.rglob(RESULTS_FILE))
-    new = collect_results(workers, ResultStore(asked.out / TRAININGS_FOLDER))
-    typer.echo(f"{new} trainings taken over from {folder}", err=True)
+    new = collect_results(workers, ResultStore(options.out / TRAININGS_FOLDER))
+    typer.echo(f"collected {new} trainings from {folder}", err=True)
 
 
 def write_outputs(found: Reproduction, out: Path) -> None:
-    """The page, the JSON, the trainings as a table, and the pictures."""
+    """Write the page, the JSON, the trainings as a table, and the pictures."""
     sheet, more = found.sheet, []
     if found.insight is not None:
         more = [*map(weight_figure, found.insight.curves), *map(importance_figure, found.insight.importances)]
     write_page(reproduce_page(sheet, more), out / f"{sheet.name}.html")
-    with atomic_write(out / f"{sheet.name}.json") as part:
-        part.write_text(json.dumps(sheet.as_dict(), indent=1) + "\n", encoding="utf-8")
+    write_json(out / f"{sheet.name}.json", sheet.as_dict())
     for place, figure in enumerate([*chart_figures(sheet), *more], start=1):
         with atomic_write(out / f"{sheet.name}-{place}.svg") as part:
             part.write_text(standalone_svg(figure), encoding="utf-8")
@@ -160,7 +158,7 @@ def write_outputs(found: Reproduction, out: Path) -> None:
 
 
 def trainings_frame(lines: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """A row per training: what it was, its settings, its metrics, where and how long it ran."""
+    """Return a row per training with its settings, metrics, machine and time."""
     rows = []
     for line in lines:
         flat = {name: value for name, value in line.items() if not isinstance(value, dict)}
@@ -171,7 +169,7 @@ def trainings_frame(lines: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 
 def sheet_lines(sheet: ResultSheet) -> Iterator[str]:
-    """The sheet as text."""
+    """Return the sheet as text."""
     short = f", --fast: {sheet.facts['fast']}" if "fast" in sheet.facts else ""
     yield f"{sheet.title} ({sheet.place}){short}"
     for sentence in sheet.says:
@@ -182,7 +180,7 @@ def sheet_lines(sheet: ResultSheet) -> Iterator[str]:
         yield from _table_lines(table)
     if sheet.notes:
         yield ""
-        yield "what differs from the paper:"
+        yield "differences from the paper:"
     for note in sheet.notes:
         yield from textwrap.wrap(f"- {note}", WIDTH, initial_indent="  ", subsequent_indent="    ")
     yield ""
@@ -195,70 +193,46 @@ def _table_lines(table: ResultTable) -> Iterator[str]:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-# The work behind ``fedsim lab sweep``
-
-
-AXIS_TYPES: dict[str, Callable[[str], Any]] = {
-    "k": int,
-    "metric": str,
-    "tau": float,
-    "rate": float,
-    "batch": int,
-    "hidden": int,
-    "decay": float,
-}
-NO_GRID = "none"
-MAX_SHOWN = 20
-
-
 def parse_grid(name: str, given: Mapping[str, str]) -> SweepGrid:
-    """A grid by its name, with the values that the user gives instead.
+    """Return a grid by its name, with the values that the user gives instead.
 
     >>> parse_grid("none", {"k": "5,10", "rate": ""}).k
     (5, 10)
     """
     if name not in (NO_GRID, *GRIDS):
-        raise SettingError(f"grid '{name}' is unknown; choose {', '.join(GRIDS)} or {NO_GRID}")
+        raise SettingError(f"unknown grid '{name}'; choose {', '.join(GRIDS)} or {NO_GRID}", code="unknown-grid")
     start = SweepGrid() if name == NO_GRID else GRIDS[name]
-    return replace(start, **{axis: _parse_values(axis, words) for axis, words in given.items() if words})
+    return replace(start, **{axis: _parse_values(axis, listed) for axis, listed in given.items() if listed})
 
 
-def run_sweep(
-    subject: SweepSubject, grid: SweepGrid, bench: StudyContext, trials: int, *, quiet: bool, as_json: bool
-) -> None:
-    """Sweep, write the ranking, print it."""
-    ensure_folder(bench.out)
-    silent = quiet or as_json
-    watch = epoch_status_hooks(Console(stderr=True), silent=silent)
-    sweep = Sweep(subject, replace(bench, tell=progress_printer(silent=silent), watch=watch))
+def run_sweep(subject: SweepSubject, grid: SweepGrid, study: StudyContext, trials: int, mode: OutputMode) -> None:
+    """Sweep, write the ranking and print it."""
+    ensure_folder(study.out)
+    watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
+    sweep = Sweep(subject, replace(study, tell=progress_printer(silent=mode.silent), watch=watch))
     with report_interrupt():
-        found = sweep.search(grid, trials, bench.out / "search.log") if trials else sweep.grid(grid)
-    described = [{"setting": asdict(tried.setting), "validation": tried.validation} for tried in found]
-    report = {"format": 1, "subject": asdict(subject), "ranking": described, "best_test": found[0].test}
-    with atomic_write(bench.out / "sweep.json") as part:
-        part.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    if as_json:
-        typer.echo(json.dumps(report))
-    elif not quiet:
-        _print_ranking(found)
-        typer.echo(f"written: {bench.out / 'sweep.json'}")
+        ranked = sweep.search(grid, trials, study.out / "search.log") if trials else sweep.grid(grid)
+    ranking = [{"setting": asdict(trial.setting), "validation": trial.validation} for trial in ranked]
+    report = {"format": 1, "subject": asdict(subject), "ranking": ranking, "best_test": ranked[0].test}
+    write_json(study.out / "sweep.json", report)
+    mode.show(report, lambda: _print_ranking(ranked, study.out / "sweep.json"))
 
 
-def _print_ranking(found: Sequence[SweepTrial]) -> None:
-    metric = "rmse" if "rmse" in found[0].validation else "accuracy"
-    typer.echo(f"{'validation ' + metric:<22}setting")
-    for tried in found[:MAX_SHOWN]:
-        typer.echo(f"{format_number(tried.validation[metric]):<22}{tried.setting.words()}")
-    typer.echo(
-        f"best on the test records: {metric} {format_number(found[0].test[metric])} with {found[0].setting.words()}"
-    )
+def _print_ranking(ranked: Sequence[SweepTrial], path: Path) -> None:
+    metric = "rmse" if "rmse" in ranked[0].validation else "accuracy"
+    rows = [(format_number(trial.validation[metric]), trial.setting.words()) for trial in ranked[:MAX_SHOWN]]
+    print_table((f"validation {metric}", "setting"), rows)
+    test = format_number(ranked[0].test[metric])
+    typer.echo(f"test {metric} of the best setting: {test} with {ranked[0].setting.words()}")
+    typer.echo(f"Wrote {path}")
 
 
-def _parse_values(axis: str, words: str) -> tuple[Any, ...]:
+def _parse_values(axis: str, listed: str) -> tuple[Any, ...]:
     try:
-        found = tuple(AXIS_TYPES[axis](word) for word in parse_names(words))
+        values = tuple(AXIS_TYPES[axis](value) for value in parse_names(listed))
     except ValueError:
-        raise SettingError(f"--{axis} is a list of values between commas, and one of them is none") from None
-    if not found:
-        raise SettingError(f"--{axis} '{words}' names no value; give one or more between commas, or leave it out")
-    return found
+        message = f"--{axis} '{listed}' is not a list of values separated by commas; correct it"
+        raise SettingError(message, code="invalid-axis") from None
+    if not values:
+        raise SettingError(f"--{axis} '{listed}' names no value; name at least one, or omit it", code="invalid-axis")
+    return values

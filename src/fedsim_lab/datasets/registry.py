@@ -40,7 +40,7 @@ FilePaths = Mapping[str, Path]
 
 
 class DatasetSource(Protocol):
-    """Where a dataset comes from."""
+    """Loads a dataset."""
 
     @property
     def about(self) -> DatasetInfo: ...
@@ -50,20 +50,21 @@ class DatasetSource(Protocol):
 
 @dataclass(frozen=True)
 class PartyTablesSource:
-    """A table per party; their identifiers are as noisy as they are."""
+    """One table per party, with real identifiers."""
 
     about: DatasetInfo
     read: Callable[[FilePaths, np.random.Generator], Dataset]
 
     def load(self, paths: FilePaths, rng: np.random.Generator, noise: float) -> Dataset:
         if noise:
-            raise SettingError(f"noise={noise}: the identifiers of {self.about.name} are real; leave noise out")
+            message = f"noise={noise}: the identifiers of {self.about.name} are real; omit noise"
+            raise SettingError(message, code="noise-not-allowed")
         return self.read(paths, rng)
 
 
 @dataclass(frozen=True)
 class SingleTableSource:
-    """A table that is cut into two parties."""
+    """One table that is split into two parties."""
 
     about: DatasetInfo
     read: Callable[[FilePaths], SingleTable]
@@ -75,7 +76,7 @@ class SingleTableSource:
 
 @dataclass(frozen=True)
 class GeneratedSource:
-    """A generated dataset whose truth is known."""
+    """A generated dataset whose ground truth is known."""
 
     about: DatasetInfo
     draw: Callable[[np.random.Generator, float], Dataset]
@@ -90,7 +91,8 @@ def _load_city(rng: np.random.Generator, noise: float) -> Dataset:
 
 def _load_firms(rng: np.random.Generator, noise: float) -> Dataset:
     if noise:
-        raise SettingError(f"noise={noise}: the names of firms are misspelled as they are; leave noise out")
+        message = f"noise={noise}: the names of firms are misspelled already; omit noise"
+        raise SettingError(message, code="noise-not-allowed")
     return generate_firms(rng).dataset()
 
 
@@ -119,7 +121,7 @@ SOURCES: dict[str, DatasetSource] = {
 
 @dataclass(frozen=True)
 class AvailableDataset:
-    """What of a dataset is in a folder: paths by the files' names, and the files that are not there."""
+    """The files of a dataset in a folder: paths by name, and the files that are missing."""
 
     about: DatasetInfo
     paths: FilePaths
@@ -127,38 +129,45 @@ class AvailableDataset:
 
     @property
     def complete(self) -> bool:
-        """Whether it can be loaded."""
+        """Return whether the dataset can be loaded."""
         return not any(file.needed for file in self.missing)
 
 
-def find_datasets(folder: Path | str) -> list[AvailableDataset]:
-    """For every dataset what is there; generated ones always are.
+def find_datasets(folder: Path | str | None) -> list[AvailableDataset]:
+    """Return which files of every dataset are in a folder; generated datasets need none.
 
-    >>> [find_datasets.about.name for find_datasets in find_datasets("/nowhere") if find_datasets.complete]
+    >>> [dataset.about.name for dataset in find_datasets(None) if dataset.complete]
     ['city', 'firms', 'sklearn', 'sklearn-random']
     """
-    return [_find_files(source.about, Path(folder)) for source in SOURCES.values()]
+    return [_find_files(source.about, folder) for source in SOURCES.values()]
 
 
 def load_dataset(
     name: str, folder: Path | str | None = None, *, rng: np.random.Generator | None = None, noise: float = 0.0
 ) -> Dataset:
-    """The dataset of that name from a folder laid out as ``docs/datasets.md`` says; generated ones need none.
+    """Load a dataset by its name.
 
-    ``rng`` draws what is drawn: noise, samples of files larger than the paper's tables, generated records; without it
-    they are the same every time. ``noise`` is added to the identifiers of generated and of cut tables (in metres for
-    the city, in the columns' unit for the others).
+    Parameters
+    ----------
+    name
+        A name that :func:`find_datasets` lists.
+    folder
+        Folder laid out as ``docs/datasets.md`` says; generated datasets need none.
+    rng
+        Draws noise, generated records, and samples of files larger than the paper's tables. Default: a fixed seed.
+    noise
+        Added to the identifiers of generated and of split tables: in metres for the city, else in the columns' unit.
     """
     source, rng = _find_source(name), rng or np.random.default_rng(0)
     return source.load(_required_paths(source.about, folder), rng, noise)
 
 
 def load_single_table(name: str, folder: Path | str | None = None) -> SingleTable:
-    """The table of a dataset that is one table, before it is cut into parties."""
+    """Load the table of a dataset that is one table, before it is split into parties."""
     source = _find_source(name)
     if not isinstance(source, SingleTableSource):
         known = ", ".join(name for name, source in SOURCES.items() if isinstance(source, SingleTableSource))
-        raise SettingError(f"{name} is not one table; those that are: {known}")
+        raise SettingError(f"{name} is not a single table; use one of {known}", code="not-a-single-table")
     return source.read(_required_paths(source.about, folder))
 
 
@@ -166,7 +175,8 @@ def _find_source(name: str) -> DatasetSource:
     if name not in SOURCES:
         near = nearest_word(name, SOURCES)
         hint = f"did you mean '{near}'? " if near else ""
-        raise SettingError(f"dataset '{name}' is unknown; {hint}the datasets are {', '.join(SOURCES)}")
+        message = f"unknown dataset '{name}'; {hint}the datasets are {', '.join(SOURCES)}"
+        raise SettingError(message, code="unknown-dataset", nearest=near)
     return SOURCES[name]
 
 
@@ -174,20 +184,21 @@ def _required_paths(about: DatasetInfo, folder: Path | str | None) -> FilePaths:
     if about.generated:
         return {}
     if folder is None:
-        raise SettingError(f"{about.name} is read from files; name the folder they are in")
-    here = _find_files(about, Path(folder))
+        message = f"dataset {about.name} is read from files; name their folder with --data or FEDSIM_DATA"
+        raise SettingError(message, code="data-folder-required", dataset=about.name)
+    here = _find_files(about, folder)
     for file in here.missing:
         if file.needed:
-            raise FileError(
-                f"{about.name} needs {file.paths[0]} in {folder}, and it is not there; get it from {file.source}"
-            )
+            message = f"{about.name} requires {file.paths[0]} in {folder}, but it is missing; get it from {file.source}"
+            raise FileError(message, code="dataset-file-missing", dataset=about.name)
     return here.paths
 
 
-def _find_files(about: DatasetInfo, folder: Path) -> AvailableDataset:
+def _find_files(about: DatasetInfo, folder: Path | str | None) -> AvailableDataset:
     paths = {}
-    for file in about.files:
-        there = [folder / path for path in file.paths if (folder / path).is_file()]
-        if there:
-            paths[file.name] = there[0]
+    if folder is not None:
+        for file in about.files:
+            existing = [Path(folder, path) for path in file.paths if Path(folder, path).is_file()]
+            if existing:
+                paths[file.name] = existing[0]
     return AvailableDataset(about, paths, tuple(file for file in about.files if file.name not in paths))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = {"numpy", "scipy", "sklearn", "numba", "polars", "torch", "pandas", "pyarrow", "jinja2"}
+HEAVY = {"numpy", "scipy", "sklearn", "numba", "polars", "torch", "pandas", "pyarrow", "jinja2", "grpc"}
 LOADED = "import sys, fedsim.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
 
 

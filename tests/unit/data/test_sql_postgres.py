@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 from collections.abc import Iterator
 from datetime import date, datetime
@@ -15,6 +14,7 @@ from typer.testing import CliRunner
 
 from fedsim.cli.app import app
 from fedsim.cli.approve import approve_job
+from fedsim.cli.demo import free_ports
 from fedsim.config.party_file import read_party_file
 from fedsim.data.sql import SqlTable, parse_source
 from fedsim.data.table_reader import read_table
@@ -43,17 +43,12 @@ create role guest login password 'guest'; grant usage on schema public to guest;
 """
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        return door.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[str]:
     """The URL of a throw-away server, without user and database."""
     if obstacle():
         pytest.skip(f"{obstacle()}: PostgreSQL is not tested")
-    bin_, port = programs(), free_port()
+    bin_, port = programs(), free_ports(1)[0]
     with TemporaryDirectory(prefix="fedsim-pg-") as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -149,7 +144,7 @@ def test_a_server_that_refuses_is_told_without_its_own_words(server, change, tol
 
 
 def test_nobody_listening_is_told():
-    assert "nobody listens there" in refusal(asked(f"127.0.0.1:{free_port()}", table="flats"))
+    assert "nobody listens there" in refusal(asked(f"127.0.0.1:{free_ports(1)[0]}", table="flats"))
     assert "no such socket" in refusal(SqlTable("postgresql:///city?host=/nowhere", table="flats"))
     assert "whose name nobody knows" in refusal(asked("nowhere.invalid", table="flats"))
 

@@ -83,5 +83,5 @@ def test_an_unknown_case_is_refused_with_the_known_ones(wire: ModuleType) -> Non
 def test_a_part_of_a_benchmark_is_not_run_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(BENCHMARKS.parent)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    with pytest.raises(FileError, match="is a part of a benchmark"):
+    with pytest.raises(FileError, match="has no main"):
         bench("wire_data")

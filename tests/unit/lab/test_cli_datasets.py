@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fedsim.cli import main
+from fedsim.errors import SettingError
+from fedsim_lab.datasets.registry import load_dataset
 
 
 def run(*words: str) -> int:
@@ -73,4 +75,21 @@ def test_a_check_counts_records_and_names_faults(folder: Path, capsys: pytest.Ca
 
 def test_a_folder_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("lab", "datasets", "--data", str(tmp_path / "none")) == 0
-    assert "is not there; name yours with --data or FEDSIM_DATA" in capsys.readouterr().out
+    assert "does not exist; use --data or FEDSIM_DATA" in capsys.readouterr().out
+
+
+def test_without_a_data_folder_generated_datasets_are_listed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDSIM_DATA", raising=False)
+    assert run("lab", "datasets", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["folder"] is None
+    assert {entry["name"] for entry in listed["datasets"] if entry["state"] == "generated"} >= {"city", "firms"}
+    assert not [entry for entry in listed["datasets"] if entry["state"] == "found"]
+
+
+def test_a_dataset_of_files_requires_a_data_folder() -> None:
+    with pytest.raises(SettingError) as caught:
+        load_dataset("hdb")
+    assert caught.value.code == "data-folder-required"

@@ -89,7 +89,7 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
         (("--hidden", "0"), "hidden=0"),
         (("--decay", "-1"), "decay=-1.0; choose a weight decay"),
         (("--secondaries", "nobody"), "has no secondary 'nobody'"),
-        (("--data", "nowhere"), "--data nowhere is no folder"),
+        (("--data", "nowhere"), "--data nowhere is not a folder"),
     ],
 )
 def test_what_cannot_be_swept_is_refused_before_anything_is_trained(
