@@ -459,5 +459,10 @@ def read_job(path: Path) -> Job:
         If the file cannot be read or is not valid TOML.
     ConfigFileError
         If settings are missing, unknown or invalid; ``error.faults`` lists every fault with its line.
+
+    Examples
+    --------
+    >>> read_job(Path("job.toml")).short_hash  # doctest: +SKIP
+    '79d9811e6643'
     """
     return read_config_file(Job, path)

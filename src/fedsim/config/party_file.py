@@ -443,7 +443,23 @@ class PartyFile(ConfigFile):
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """Read and validate a party file; errors are as for :func:`fedsim.config.read_job`."""
+    """Read and validate a party file.
+
+    Parameters
+    ----------
+    path
+        The TOML file; paths in it are relative to its folder.
+
+    Raises
+    ------
+    FileError, ConfigFileError
+        As for :func:`fedsim.config.read_job`.
+
+    Examples
+    --------
+    >>> read_party_file(Path("rentals.toml")).party  # doctest: +SKIP
+    Party(role=<Role.SECONDARY: 'secondary'>, name='rentals')
+    """
     return read_config_file(PartyFile, path)
 
 

@@ -43,8 +43,18 @@ class AuditShortfall:
 def policy_violations(job: Job, party_file: PartyFile, n_records: int | None = None) -> list[PolicyViolation]:
     """Return every condition of the party's policy that the job does not meet.
 
-    Without ``n_records``, conditions on the table are skipped; check them with :func:`record_count_violations` once
-    the table has been read.
+    Parameters
+    ----------
+    job, party_file
+        The job, and the party whose policy is checked.
+    n_records
+        Number of records of the party's table. Without it, conditions on the table are skipped; check them with
+        :func:`record_count_violations` once the table has been read.
+
+    Examples
+    --------
+    >>> [violation.rule for violation in policy_violations(job, party_file)]  # doctest: +SKIP
+    ['max_tau', 'max_k']
     """
     rules = (_check_linkage, _check_links, _check_cut, _check_training, _check_peers, _check_own)
     broken = [
