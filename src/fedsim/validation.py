@@ -1,9 +1,11 @@
-"""Validators for settings; each raises a SettingError that names the setting, the value and the valid range."""
+"""Validate settings: each function returns the value as a plain Python type, or raises a SettingError.
+
+The error has the code ``invalid-type`` or ``out-of-range`` and the setting's ``name`` and ``value`` as details.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 from typing import Any
 
@@ -11,102 +13,116 @@ import numpy as np
 
 from fedsim.errors import SettingError
 
-# Settings that are whole numbers, whatever kind of whole number they come as; K is one of them
-
-
-def validate_integer(value: Any, name: str, *, least: int | None = None) -> int:
-    """A plain int, and at least ``least`` if that is given; true, 1.0 and "1" are none.
-
-    >>> validate_integer(3, "k", least=1)
-    3
-    """
-    try:
-        whole = operator.index(value)
-    except TypeError:
-        whole = None
-    if whole is None or isinstance(value, bool):
-        raise SettingError(f"{name} is of type {type(value).__name__}; it is a whole number")
-    if least is not None and whole < least:
-        raise SettingError(f"{name}={value}; a whole number of at least {least} is needed")
-    return whole
-
-
-def validate_k(k: Any, n_candidates: int, holder: str) -> int:
-    """K as a plain int; too few candidates is an error with a way out, never padding."""
-    whole = validate_integer(k, "k")
-    if not 1 <= whole <= n_candidates:
-        raise SettingError(
-            f"k={whole} partners asked for, but {holder} has {n_candidates} records; "
-            f"choose k between 1 and {n_candidates}"
-        )
-    return whole
-
-
-# The questions every setting of an encoding answers when it is made
-
-
-# Twice what the paper's formula gives for its largest table; more is a slip of the pen, and would fill the memory.
+# Twice what the paper's formula gives for its largest table; more is a mistake, and would fill the memory.
 MAX_FILTER_BITS = 1 << 26
 # Sums and differences of a few such numbers are still finite.
-_MAX_NUMBER = 1e300
+MAX_NUMBER = 1e300
 
 
-def check_integer(name: str, value: object, *, low: int, high: int) -> None:
-    """``value`` is a whole number from ``low`` to ``high``."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise SettingError(f"{name}={value!r} is not a whole number from {low} to {high}")
+def validate_integer(value: Any, name: str, *, least: int | None = None, most: int | None = None) -> int:
+    """Return a whole number within limits; true, 1.0 and "1" are none.
+
+    >>> validate_integer(np.int8(3), "k", least=1)
+    3
+    """
+    limits = {"least": least, "most": most}
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise _error(name, value, "a whole number", "invalid-type", limits) from None
+    if isinstance(value, bool):
+        raise _error(name, value, "a whole number", "invalid-type", limits)
+    if (least is not None and number < least) or (most is not None and number > most):
+        raise _error(name, value, "a whole number", "out-of-range", limits)
+    return number
 
 
-def check_filter_bits(value: object) -> None:
-    """``value`` is a filter size: a multiple of 8, so that filters lie side by side in whole bytes."""
-    check_integer("bits", value, low=8, high=MAX_FILTER_BITS)
-    if isinstance(value, int | np.integer) and value % 8:
-        raise SettingError(f"bits={value} is not a multiple of 8; take {value + -value % 8}")
+def validate_number(
+    value: Any,
+    name: str,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> float:
+    """Return a finite number within limits, of which ``above`` and ``below`` are exclusive.
 
-
-def check_number(name: str, value: object, *, above: float = -_MAX_NUMBER, below: float = _MAX_NUMBER) -> None:
-    """``value`` is a number strictly between the two."""
+    >>> validate_number(0.5, "share", above=0, most=1)
+    0.5
+    """
+    limits = {"least": least, "above": above, "most": most, "below": below}
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
-        raise SettingError(f"{name}={value!r} is not a number above {above:g} and below {below:g}")
-    if not above < value < below:
-        raise SettingError(f"{name}={value!r} is not a number above {above:g} and below {below:g}")
+        raise _error(name, value, "a number", "invalid-type", limits)
+    inside = bool(
+        abs(float(value) if isinstance(value, np.number) else value) <= MAX_NUMBER  # false for NaN, too
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+        and (above is None or value > above)
+        and (below is None or value < below)
+    )
+    if not inside:
+        raise _error(name, value, "a number", "out-of-range", limits)
+    return float(value)
 
 
-def check_flag(name: str, value: object) -> None:
-    """``value`` is true or false."""
+def validate_positive(**settings: Any) -> None:
+    """Check that every setting is a number above zero."""
+    for name, value in settings.items():
+        validate_number(value, name, above=0)
+
+
+def validate_share(**settings: Any) -> None:
+    """Check that every setting is a number from zero to one."""
+    for name, value in settings.items():
+        validate_number(value, name, least=0, most=1)
+
+
+def validate_flag(value: Any, name: str) -> bool:
+    """Return a setting that is true or false."""
     if not isinstance(value, bool):
-        raise SettingError(f"{name}={value!r} is neither true nor false")
-
-
-def convert_numpy_scalars(part: Any) -> None:
-    """Turn a part's settings that are NumPy scalars into Python's own: a float32 would be computed with otherwise."""
-    for field in dataclasses.fields(part):
-        value = getattr(part, field.name)
-        plain = (
-            tuple(_to_python_scalar(item) for item in value) if isinstance(value, tuple) else _to_python_scalar(value)
-        )
-        object.__setattr__(part, field.name, plain)
-
-
-def _to_python_scalar(value: Any) -> Any:
-    for kind, plain in ((np.bool_, bool), (np.integer, int), (np.floating, float)):
-        if isinstance(value, kind):
-            return plain(value)
+        raise _error(name, value, "true or false", "invalid-type", {})
     return value
 
 
-# Questions that settings of the mathematics answer before it begins
+def validate_k(k: Any, n_candidates: int, holder: str) -> int:
+    """Return K; more partners than candidates is an error, never padding."""
+    number = validate_integer(k, "k")
+    if not 1 <= number <= n_candidates:
+        raise SettingError(
+            f"k={number}, but {holder} has {n_candidates} records; choose k between 1 and {n_candidates}",
+            code="k-too-large" if number > 0 else "out-of-range",
+            name="k",
+            value=number,
+            limit=n_candidates,
+        )
+    return number
 
 
-def check_positive(**settings: float) -> None:
-    """Every setting is a finite number above zero."""
-    for name, value in settings.items():
-        if not (isinstance(value, int | float | np.number) and math.isfinite(value) and value > 0):
-            raise SettingError(f"{name}={value}; a number above 0 is needed")
+def validate_filter_bits(value: Any) -> int:
+    """Return the size of a filter: a multiple of 8, so that filters side by side fill whole bytes."""
+    bits = validate_integer(value, "bits", least=8, most=MAX_FILTER_BITS)
+    if bits % 8:
+        message = f"bits={bits}; it must be a multiple of 8, such as {bits + -bits % 8}"
+        raise SettingError(message, code="out-of-range", name="bits", value=bits)
+    return bits
 
 
-def check_fraction(**settings: float) -> None:
-    """Every setting is a share from zero to one."""
-    for name, value in settings.items():
-        if not (isinstance(value, int | float | np.number) and 0 <= value <= 1):
-            raise SettingError(f"{name}={value}; a share from 0 to 1 is needed")
+def convert_numpy_scalars(part: Any) -> None:
+    """Replace NumPy scalars among a dataclass's settings by Python's own: a float32 would change results."""
+    for field in dataclasses.fields(part):
+        value = getattr(part, field.name)
+        plain = tuple(map(_to_python, value)) if isinstance(value, tuple) else _to_python(value)
+        object.__setattr__(part, field.name, plain)
+
+
+def _to_python(value: Any) -> Any:
+    return value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
+
+
+def _error(name: str, value: object, wanted: str, code: str, limits: dict[str, Any]) -> SettingError:
+    words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
+    given = [f"{words[limit]} {bound:g}" for limit, bound in limits.items() if bound is not None]
+    shown = repr(value) if isinstance(value, str | int | float | np.generic | None) else f"<{type(value).__name__}>"
+    message = f"{name}={shown}; it must be {wanted}{' ' * bool(given)}{' and '.join(given)}"
+    return SettingError(message, code=code, name=name, value=value)

@@ -17,8 +17,8 @@ from fedsim.attack.finding import (
     IntervalEstimate,
 )
 from fedsim.config.policy import AUDIT_FORMAT
-from fedsim.errors import FedSimError, SettingError
-from fedsim.validation import validate_integer
+from fedsim.errors import FedSimError
+from fedsim.validation import validate_integer, validate_number
 
 MIN_RECORDS = 20
 GIB = 1 << 30
@@ -68,11 +68,8 @@ class AuditSettings:
     memory: int = DEFAULT_MEMORY
 
     def __post_init__(self) -> None:
-        if not 0 <= self.limit < 1:
-            message = f"limit={self.limit}; choose an advantage over guessing of at least 0 and below 1"
-            raise SettingError(message, code="limit-out-of-range", limit=1)
-        if not (math.isfinite(self.metres) and self.metres > 0):
-            raise SettingError(f"metres={self.metres}; choose a number above 0", code="metres-out-of-range", limit=0)
+        validate_number(self.limit, "limit", least=0, below=1)
+        validate_number(self.metres, "metres", above=0)
         least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": 10, "tries": 0}
         for name, low in least.items():
             validate_integer(getattr(self, name), name, least=low)

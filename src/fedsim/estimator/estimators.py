@@ -39,6 +39,7 @@ from fedsim.training import TaskType
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
 from fedsim.types import DEFAULT_K, Floats, Links, Split
+from fedsim.validation import validate_number
 
 # What both estimators share: parameters, links, preparation, training, prediction
 #
@@ -178,7 +179,7 @@ def _federation_plan(settings: EstimatorSettings, n_secondaries: int, seed: int)
 
 def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels: TrainingLabels, seed: int) -> Split:
     """Validation records, drawn one by one or by place, name or whatever identifies them."""
-    inputs.check_fraction(settings.validation_fraction)
+    validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
     rng = RandomSource(seed, PRIMARY).rng("validation records")
     if settings.validation_split not in ("random", "identifiers"):
         raise SettingError(

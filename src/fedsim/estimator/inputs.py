@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 
 from fedsim.data.splits import group_split
 from fedsim.data.table_reader import to_polars
-from fedsim.errors import FedSimError, InputError, SettingError
+from fedsim.errors import FedSimError, InputError
 from fedsim.estimator.parameters import PRIMARY
 from fedsim.types import Floats, Integers, Split
 
@@ -177,12 +177,6 @@ def _refuse_missing(bad: NDArray[np.bool_]) -> None:
 
 
 NO_ROWS = np.zeros(0, dtype=np.int64)
-
-
-def check_fraction(fraction: float) -> None:
-    """Some records must be left on either side."""
-    if not 0 < fraction < 1:
-        raise SettingError(f"validation_fraction={fraction}; a share above 0 and below 1 is needed")
 
 
 def split_by_record(

@@ -31,6 +31,7 @@ from fedsim.linkage.search.text import TextKernel
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
 from fedsim.types import Floats, Integers
+from fedsim.validation import validate_number
 
 GPU = "gpu"  # the one backend name that the planner treats specially
 MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
@@ -410,9 +411,7 @@ class WeightedField:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "metric", self.measure)
-        known = isinstance(self.weight, int | float | np.number) and not isinstance(self.weight, bool)
-        if not (known and np.isfinite(self.weight) and self.weight > 0):
-            raise SettingError(f"field '{self.column}': the weight must be a positive number", code="bad-weight")
+        validate_number(self.weight, f"weight of field '{self.column}'", above=0)
 
     @property
     def measure(self) -> Metric:

@@ -32,7 +32,7 @@ from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import EncodedTable, Integers, Scale
-from fedsim.validation import check_fraction, validate_integer
+from fedsim.validation import validate_integer, validate_share
 
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 MAX_SIGMA = 1e30  # similarities travel as float32
@@ -68,7 +68,7 @@ class LinkageConfig:
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
-        check_fraction(dummies=self.dummies)
+        validate_share(dummies=self.dummies)
         check_sigma(self.sigma or 0.0)
         metric, valid = get_metric(self.metric), METRICS.names(in_jobs=True)
         if metric.name not in valid:

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 from scipy.special import erfinv
 
 from fedsim.errors import SettingError
-from fedsim.validation import check_positive, validate_integer
+from fedsim.validation import validate_integer, validate_number, validate_positive
 
 
 def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
@@ -27,7 +26,7 @@ def success_bound(sigma: float, spread: float, *, queries: int = 1) -> float:
     >>> f"{success_bound(sigma=4.0, spread=21178.86, queries=2):.4e}"
     '3.7700e-10'
     """
-    check_positive(spread=spread)
+    validate_positive(spread=spread)
     check_sigma(sigma)
     queries = validate_integer(queries, "queries", least=1)
     if sigma == 0:
@@ -41,7 +40,7 @@ def sigma_for_bound(tau: float, spread: float) -> float:
     >>> round(sigma_for_bound(tau=0.01, spread=21178.86), 6)
     0.001884
     """
-    check_positive(spread=spread)
+    validate_positive(spread=spread)
     if not 0 < tau <= 1:
         raise SettingError(f"tau={tau}; choose a probability above 0 and at most 1", code="bad-tau", tau=tau)
     ratio = 2.0 * math.sqrt(2.0) * spread * float(erfinv(tau))  # sqrt(sigma^2 + 1) / sigma
@@ -63,11 +62,10 @@ def lowest_bound(spread: float) -> float:
     >>> f"{lowest_bound(spread=21178.86):.4e}"
     '1.8837e-05'
     """
-    check_positive(spread=spread)
+    validate_positive(spread=spread)
     return math.erf(1.0 / (2.0 * math.sqrt(2.0) * spread))
 
 
 def check_sigma(sigma: float) -> None:
     """Check that a noise scale is a finite number of at least zero."""
-    if not (isinstance(sigma, int | float | np.number) and math.isfinite(sigma) and sigma >= 0):
-        raise SettingError(f"sigma={sigma}; the noise scale must be a number of at least 0", code="bad-sigma")
+    validate_number(sigma, "sigma", least=0)

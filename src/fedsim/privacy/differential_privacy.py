@@ -14,7 +14,7 @@ from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fedsim.errors import SettingError
-from fedsim.validation import check_positive, validate_integer
+from fedsim.validation import validate_integer, validate_positive
 
 
 def paper_sensitivity(*, records: int, mean: float, spread: float) -> float:
@@ -23,7 +23,7 @@ def paper_sensitivity(*, records: int, mean: float, spread: float) -> float:
     >>> round(paper_sensitivity(records=141_050, mean=-46237.78, spread=21178.86))
     307948
     """
-    check_positive(records=records, spread=spread)
+    validate_positive(records=records, spread=spread)
     return records * max(abs(1 + mean), abs(mean - 1)) / spread
 
 
@@ -38,7 +38,7 @@ def link_sensitivity(*, links: int, changed_bits: int, spread: float) -> float:
     >>> round(link_sensitivity(links=141_050, changed_bits=1, spread=21178.86), 5)
     0.01773
     """
-    check_positive(links=links, changed_bits=changed_bits, spread=spread)
+    validate_positive(links=links, changed_bits=changed_bits, spread=spread)
     return math.sqrt(links) * changed_bits / spread
 
 
@@ -48,13 +48,13 @@ def least_epsilon(*, sigma: float, sensitivity: float) -> float:
     >>> f"{least_epsilon(sigma=4.0, sensitivity=307948.0):.3e}"
     '2.963e+09'
     """
-    check_positive(sigma=sigma, sensitivity=sensitivity)
+    validate_positive(sigma=sigma, sensitivity=sensitivity)
     return (sensitivity / sigma) ** 2 / 2
 
 
 def gaussian_delta(*, epsilon: float, sigma: float, sensitivity: float) -> float:
     """Return the exact delta for which noise of this scale is (epsilon, delta)-private."""
-    check_positive(sigma=sigma, sensitivity=sensitivity)
+    validate_positive(sigma=sigma, sensitivity=sensitivity)
     half, tilt = sensitivity / (2 * sigma), epsilon * sigma / sensitivity
     return float(ndtr(half - tilt) - math.exp(epsilon + float(log_ndtr(-half - tilt))))
 
@@ -65,7 +65,7 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
     >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
     1.0
     """
-    check_positive(sigma=sigma, sensitivity=sensitivity)
+    validate_positive(sigma=sigma, sensitivity=sensitivity)
     if not 0 < delta < 1:
         raise SettingError(f"delta={delta}; choose a probability between 0 and 1", code="bad-delta")
 
@@ -95,7 +95,7 @@ class Accountant:
 
     def after(self, *, sigma: float, sensitivity: float, steps: int = 1) -> Accountant:
         """Return the budget spent after more steps."""
-        check_positive(sigma=sigma, sensitivity=sensitivity)
+        validate_positive(sigma=sigma, sensitivity=sensitivity)
         added = math.sqrt(validate_integer(steps, "steps", least=0)) * sensitivity / sigma
         return Accountant(math.hypot(self.mu, added))
 

@@ -14,7 +14,7 @@ from fedsim.privacy.bounds import check_sigma
 from fedsim.privacy.differential_privacy import Accountant
 from fedsim.privacy.geodesy import to_degrees, validate_places
 from fedsim.types import Floats, Integers
-from fedsim.validation import check_fraction, check_positive, validate_integer, validate_k
+from fedsim.validation import validate_integer, validate_k, validate_positive, validate_share
 
 CLIP_DEVIATIONS = 3.0  # numbers further than this from the column's mean are clipped
 NO_PARTNER = -1
@@ -38,7 +38,7 @@ class FlippedBits:
     changed_bits: int
 
     def __post_init__(self) -> None:
-        check_positive(epsilon=self.epsilon)
+        validate_positive(epsilon=self.epsilon)
         validate_integer(self.changed_bits, "changed_bits", least=1)
 
     @property
@@ -73,7 +73,7 @@ class NoisyFeatures:
     noise: float
 
     def __post_init__(self) -> None:
-        check_positive(noise=self.noise)
+        validate_positive(noise=self.noise)
 
     @property
     def keep_probability(self) -> float:
@@ -189,7 +189,7 @@ def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.ra
     No record lists a partner twice, and similarities stay: a dummy must carry a plausible one. On average this share of
     the links is random, so a single link proves nothing; what many links of one partner reveal together is not bounded.
     """
-    check_fraction(share=share)
+    validate_share(share=share)
     validate_k(lists.shape[1], n_candidates, "the secondary table")
     replaced = (rng.random(lists.shape) < share) & (lists != NO_PARTNER)
     mixed = np.where(replaced, rng.integers(0, n_candidates, lists.shape), lists)
@@ -235,7 +235,7 @@ class PlanarLaplace:
     epsilon: float
 
     def __post_init__(self) -> None:
-        check_positive(epsilon=self.epsilon)
+        validate_positive(epsilon=self.epsilon)
 
     @property
     def guarantee(self) -> str:
@@ -298,7 +298,7 @@ class ClipAndNoise:
     noise: float
 
     def __post_init__(self) -> None:
-        check_positive(clip=self.clip)
+        validate_positive(clip=self.clip)
         check_sigma(self.noise)
 
     @property

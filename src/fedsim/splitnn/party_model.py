@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from fedsim.errors import DeviceError, FileError, SettingError
 from fedsim.splitnn.layers import initialise_weights
+from fedsim.validation import validate_number
 
 CPU = torch.device("cpu")
 
@@ -85,8 +86,7 @@ class OptimiserConfig(Protocol):
 
 def check_learning_rate(rate: Any) -> None:
     """Raise SettingError unless this is a number above zero."""
-    if isinstance(rate, bool) or not isinstance(rate, int | float | np.number) or not rate > 0:
-        raise SettingError("the learning rate must be a number above zero", code="learning-rate-out-of-range")
+    validate_number(rate, "learning_rate", above=0)
 
 
 class Schedule(Protocol):

@@ -189,8 +189,8 @@ def test_a_bound_is_neither_promised_nor_claimed_on_flat_distances():
         ({"metric": "dice", "tau": 0.1}, "tau-needs-integers"),
         ({"metric": "euclidean"}, "not-for-filters"),
         ({"metric": "haming"}, "unknown-metric"),
-        ({"sigma": -0.1}, "bad-sigma"),
-        ({"sigma": float("nan")}, "bad-sigma"),
+        ({"sigma": -0.1}, "out-of-range"),
+        ({"sigma": float("nan")}, "out-of-range"),
         ({"sigma": 1e39}, "sigma-too-large"),
     ],
 )

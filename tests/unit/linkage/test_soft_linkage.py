@@ -67,7 +67,7 @@ def test_noise_without_a_seed_is_refused() -> None:
 def test_an_impossible_noise_scale_is_refused(sigma: float) -> None:
     with pytest.raises(SettingError) as caught:
         fedsim.link(np.eye(3), np.eye(3), metric="euclidean", k=1, sigma=sigma, seed=1)
-    assert caught.value.code == "bad-sigma"
+    assert caught.value.code in ("out-of-range", "invalid-type")
 
 
 @pytest.mark.parametrize("value", [5.0, 0.1])

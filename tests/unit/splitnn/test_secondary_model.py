@@ -79,7 +79,7 @@ def test_words_that_mean_nothing_are_refused():
         secondary_config("moderne", "fedsim", seed=0)
     with raises(SettingError, "unknown-method"):
         secondary_config("modern", "fedsin", seed=0)
-    with raises(SettingError, "learning-rate-out-of-range"):
+    with raises(SettingError, "out-of-range"):
         secondary_config("modern", "fedsim", seed=0, learning_rate=-1.0)
     unfit = Features(torch.full((3, 1), torch.nan).numpy())
     with pytest.raises(InputError) as caught:

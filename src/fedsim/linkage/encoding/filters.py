@@ -18,11 +18,11 @@ from fedsim.privacy.keyed_prng import shake_uniforms, shake_words
 from fedsim.types import Bits, Floats, Integers
 from fedsim.validation import (
     MAX_FILTER_BITS,
-    check_filter_bits,
-    check_flag,
-    check_integer,
-    check_number,
     convert_numpy_scalars,
+    validate_filter_bits,
+    validate_flag,
+    validate_integer,
+    validate_number,
 )
 
 # A filter of the paper's size has millions of bits, and one byte per bit for a complete table would be eight times the
@@ -98,10 +98,10 @@ class NumericFilter:
 
     def __post_init__(self) -> None:
         convert_numpy_scalars(self)
-        check_number("low", self.low)
-        check_number("high", self.high, above=self.low)
-        check_number("threshold", self.threshold, above=0)
-        check_filter_bits(self.bits)
+        validate_number(self.low, "low")
+        validate_number(self.high, "high", above=self.low)
+        validate_number(self.threshold, "threshold", above=0)
+        validate_filter_bits(self.bits)
 
     @classmethod
     def sized(cls, low: float, high: float, threshold: float, *, epsilon: float, delta: float) -> NumericFilter:
@@ -163,10 +163,10 @@ def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) 
     >>> paper_bits(1.49385, 0.01, epsilon=0.03, delta=0.03)
     1164061
     """
-    check_number("width", width, above=0)
-    check_number("threshold", threshold, above=0)
-    check_number("epsilon", epsilon, above=0, below=1)
-    check_number("delta", delta, above=0, below=1)
+    validate_number(width, "width", above=0)
+    validate_number(threshold, "threshold", above=0)
+    validate_number(epsilon, "epsilon", above=0, below=1)
+    validate_number(delta, "delta", above=0, below=1)
     wanted, tolerated = 2 * width * math.log(1 / delta), threshold * epsilon**2
     if wanted > MAX_FILTER_BITS * tolerated:
         raise SettingError(
@@ -214,11 +214,11 @@ class StringFilter:
 
     def __post_init__(self) -> None:
         convert_numpy_scalars(self)
-        check_integer("q", self.q, low=1, high=MAX_Q)
-        check_integer("hashes", self.hashes, low=1, high=MAX_HASHES)
-        check_filter_bits(self.bits)
-        check_flag("padded", self.padded)
-        check_flag("normalised", self.normalised)
+        validate_integer(self.q, "q", least=1, most=MAX_Q)
+        validate_integer(self.hashes, "hashes", least=1, most=MAX_HASHES)
+        validate_filter_bits(self.bits)
+        validate_flag(self.padded, "padded")
+        validate_flag(self.normalised, "normalised")
 
     @classmethod
     def sized(
@@ -230,10 +230,10 @@ class StringFilter:
         with probability below ``delta``.
         """
         code = cls(q=q, hashes=hashes)
-        check_integer("edit_distance", edit_distance, low=1, high=1 << 16)
-        check_number("collision", collision, above=0, below=1)
-        check_number("delta", delta, above=1e-9, below=1)
-        check_number("mean_grams", mean_grams, above=0, below=1e9)
+        validate_integer(edit_distance, "edit_distance", least=1, most=1 << 16)
+        validate_number(collision, "collision", above=0, below=1)
+        validate_number(delta, "delta", above=1e-9, below=1)
+        validate_number(mean_grams, "mean_grams", above=0, below=1e9)
         tolerated = math.ceil(4 * edit_distance * hashes * collision) + 1
         bits = math.ceil(2 * edit_distance * hashes * mean_grams / (tolerated * delta))
         return replace(code, bits=bits + -bits % 8)

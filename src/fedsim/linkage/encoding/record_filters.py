@@ -13,7 +13,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import pack_rows, take_bits
 from fedsim.privacy.keyed_prng import shake_permutation
 from fedsim.types import Bits
-from fedsim.validation import MAX_FILTER_BITS, check_filter_bits, check_number, convert_numpy_scalars
+from fedsim.validation import MAX_FILTER_BITS, convert_numpy_scalars, validate_filter_bits, validate_number
 
 OptionalGenerator = np.random.Generator | None
 
@@ -93,11 +93,11 @@ class Sample:
 
     def __post_init__(self) -> None:
         convert_numpy_scalars(self)
-        check_filter_bits(self.bits)
+        validate_filter_bits(self.bits)
         if not isinstance(self.weights, tuple):
             raise SettingError(f"weights={self.weights!r} is not a list; give one number per field", code="bad-weights")
         for weight in self.weights:
-            check_number("weight", weight, above=0)
+            validate_number(weight, "weight", above=0)
 
     def size(self, sizes: Sequence[int]) -> int:
         if self.weights and len(self.weights) != len(sizes):
@@ -211,7 +211,7 @@ class BitFlip:
     def __post_init__(self) -> None:
         convert_numpy_scalars(self)
         # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
-        check_number("epsilon", self.epsilon, above=0, below=36)
+        validate_number(self.epsilon, "epsilon", above=0, below=36)
 
     @property
     def flip_probability(self) -> float:
