@@ -99,7 +99,7 @@ def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) ->
 def test_its_report_opens_without_a_complaint(shown: tuple[Path, list[str]]) -> None:
     page = browser_page(next(shown[0].glob("city-run/flats-*/report.html")), 400)
     assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
-    assert "What the partner is worth" in page.text
+    assert "What the partner adds" in page.text
 
 
 @needs_browser
