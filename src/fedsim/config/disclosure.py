@@ -10,7 +10,7 @@ from fedsim.config.job import CutTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.privacy.mechanisms import ClipAndNoise, FlippedBits, MinimumDegree, NoisyFeatures, PlanarLaplace
+from fedsim.privacy.mechanisms import ClipAndNoise, MinimumDegree, NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
 
 NOISE_REUSE_NOTE = (
@@ -235,5 +235,5 @@ def _bit_flip_guarantees(terms: SecondaryTerms) -> Iterator[str]:
     n_bits = schema.combine.size([field.encoding.bits for field in schema.fields])
     for step in schema.hardening:
         if isinstance(step, BitFlip):
-            yield FlippedBits(step.epsilon, n_bits).guarantee
+            yield step.guarantee(n_bits)
         n_bits = step.size(n_bits)

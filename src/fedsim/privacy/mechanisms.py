@@ -23,40 +23,6 @@ SUPPRESSED_SHARE = 0.1  # of the rare partners are suppressed in one round
 
 
 @dataclass(frozen=True)
-class FlippedBits:
-    """The guarantee of randomised response on filters (:class:`fedsim.linkage.encoding.BitFlip`).
-
-    Parameters
-    ----------
-    epsilon
-        Local differential privacy of one bit; it is flipped with probability 1 / (1 + e^epsilon).
-    changed_bits
-        The largest number of bits in which the filters of two records differ.
-    """
-
-    epsilon: float
-    changed_bits: int
-
-    def __post_init__(self) -> None:
-        validate_positive(epsilon=self.epsilon)
-        validate_integer(self.changed_bits, "changed_bits", least=1)
-
-    @property
-    def record_epsilon(self) -> float:
-        """Local differential privacy between two records."""
-        return self.epsilon * self.changed_bits
-
-    @property
-    def guarantee(self) -> str:
-        """The guarantee in one sentence."""
-        return (
-            f"One noisy filter changes the odds on any bit by a factor of at most e^{self.epsilon:g}, and the odds "
-            f"between two records whose filters differ in {self.changed_bits:,} bits by at most "
-            f"e^{self.record_epsilon:g}; encoding a record again spends the same again."
-        )
-
-
-@dataclass(frozen=True)
 class NoisyFeatures:
     """Noise on features before any network sees them, drawn once per table and job.
 

@@ -18,10 +18,11 @@ from fedsim.attack.filter_attacks import (
 from fedsim.attack.finding import Adversary
 from fedsim.data.synthetic import random_firm_name
 from fedsim.errors import InputError, SettingError
+from fedsim.linkage.encoding import BitFlip
 from fedsim.linkage.encoding.columns import IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
 from fedsim.linkage.encoding.record_filters import Balance, Shuffle
-from fedsim.privacy.mechanisms import FlippedBits, PlanarLaplace
+from fedsim.privacy.mechanisms import PlanarLaplace
 
 KEY = b"k" * 32
 CODE = StringFilter(bits=512, hashes=12)
@@ -45,7 +46,7 @@ def filters_of(numbers):
 
 
 def flipped(bits, probability):
-    return FlippedBits(math.log((1 - probability) / probability), 8).apply(bits, chance(8))
+    return BitFlip(math.log((1 - probability) / probability)).apply(bits, b"", chance(8))
 
 
 def encoded(names):

@@ -25,7 +25,7 @@ from fedsim.linkage.encoding.columns import IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.metrics import RankHamming
 from fedsim.privacy.geodesy import mean_place, to_metres
-from fedsim.privacy.mechanisms import DummyLinks, PlanarLaplace
+from fedsim.privacy.mechanisms import PlanarLaplace, add_dummy_links
 
 TOWN = city(np.random.default_rng(3), flats=1_200, rentals=300)
 FLATS = TOWN.flats.select("lat", "lon").to_numpy()
@@ -69,7 +69,7 @@ def test_who_is_not_listed_gives_more_away():
 
 def test_dummies_mislead_the_mean_but_hardly_a_robust_middle():
     plain = linked()
-    mixed = DummyLinks(0.3, len(RENTALS)).apply(plain.partner, chance())
+    mixed = add_dummy_links(plain.partner, 0.3, len(RENTALS), chance())
     view = PrimaryView(mixed, plain.similarity)
     naive, robust = (
         median(link_graph_attack(view, FLATS, TRUTH, rng=chance(), way=way))
@@ -115,7 +115,7 @@ def test_a_secret_scale_is_found_out():
 def test_blurred_places_stay_hidden_however_many_links_there_are():
     mechanism = PlanarLaplace(epsilon=0.005)
     found = multilateration_attack(linked(rentals=mechanism.apply(RENTALS, chance())), FLATS, TRUTH, rng=chance())
-    assert median(found) > 0.8 * mechanism.reach(0.5)
+    assert median(found) > 0.8 * mechanism.radius(0.5)
 
 
 class RankFilters:

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.privacy.differential_privacy import (
     Accountant,
     gaussian_epsilon,
@@ -19,7 +18,6 @@ from fedsim.privacy.differential_privacy import (
 )
 from fedsim.privacy.mechanisms import (
     ClipAndNoise,
-    FlippedBits,
     MinimumDegree,
     NoisyFeatures,
     PlanarLaplace,
@@ -34,7 +32,6 @@ def generator(seed=0) -> np.random.Generator:
 
 EVERY = [
     PlanarLaplace(0.01),
-    FlippedBits(1.0, 8),
     ClipAndNoise(1.0, 0.5),
     ClipAndNoise(1.0, 0.0),
     NoisyFeatures(2.0),
@@ -45,11 +42,6 @@ EVERY = [
 @pytest.mark.parametrize("mechanism", EVERY, ids=lambda part: type(part).__name__)
 def test_a_mechanism_states_its_guarantee_in_a_sentence(mechanism):
     assert mechanism.guarantee.endswith(".")
-
-
-def test_the_epsilon_of_a_record_is_that_of_all_its_bits():
-    flip = BitFlip(0.2).flip_probability
-    assert FlippedBits(0.2, 20).record_epsilon == pytest.approx(20 * math.log((1 - flip) / flip))
 
 
 def test_rows_without_noise_have_no_account():
@@ -130,8 +122,6 @@ def test_the_papers_sensitivity_is_far_from_the_derived_one():
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda: FlippedBits(0.0, 3),
-        lambda: FlippedBits(1.0, 0),
         lambda: ClipAndNoise(0.0, 1.0),
         lambda: ClipAndNoise(1.0, -1.0),
         lambda: add_dummy_links(np.arange(3)[None, :], 1.5, 9, generator()),

@@ -226,6 +226,14 @@ class BitFlip:
         """Return the differential privacy between records whose filters differ in at most ``changed_bits`` bits."""
         return changed_bits * self.epsilon
 
+    def guarantee(self, changed_bits: int) -> str:
+        """Return the guarantee in one sentence, for records whose filters differ in at most ``changed_bits`` bits."""
+        return (
+            f"One noisy filter changes the odds on any bit by a factor of at most e^{self.epsilon:g}, and the odds "
+            f"between two records whose filters differ in {changed_bits:,} bits by at most "
+            f"e^{self.record_epsilon(changed_bits):g}; encoding a record again spends the same again."
+        )
+
     def size(self, n_bits: int) -> int:
         return n_bits
 

@@ -95,7 +95,9 @@ def test_an_epsilon_without_meaning_is_refused(epsilon):
 
 
 def test_record_epsilon_is_the_sum_over_changed_bits():
-    assert BitFlip(0.2).record_epsilon(changed_bits=40) == pytest.approx(8.0)
+    flip = BitFlip(0.2).flip_probability
+    assert BitFlip(0.2).record_epsilon(changed_bits=40) == pytest.approx(40 * math.log((1 - flip) / flip))
+    assert "e^8" in BitFlip(0.2).guarantee(40)
 
 
 def test_shuffling_keeps_every_distance_and_moves_the_bits():
