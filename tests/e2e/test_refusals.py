@@ -96,7 +96,7 @@ def test_a_defect_of_a_party_is_told_to_everybody(place):
     broken = {CITY: setting("fedsim.runtime.primary", "read_party_data", None)}
     codes, said, _ = run_to_the_end(place, broken)
     assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
-    assert "a defect of FedSim" in said.pop(CITY)
+    assert "bug in FedSim" in said.pop(CITY)
     assert all("primary 'city' stopped: an internal error" in words for words in said.values()), said
 
 
@@ -237,4 +237,4 @@ def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
         assert parties.wait(30) == {NOTARY: 3, CITY: 130, RENTALS: 3}
         told = "primary 'city' stopped: its owner stopped it"
         assert all(told in parties.said(name) for name in (NOTARY, RENTALS))
-        assert "what crossed the border" in parties.said(CITY)
+        assert "messages between the parties" in parties.said(CITY)
