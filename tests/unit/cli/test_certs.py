@@ -83,14 +83,26 @@ def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -
 
 
 @pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ([], "no-party-named"),
+        (["--secondary", "a", "--secondary", "a"], "party-named-twice"),
+        (["--secondary", "a", "--show", "certs"], "show-with-parties"),
+    ],
+)
+def test_contradicting_options_are_refused_and_nothing_is_written(folder: Path, words: list[str], code: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        run(*words)
+    assert caught.value.code == code
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no party named"),
-        (["--secondary", "a", "--secondary", "a"], "secondary 'a' is named twice"),
         (["--secondary", "City Hall"], "party name 'City Hall'"),
         (["--secondary", "a", "--days", "0"], "days=0; choose between"),
         (["--secondary", "a", "--days", "2000"], "the authority itself expires on"),
-        (["--secondary", "a", "--show", "certs"], "--show lists certificates"),
     ],
 )
 def test_a_mistaken_call_is_explained_and_writes_nothing(folder: Path, words: list[str], message: str) -> None:

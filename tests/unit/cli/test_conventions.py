@@ -20,6 +20,8 @@ from fedsim.cli import main
 from fedsim.cli.app import app
 from fedsim.cli.exit_codes import EXIT_CODE_MEANINGS, ExitCode
 from fedsim.errors import AwayError, FedSimError
+from fedsim.registry import METRICS
+from fedsim.types import DEFAULT_K
 from job_fixtures import fill
 
 PLAIN = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "PY_COLORS", "NO_COLOR")}
@@ -124,6 +126,21 @@ def test_the_primary_cannot_stay_after_training(tmp_path):
 
 def test_there_are_at_most_twenty_commands():
     assert len(typer.main.get_command(app).commands) <= 20
+
+
+def test_help_is_readable_at_80_columns():
+    names = [[name] for name in commands()] + [["privacy", "table"], ["lab", "sweep"], []]
+    for words in names:
+        shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"})
+        assert shown.exit_code == 0
+        assert max(map(len, shown.output.splitlines())) <= 80, words
+        assert "<bool>" not in shown.output
+
+
+def test_help_names_the_default_k_and_the_metrics():
+    shown = CliRunner().invoke(app, ["link", "--help"], env={"COLUMNS": "80"}).output
+    assert f"Default: {DEFAULT_K}." in shown
+    assert all(name.partition("-")[0] in shown for name in METRICS.names())
 
 
 def test_every_exit_code_has_a_meaning():

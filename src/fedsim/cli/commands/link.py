@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from fedsim.cli.options import K_HELP, TABLE_HELP, Json, OutputMode, Quiet, Separator, check_seed, parse_names
+from fedsim.registry import METRICS
 
-COLUMN_METRICS = "euclidean, great-circle, days, levenshtein, levenshtein-normalised"
+METRIC_NAMES = ", ".join(METRICS.names())
 
 
 def link(
@@ -21,7 +22,8 @@ def link(
         str | None,
         typer.Option(
             metavar="NAME",
-            help=f"One of {COLUMN_METRICS}, rank-hamming; for encoded tables hamming or dice. Default: euclidean.",
+            help=f"One of {METRIC_NAMES}. Encoded tables need one of {', '.join(METRICS.names(in_jobs=True))}. "
+            "Default: euclidean.",
         ),
     ] = None,
     k: Annotated[int | None, typer.Option("--k", metavar="K", help=K_HELP)] = None,
@@ -32,8 +34,8 @@ def link(
         list[str] | None,
         typer.Option(
             metavar="SPEC",
-            help="Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], instead of --on and --metric; may be "
-            f"repeated. Metrics: {COLUMN_METRICS}.",
+            help="Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], such as born:days:0.5, instead of --on "
+            "and --metric; may be repeated.",
         ),
     ] = None,
     report: Annotated[Path | None, typer.Option(metavar="FILE", help="HTML page about the quality to write.")] = None,
