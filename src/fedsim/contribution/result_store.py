@@ -105,4 +105,5 @@ def _parse_line(line: str, path: Path) -> dict[str, Any]:
         raise FileError(
             f"{path} has a line without settings and data; fix or remove the file", code="results-incomplete"
         )
-    return {**parsed, "settings": dict.fromkeys(ADDED_SETTINGS) | parsed["settings"]}
+    settings = parsed["settings"]
+    return {**parsed, "settings": settings | {name: settings.get(name) for name in ADDED_SETTINGS}}
