@@ -1,9 +1,9 @@
-"""Does the ladder's interval cover the known worth of a generated city's partners?
+"""Check how often the ladder's interval covers the known contribution of a generated city's partners.
 
-``fedsim lab bench ladder_coverage`` climbs every rung that a worth is chosen from, in every city, each split prepared by
-itself. Options stand behind two dashes, as in ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. What
-was trained before is not trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with
-torch and numpy alone (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` takes what it brought back.
+``fedsim lab bench ladder_coverage`` trains every rung from which a contribution is chosen, in every city. Options
+follow two dashes: ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. Stored results are not
+trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with torch and numpy alone
+(``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results.
 """
 
 from __future__ import annotations

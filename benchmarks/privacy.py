@@ -1,7 +1,7 @@
-"""What attackers get and what the model loses, on the paper's hdb and house: tables for ``docs/privacy-results.md``.
+"""Measure what attackers gain and what the model loses on hdb and house: tables for ``docs/privacy-results.md``.
 
-Run by ``fedsim lab bench privacy``; a case alone by ``fedsim lab bench privacy tau``. Trainings are short and on a sample, so
-that two cores need minutes: their errors say what a mechanism costs, not how good the model can be.
+Run all cases with ``fedsim lab bench privacy``, one with ``fedsim lab bench privacy tau``. Trainings are short and use
+a sample, so that two cores need minutes: their errors show the cost of a mechanism, not the quality a model can reach.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Speed of one training step and memory of the training data, beside the plain K-fold-repeat way in the same process.
 
-Run by ``fedsim lab bench training``. One thread, B=128, shapes of the paper's eight data sets with made-up values; CPU time
-per step is the best of several rounds, ours and the baseline's in turn. Our step includes finding the distinct rows and
-gathering the batch; the baseline cuts its batch out of a table of pairs.
+Run it with ``fedsim lab bench training``. One thread, B=128, shapes of the paper's eight datasets with random values;
+CPU time per step is the best of several rounds, ours and the baseline's in turn. Our step includes finding the distinct
+rows and gathering the batch; the baseline slices its batch out of a table of pairs.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the border costs: a tensor there and back, a training apart and together, bytes, and half precision.
+"""Measure the cost of communication: a tensor's round trip, separate and single processes, bytes, half precision.
 
-Run by ``fedsim lab bench wire``. Whatever is compared is measured in turn in the same run on the same machine, and ratios
-are those of one turn; shown is their median, because other work on the machine slows single turns. Seconds of training
-are the best of all turns.
+Run it with ``fedsim lab bench wire``. Alternatives are measured in turn, in the same run on the same machine; a ratio
+is that of one turn, and the median of the ratios is shown, because other work on the machine slows single turns.
+Seconds of training are the best of all turns.
 """
 
 from __future__ import annotations

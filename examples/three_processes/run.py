@@ -1,4 +1,4 @@
-"""Three organisations as three processes with mutual TLS on this machine: flat prices learnt from another's rentals.
+"""Run three parties as processes with mutual TLS: flat prices predicted with the help of another party's rentals.
 
 ``python run.py`` works in a temporary folder; ``python run.py FOLDER`` keeps everything in a new or empty one. The same
 by hand, command by command, is in the README beside this file.
@@ -30,7 +30,7 @@ LONGEST = 120.0  # seconds until the parties are stopped
 
 
 def main(arguments: list[str]) -> int:
-    """Prepare, run, tell; what it returns is the exit code."""
+    """Prepare and run the job; return the exit code."""
     if arguments:
         folder = Path(arguments[0])
         folder.mkdir(parents=True, exist_ok=True)
@@ -40,24 +40,24 @@ def main(arguments: list[str]) -> int:
 
 
 def three_processes(folder: Path) -> int:
-    """All of it in one folder."""
+    """Write all files to a folder, run the parties and print the result."""
     write_files(folder)
     write_tables(folder)
     make_secrets(folder)
     began = time.perf_counter()
     codes = run_parties(folder)
-    print(f"\nall three left after {time.perf_counter() - began:.0f} seconds\n")
+    print(f"\nall three parties finished after {time.perf_counter() - began:.0f} seconds\n")
     for name in PARTIES:
-        tell_last_lines(folder, name)
+        print_last_lines(folder, name)
     if any(codes.values()):
         print(f"failed, exit codes: {codes}", file=sys.stderr)
         return 1
-    tell_who_saw_what(folder)
+    print_received(folder)
     return 0
 
 
 def write_files(folder: Path) -> None:
-    """Job and party files; where the job has fixed ports, free ones."""
+    """Copy job and party files; replace fixed ports by free ones."""
     for path in HERE.glob("*.toml"):
         shutil.copy(path, folder)
     text = (folder / "job.toml").read_text(encoding="utf-8")
@@ -67,7 +67,7 @@ def write_files(folder: Path) -> None:
 
 
 def write_tables(folder: Path) -> None:
-    """What each organisation has: flats with prices, rentals with rents; they share no key, only places."""
+    """Write flats with prices and rentals with rents; they share locations, but no key."""
     town = city(np.random.default_rng(7))
     town.flats.write_csv(folder / "flats.csv")
     city(np.random.default_rng(8)).flats.drop("price").head(20).write_csv(folder / "new-flats.csv")
@@ -75,7 +75,7 @@ def write_tables(folder: Path) -> None:
 
 
 def make_secrets(folder: Path) -> None:
-    """The key of the two that link, a certificate for each party, and each owner's approval."""
+    """Create the linkage key, a certificate for each party and each owner's approval."""
     fedsim(folder, "key", "--out", "linkage.key")
     fedsim(folder, "certs", "--coordinator", "notary", "--primary", "city", "--secondary", "rentals", "--quiet")
     for name in PARTIES:
@@ -83,7 +83,7 @@ def make_secrets(folder: Path) -> None:
 
 
 def fedsim(folder: Path, *words: str) -> None:
-    """Run one command, shown as one would type it; only a failure is shown further."""
+    """Run one command and print it as a user would type it; print its output only if it fails."""
     print("$ fedsim", *words, flush=True)
     done = subprocess.run([FEDSIM, *words], cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     if done.returncode:
@@ -91,7 +91,7 @@ def fedsim(folder: Path, *words: str) -> None:
 
 
 def run_parties(folder: Path) -> dict[str, int]:
-    """Start all parties and wait for them; their exit codes."""
+    """Start all parties, wait for them and return their exit codes."""
     running = {name: start(folder, name) for name in PARTIES}
     deadline = time.monotonic() + LONGEST
     try:
@@ -104,23 +104,23 @@ def run_parties(folder: Path) -> dict[str, int]:
 
 
 def start(folder: Path, name: str) -> subprocess.Popen[bytes]:
-    """One party as a process of its own; what it says goes into a file."""
+    """Start one party as a process; its output goes to a file."""
     words = ["party", "job.toml", f"{name}.toml"]
     print("$ fedsim", *words, "&", flush=True)
     with (folder / f"{name}.out").open("wb") as out:
         return subprocess.Popen([FEDSIM, *words], cwd=folder, stdout=out, stderr=subprocess.STDOUT)  # noqa: S603
 
 
-def tell_last_lines(folder: Path, name: str) -> None:
-    """How it ended for one party; its ledger, set in, is told later."""
+def print_last_lines(folder: Path, name: str) -> None:
+    """Print the last lines of one party, without its indented ledger."""
     lines = (folder / f"{name}.out").read_text(encoding="utf-8", errors="replace").splitlines()
     print(f"{name}, the {PARTIES[name]}:")
     for line in [line for line in lines if not line.startswith("  ")][-LAST_LINES:]:
         print(f"  {line}")
 
 
-def tell_who_saw_what(folder: Path) -> None:
-    """What each party received, from its own ledger."""
+def print_received(folder: Path) -> None:
+    """Print what each party received, from its own ledger."""
     print("\nwhat each of them saw of the others:")
     for path in sorted(folder.glob("*-run/flats-*/ledger.json")):
         party = path.parents[1].name.removesuffix("-run")
@@ -131,7 +131,7 @@ def tell_who_saw_what(folder: Path) -> None:
 
 
 def received(path: Path, party: str) -> Counter[str]:
-    """Bytes that came to a party, by kind of message."""
+    """Return the bytes that a party received, by kind of message."""
     seen: Counter[str] = Counter()
     for entry in json.loads(path.read_text(encoding="utf-8")):
         if entry["receiver"] == f"{PARTIES[party]} '{party}'":

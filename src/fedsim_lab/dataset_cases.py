@@ -1,4 +1,4 @@
-"""A dataset as arrays for every split and seed: linked in the clear or by the paper's filters, then scaled and prepared."""
+"""Turn a dataset into arrays for every split and seed: link it, scale the similarities, prepare the features."""
 
 from __future__ import annotations
 
