@@ -12,9 +12,9 @@ from prose import escaped, paragraphs
 
 LEAD = """# Commands
 
-`fedsim COMMAND --help` prints the same text. Common options: `--debug` prints a traceback for errors (it may contain values of
-your tables), `--quiet` prints errors only, `--json` prints one JSON object on standard output while progress and
-questions go to standard error. See also [errors and exit codes](errors.md).
+`fedsim COMMAND --help` prints the same text. Common options: `--debug` prints a traceback for errors (it may contain
+values of your tables), `--quiet` prints errors only, `--json` prints one JSON object on standard output while
+progress and questions go to standard error. See also [errors and exit codes](errors.md).
 """
 
 

@@ -11,15 +11,15 @@ from prose import markdown
 
 LEAD = """# Errors and exit codes
 
-Messages go to standard error and state **the value seen, the rule it breaks, and how to fix it**. They name tables, columns and
-row numbers, and never show an identifier, a feature, a label, a key or a password.
+Messages go to standard error and state **the value seen, the rule it breaks, and how to fix it**. They name tables,
+columns and row numbers, and never show an identifier, a feature, a label, a key or a password.
 
 ```text
 error: k=50, but the secondary party has 12 records; choose k between 1 and 12
 ```
 
-In Python, `error.code` names the kind of error (`"k-too-large"`) and the values are attributes (`error.limit`). Codes are stable;
-wording is not. Other parties learn only the kind of a failure; details stay in the local log.
+In Python, `error.code` names the kind of error (`"k-too-large"`) and the values are attributes (`error.limit`). Codes
+are stable; wording is not. Other parties learn only the kind of a failure; details stay in the local log.
 
 ## Exit codes
 

@@ -9,8 +9,8 @@ from prose import plain
 
 LEAD = """# Settings of job and party files
 
-`fedsim explain KEY` prints one of these entries; `fedsim explain --schema job` prints the JSON Schema, which editors use to
-complete and validate the files. NAME stands for any name, as in `secondaries.NAME.k`.
+`fedsim explain KEY` prints one of these entries; `fedsim explain --schema job` prints the JSON Schema, which editors
+use to complete and validate the files. NAME stands for any name, as in `secondaries.NAME.k`.
 """
 TITLES = {
     "job": "Job file: what all parties agree on",

@@ -370,8 +370,8 @@ def strip_blanks(cells: pl.Series) -> pl.Series:
 def parse_iso_datetime(text: str) -> datetime | None:
     """Return the moment of ``1984-07-31`` or ``1984-07-31T09:30``, as the clock on the wall showed it.
 
-    >>> parse_iso_datetime("1984-07-31 09:30:00+08:00"), parse_iso_datetime("84-07-31"), parse_iso_datetime("1984-02-30")
-    (datetime.datetime(1984, 7, 31, 9, 30), None, None)
+    >>> [parse_iso_datetime(text) for text in ("1984-07-31 09:30:00+08:00", "84-07-31", "1984-02-30")]
+    [datetime.datetime(1984, 7, 31, 9, 30), None, None]
     """
     if not _ISO_DATE.fullmatch(text):
         return None

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.metadata import entry_points
 from operator import attrgetter
 from typing import Any
 
@@ -134,6 +135,18 @@ def _load(value: Any) -> Any:
         return value
     module, _, attribute = value.partition(":")
     return attrgetter(attribute)(import_module(module))
+
+
+def load_plugins() -> None:
+    """Import the modules that installed packages name as entry points of the group ``fedsim.plugins``.
+
+    A plugin registers its choices when it is imported; the command line calls this function before anything else::
+
+        [project.entry-points."fedsim.plugins"]
+        mine = "my_package.fedsim_plugin"
+    """
+    for plugin in entry_points(group="fedsim.plugins"):
+        plugin.load()
 
 
 METHODS = Registry("method")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 
 import pytest
@@ -69,3 +72,18 @@ def test_both_sides_of_the_cut_build_the_network_that_a_method_registers():
         assert config.secondary.local.cut == 7
         assert config.local.cut == PRESETS["modern"].local.cut
     assert isinstance(secondary_config("paper", "combine", seed=0).local, Bare)
+
+
+def test_a_plugin_of_an_installed_package_registers_its_choices_before_a_command_runs(tmp_path):
+    (tmp_path / "outside.py").write_text(
+        "from fedsim.registry import METRICS\n"
+        "METRICS.register('outside', 'fedsim.linkage.metrics:HAMMING', summary='From outside.')\n"
+    )
+    installed = tmp_path / "outside-1.0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: outside\nVersion: 1.0\n")
+    (installed / "entry_points.txt").write_text("[fedsim.plugins]\noutside = outside\n")
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "fedsim", "explain", "metric"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True)
+    assert "dice, outside" in done.stdout

@@ -312,9 +312,9 @@ def _check_graph_inputs(encoded: Floats, plain: Floats, truth: Integers, known: 
 
 
 # The order attack on FEDERAL filters needs no key and no other party, only the bits of one table. Bits with close
-# pivots are ones in the same records. Each bit is tied to the few bits with which it most often shares ones; the ties of
-# one field form a chain, and the way along it is the order of the pivots. The place of a record is where its ones are.
-# Shuffling, folding and a secret order of bits change nothing; random flips are corrected for.
+# pivots are ones in the same records. Each bit is tied to the few bits with which it most often shares ones; the ties
+# of one field form a chain, and the way along it is the order of the pivots. The place of a record is where its ones
+# are. Shuffling, folding and a secret order of bits change nothing; random flips are corrected for.
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from fedsim import __version__
 from fedsim.cli.commands import link, review, run, setup
+from fedsim.registry import load_plugins
 
 COMMANDS = {
     "First steps": (setup.demo, setup.init, setup.explain),
@@ -34,6 +35,7 @@ class SectionedGroup(TyperGroup):
                 formatter.write_dl(rows, col_max=10)
 
 
+load_plugins()
 # Plain help wraps well at 80 columns. Tracebacks with local variables would show records.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None, cls=SectionedGroup)
 for panel, commands in COMMANDS.items():

@@ -113,7 +113,7 @@ def identifies_person(column: str) -> bool:
 def is_personal_column(column: str) -> bool:
     """Whether a column's name says name, birth, phone, mail or address.
 
-    >>> [is_personal_column(column) for column in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
+    >>> [is_personal_column(name) for name in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
     [True, True, True, False, False, False]
     """
     return any(PERSONAL_PATTERN.search(word) for word in name_words(column))

@@ -184,7 +184,7 @@ EPOCH_WEEKDAY = 4.0  # 1970-01-01, counted from Sunday
 
 @dataclass(frozen=True)
 class DateColumn:
-    """A moment as standardised days, and cosine and sine of its place in the year, the week and, with a clock, the day."""
+    """A date as standardised days, with cosine and sine of the time of the year, the week and, if given, the day."""
 
     column: str
     days: NumberColumn

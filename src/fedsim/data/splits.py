@@ -68,7 +68,8 @@ def group_matching_records(
 
     So a split is the same as by :func:`equal_records` wherever nothing is written in two ways.
 
-    >>> group_matching_records([pl.DataFrame({"name": ["b", "a", "B"]})], [pl.DataFrame({"name": ["b", "a", "b"]})]).tolist()
+    >>> ours, theirs = pl.DataFrame({"name": ["b", "a", "B"]}), pl.DataFrame({"name": ["b", "a", "b"]})
+    >>> group_matching_records([ours], [theirs]).tolist()
     [0, 1, 0]
     """
     order, alike = (group_equal_records(_side_by_side(frames), party=party) for frames in (written, compared))

@@ -63,7 +63,8 @@ def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedC
     ``link_on`` is a list of columns that all tables have, or one such list per secondary, or a mapping from the
     primary's names to the secondary's; ``metric`` is one for all or a list.
 
-    >>> [(pair.party, pair.theirs) for pair in columns_per_secondary(2, [["lat", "lon"], {"name": "title"}], "euclidean")]
+    >>> pairs = columns_per_secondary(2, [["lat", "lon"], {"name": "title"}], "euclidean")
+    >>> [(pair.party, pair.theirs) for pair in pairs]
     [('secondary-1', ('lat', 'lon')), ('secondary-2', ('title',))]
     """
     columns = _per_secondary(link_on, count)
@@ -256,7 +257,7 @@ def draw_seed(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(MAX_SEED))
     except (TypeError, ValueError):
         raise SettingError(
-            f"random_state={_format_value(random_state)}; give a whole number from 0 to {2**32 - 1}, a RandomState or None"
+            f"random_state={_format_value(random_state)}; give an integer from 0 to {2**32 - 1}, a RandomState or None"
         ) from None
 
 

@@ -216,7 +216,8 @@ def test_there_is_no_way_back_in_the_middle_of_a_step(hear, message):
 ANY = [
     Meet(False), Meet(True), Begin(STEPS), Begin(0), Begin(-3), Begin(2**62),
     Ask(0, rows=NUMBERS), Ask(-5, rows=NUMBERS), Ask(2**62, rows=NUMBERS), Ask(1, rows=NUMBERS[:0]),
-    Infer(rows=NUMBERS, sealed=NO_BYTES), Infer(rows=NUMBERS[:0], sealed=NO_BYTES), Infer(rows=-NUMBERS, sealed=NO_BYTES),
+    Infer(rows=NUMBERS, sealed=NO_BYTES), Infer(rows=NUMBERS[:0], sealed=NO_BYTES),
+    Infer(rows=-NUMBERS, sealed=NO_BYTES),
     gradients(0), gradients(1), gradients(0, value=np.nan), gradients(1, rows=0), gradients(0, value=1e38),
     KeepBest(), UseBest(), Save(0), Save(-1), Save(2**62), Restore(0), Restore(-(2**62)), Restore(2**62),
     ForgetBefore(0), ForgetBefore(-1), ForgetBefore(2**62), Finish(), Want(True),
