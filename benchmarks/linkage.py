@@ -23,6 +23,7 @@ from scipy.spatial import cKDTree
 
 from fedsim.linkage import topk
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, StringFilter
+from fedsim_lab.paper_filters import paper_numeric_filter
 from linkage_data import beijing, catalogue, city, real, steam_titles
 
 K = 50
@@ -115,7 +116,7 @@ def house_ranks() -> dict[str, Any]:
     homes, listings = beijing()
     both = np.vstack([homes, listings])
     fields = tuple(
-        SchemaField(name, NumericFilter.sized(float(low), float(high), 0.01, epsilon=0.03, delta=0.03))
+        SchemaField(name, paper_numeric_filter(float(low), float(high), 0.01, epsilon=0.03, delta=0.03))
         for name, low, high in zip(("lat", "lon"), both.min(axis=0), both.max(axis=0), strict=True)
     )
     schema = Schema(fields=fields)

@@ -29,6 +29,7 @@ from fedsim.training.config import ConfigOverrides, build_config, modern_preset
 from fedsim.types import Floats, Integers, Split
 from fedsim_lab.datasets.dataset import NumberFilterSettings
 from fedsim_lab.datasets.registry import load_dataset
+from fedsim_lab.paper_filters import paper_numeric_filter
 
 DATA = Path(os.environ.get("FEDSIM_DATA", Path(__file__).parents[1] / "data"))
 NAMES = ("hdb", "house")
@@ -137,7 +138,7 @@ def _encoder(case: Case) -> RankPlaceEncoder:
     low, high = both.min(axis=0) - MARGIN, both.max(axis=0) + MARGIN
     size = case.size
     first, second = (
-        NumericFilter.sized(*ends, size.threshold, epsilon=size.epsilon, delta=size.delta)
+        paper_numeric_filter(*ends, size.threshold, epsilon=size.epsilon, delta=size.delta)
         for ends in zip(low.tolist(), high.tolist(), strict=True)
     )
     return RankPlaceEncoder.of((first, second), SUBKEYS)

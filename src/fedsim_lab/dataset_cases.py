@@ -23,6 +23,7 @@ from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.splitnn.layers import Features
 from fedsim.types import Integers, Links, Split
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
+from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
 
 # Identifiers as they are compared: in the clear, or as the filters with which the paper hid them
 
@@ -63,12 +64,12 @@ def comparable_identifiers(
 def _number_filter(ours: pl.DataFrame, theirs: pl.DataFrame, name: str, filters: NumberFilterSettings) -> NumericFilter:
     both = np.concatenate([ours[name].to_numpy(), theirs[name].to_numpy()])
     low, high = float(both.min()), float(both.max())
-    return NumericFilter.sized(low, high, filters.threshold, epsilon=filters.epsilon, delta=filters.delta)
+    return paper_numeric_filter(low, high, filters.threshold, epsilon=filters.epsilon, delta=filters.delta)
 
 
 def _text_filter(ours: pl.Series, theirs: pl.Series, filters: TextFilterSettings) -> StringFilter:
     letters = pl.concat([ours, theirs]).str.len_chars().mean()
-    return StringFilter.sized(
+    return paper_string_filter(
         edit_distance=filters.edits,
         hashes=filters.hashes,
         collision=filters.collisions,

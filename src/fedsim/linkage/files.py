@@ -49,9 +49,8 @@ def save_links(links: Links, path: str | Path) -> None:
         try:
             frame.write_parquet(part, metadata={"fedsim": LINKS_FORMAT, "links": json.dumps(about)})
         except PolarsError as error:
-            raise FileError(
-                f"cannot write {path}: {type(error).__name__}; check folder and free space", code="not-writable"
-            ) from error
+            message = f"cannot write {path}: {type(error).__name__}; check folder and free space"
+            raise FileError(message, code="not-writable") from error
 
 
 def load_links(path: str | Path) -> Links:

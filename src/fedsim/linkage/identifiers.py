@@ -23,27 +23,28 @@ UNNAMED_COLUMN = "identifier"  # what a column is called when it came without a 
 
 def identifier_columns(records: Any, table: str) -> dict[str, Any]:
     """Return the columns by name; arrays and lists, which have no names, get numbered ones."""
-    columns = _columns(records, table)
-    if not columns or not len(next(iter(columns.values()))):
-        raise InputError(
-            f"the {table} table has no records; linking needs at least one", code="no-records", table=table
-        )
-    return columns
-
-
-def _columns(records: Any, table: str) -> dict[str, Any]:
-    if isinstance(records, Mapping):
-        return dict(records)
     if isinstance(records, Sequence) and not isinstance(records, str | bytes):
-        records = _to_array(records, table)
-    if not isinstance(records, np.ndarray):
-        return _frame_columns(records, table)
-    if records.ndim not in (1, 2):
+        widths = {len(record) if _is_row(record) else 0 for record in records}
+        if len(widths) > 1:
+            spread = f"{min(widths)} to {max(widths)} values"
+            message = f"the records of the {table} table have {spread}; give all the same number"
+            raise InputError(message, code="ragged-table", table=table)
+        several = any(widths)  # a list of rows; otherwise a list of values, which is one column
+        records = np.array([list(row) for row in records], object) if several else np.fromiter(records, object)
+    if isinstance(records, Mapping):
+        columns = dict(records)
+    elif not isinstance(records, np.ndarray):
+        columns = _frame_columns(records, table)
+    elif records.ndim == 1:
+        columns = {UNNAMED_COLUMN: records}
+    elif records.ndim == 2:
+        columns = {f"{UNNAMED_COLUMN} {place}": column for place, column in enumerate(records.T, 1)}
+    else:
         message = f"the {table} table is an array of {records.ndim} dimensions; give one row per record"
         raise InputError(message, code="table-shape", table=table)
-    if records.ndim == 1:
-        return {UNNAMED_COLUMN: records}
-    return {f"{UNNAMED_COLUMN} {place}": column for place, column in enumerate(records.T, 1)}
+    if not columns or not len(next(iter(columns.values()))):
+        raise InputError(f"the {table} table has no records; give at least one", code="no-records", table=table)
+    return columns
 
 
 def _frame_columns(records: Any, table: str) -> dict[str, Any]:
@@ -55,10 +56,9 @@ def _frame_columns(records: Any, table: str) -> dict[str, Any]:
         message = f"the {table} table has two columns of one name; rename one"
         raise InputError(message, code="duplicate-column", table=table) from None
     except TypeError:
-        message = (
-            f"the {table} table is a {type(records).__name__}; give an array, a list, or a pandas, polars or Arrow"
-        )
-        raise InputError(f"{message} table", code="unknown-table-type", table=table) from None
+        kinds = "an array, a list, or a pandas, polars or Arrow table"
+        message = f"the {table} table is a {type(records).__name__}; give {kinds}"
+        raise InputError(message, code="unknown-table-type", table=table) from None
     if isinstance(frame, nw.Series):
         return {str(frame.name or UNNAMED_COLUMN): frame}
     return {str(name): frame.get_column(name) for name in frame.columns}
@@ -66,19 +66,6 @@ def _frame_columns(records: Any, table: str) -> dict[str, Any]:
 
 def _is_row(record: Any) -> bool:
     return isinstance(record, Sequence | np.ndarray) and not isinstance(record, str | bytes)
-
-
-def _to_array(records: Sequence[Any], table: str) -> Any:
-    """Return a list of values as one column, a list of rows as several."""
-    widths = {len(record) if _is_row(record) else 0 for record in records}
-    if len(widths) > 1:
-        message = (
-            f"the records of the {table} table have {min(widths)} to {max(widths)} values; give all the same number"
-        )
-        raise InputError(message, code="ragged-table", table=table)
-    if not any(widths):
-        return np.fromiter(records, dtype=object, count=len(records))
-    return np.array([list(record) for record in records], dtype=object)
 
 
 def numbers(records: Any, table: str) -> Floats:
@@ -101,14 +88,9 @@ def coordinates(records: Any, table: str) -> Floats:
         outside = np.flatnonzero(np.abs(degrees[:, axis]) > most)
         if len(outside):
             row = int(outside[0]) + 1
-            raise InputError(
-                f"{table}: column {names[axis]!r}, row {row}: a {word} is between -{most} and {most} degrees; "
-                "give latitude first, then longitude, in degrees",
-                code="outside-range",
-                table=table,
-                column=names[axis],
-                row=row,
-            )
+            rule = f"a {word} is between -{most} and {most} degrees; give latitude first, then longitude"
+            message = f"{table}: column {names[axis]!r}, row {row}: {rule}"
+            raise InputError(message, code="outside-range", table=table, column=names[axis], row=row)
     return degrees
 
 
@@ -126,13 +108,9 @@ def days(records: Any, table: str) -> Floats:
 def _read_single(records: Any, wanted: CellType, table: str) -> pl.Series:
     columns = identifier_columns(records, table)
     if len(columns) != 1:
-        raise InputError(
-            f"the {table} table has {len(columns)} identifier columns, but this metric compares one column of "
-            f"{wanted}s; choose one, or give each its weight in a WeightedSum",
-            code="column-count",
-            table=table,
-            found=len(columns),
-        )
+        rule = f"this metric compares one column of {wanted}s; choose one, or combine them in a WeightedSum"
+        message = f"the {table} table has {len(columns)} identifier columns, but {rule}"
+        raise InputError(message, code="column-count", table=table, found=len(columns))
     name, column = next(iter(columns.items()))
     return _read(name, column, wanted, table)
 
@@ -146,16 +124,10 @@ def filters(records: Any, table: str) -> Bits:
     if isinstance(records, EncodedTable):
         records = records.bits
     if not isinstance(records, np.ndarray) or records.ndim != 2 or records.dtype != np.uint8:
-        raise InputError(
-            f"the {table} table holds no packed bits; give an encoded table or a two-dimensional array of uint8 "
-            "(numpy.packbits)",
-            code="not-packed-bits",
-            table=table,
-        )
+        message = f"the {table} table holds no packed bits; give an encoded table, or rows of numpy.packbits (uint8)"
+        raise InputError(message, code="not-packed-bits", table=table)
     if not records.size:
-        raise InputError(
-            f"the {table} table has no records; linking needs at least one", code="no-records", table=table
-        )
+        raise InputError(f"the {table} table has no records; give at least one", code="no-records", table=table)
     return records
 
 
@@ -163,34 +135,26 @@ def check_compatible(primary: Any, secondary: Any, names: tuple[str, str]) -> No
     """Check that both tables have the same columns or, if encoded, the same fingerprint and size."""
     if isinstance(primary, EncodedTable) and isinstance(secondary, EncodedTable):
         if primary.fingerprint != secondary.fingerprint:
-            raise FingerprintError(
-                f"the tables carry fingerprints {primary.fingerprint[:12]} and {secondary.fingerprint[:12]}: they were "
-                "encoded with different schemas or keys; encode both with the same",
-                code="fingerprints-differ",
-            )
+            found = f"{primary.fingerprint[:12]} and {secondary.fingerprint[:12]}"
+            message = f"fingerprints {found}: encoded with different schemas or keys; encode both tables with the same"
+            raise FingerprintError(message, code="fingerprints-differ")
         if primary.n_bits != secondary.n_bits:
-            raise FingerprintError(
-                f"the tables have filters of {primary.n_bits} and {secondary.n_bits} bits; encode both with the same "
-                "schema",
-                code="filter-sizes-differ",
+            message = (
+                f"filters of {primary.n_bits} and {secondary.n_bits} bits; encode both tables with the same schema"
             )
+            raise FingerprintError(message, code="filter-sizes-differ")
         return
     if isinstance(primary, EncodedTable) or isinstance(secondary, EncodedTable):
         message = "one table is encoded and the other is not; encode both with the same schema and key"
         raise InputError(message, code="one-table-encoded")
     (n_left, left), (n_right, right) = _table_header(primary, names[0]), _table_header(secondary, names[1])
     if n_left != n_right:
-        raise InputError(
-            f"the {names[0]} table has {n_left} identifier columns and the {names[1]} table {n_right}; both sides need "
-            "the same columns, or filters of the same size",
-            code="columns-differ",
-        )
+        counts = f"the {names[0]} table has {n_left} identifier columns and the {names[1]} table {n_right}"
+        raise InputError(f"{counts}; both need the same columns, or filters of the same size", code="columns-differ")
     if n_left > 1 and left is not None and right is not None and left != right:
-        raise InputError(
-            f"the columns of the {names[0]} table are {', '.join(left)}, those of the {names[1]} table "
-            f"{', '.join(right)}; rename them so that both sides agree",
-            code="columns-differ",
-        )
+        ours, theirs = f"{names[0]} ({', '.join(left)})", f"{names[1]} ({', '.join(right)})"
+        message = f"the tables have different columns: {ours} and {theirs}; rename them so that both sides agree"
+        raise InputError(message, code="columns-differ")
 
 
 def _table_header(records: Any, table: str) -> tuple[int, list[str] | None]:

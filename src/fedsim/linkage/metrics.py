@@ -167,7 +167,11 @@ class Dice:
         return Hamming().prepare(records, table)
 
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
-        return FormulaBlocks(_dice_distances, left, right)
+        def formula(one: Words, other: Words) -> Floats:
+            ones = filters.count_ones(one)[:, None] + filters.count_ones(other)[None, :]
+            return np.asarray(_hamming_distances(one, other) / np.maximum(ones, 1))
+
+        return FormulaBlocks(formula, left, right)
 
     def disjoint(self, left: Words, right: Words) -> NDArray[np.bool_]:
         return Hamming().disjoint(left, right)
@@ -186,11 +190,6 @@ def _hamming_distances(left: Words, right: Words) -> Floats:
     return total.astype(np.float64)
 
 
-def _dice_distances(left: Words, right: Words) -> Floats:
-    ones = filters.count_ones(left)[:, None] + filters.count_ones(right)[None, :]
-    return np.asarray(_hamming_distances(left, right) / np.maximum(ones, 1))
-
-
 @dataclass(frozen=True)
 class RankHamming:
     """Hamming distance of FEDERAL numeric filters given as ranks: columns low, high of every field in turn."""
@@ -207,10 +206,8 @@ class RankHamming:
             and (runs >= 0).all()
         )
         if not valid or runs.max() > 2**30 / runs.shape[1]:
-            raise InputError(
-                f"the {table} table does not hold ranks; give low and high pivot ranks per field, 0 <= low <= high",
-                code="not-ranks",
-            )
+            message = f"the {table} table does not hold ranks; give two pivot ranks per field, 0 <= low <= high"
+            raise InputError(message, code="not-ranks")
         return np.ascontiguousarray(runs.astype(np.int32))
 
     def blocks(self, left: RankRuns, right: RankRuns) -> DistanceBlocks:
@@ -237,14 +234,16 @@ class Euclidean:
     def prepare(self, records: Any, table: str) -> Floats:
         values = identifiers.numbers(records, table)
         if np.abs(values).max() > 1e150:
-            raise InputError(
-                f"the {table} table holds numbers beyond 1e150, whose squares overflow; scale the columns",
-                code="number-too-large",
-            )
+            message = f"the {table} table holds numbers beyond 1e150, whose squares overflow; scale the columns"
+            raise InputError(message, code="number-too-large")
         return values
 
     def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:
-        return FormulaBlocks(_euclidean_distances, left, right)
+        def formula(one: Floats, other: Floats) -> Floats:
+            axes = range(one.shape[1])
+            return np.sqrt(sum(np.square(one[:, axis, None] - other[None, :, axis]) for axis in axes))
+
+        return FormulaBlocks(formula, left, right)
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
         dimensions = candidates.shape[1]
@@ -273,13 +272,6 @@ class Euclidean:
         ]
 
 
-def _euclidean_distances(left: Floats, right: Floats) -> Floats:
-    total = np.zeros((len(left), len(right)))
-    for axis in range(left.shape[1]):
-        total += np.square(left[:, axis, None] - right[None, :, axis])
-    return np.sqrt(total)
-
-
 @dataclass(frozen=True)
 class GreatCircle:
     """Distance on the surface of the Earth in metres, from latitude and longitude in degrees (haversine)."""
@@ -294,18 +286,17 @@ class GreatCircle:
         return np.radians(degrees)
 
     def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:
-        return FormulaBlocks(_great_circle_distances, left, right)
+        def formula(one: Floats, other: Floats) -> Floats:
+            everyone = np.broadcast_to(np.arange(len(other)), (len(one), len(other)))
+            return np.asarray(points.great_circle(one, other, everyone))
+
+        return FormulaBlocks(formula, left, right)
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
         def tree() -> Search:
             return points.TreeSearch(queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15)
 
         return [Backend("tree", "k-d tree on the unit sphere", tree), blocks_backend(self, queries, candidates)]
-
-
-def _great_circle_distances(left: Floats, right: Floats) -> Floats:
-    everyone = np.broadcast_to(np.arange(len(right)), (len(left), len(right)))
-    return np.asarray(points.great_circle(left, right, everyone))
 
 
 @dataclass(frozen=True)
@@ -380,9 +371,8 @@ def get_metric(metric: str | Metric) -> Metric:
         named: Metric = METRICS[metric]
         return named
     if isinstance(metric, type) or not hasattr(metric, "prepare"):
-        raise SettingError(
-            f"a {type(metric).__name__} is not a metric; choose from {', '.join(METRICS)}", code="not-a-metric"
-        )
+        message = f"a {type(metric).__name__} is not a metric; choose from {', '.join(METRICS)}"
+        raise SettingError(message, code="not-a-metric")
     return metric
 
 
@@ -426,9 +416,7 @@ class WeightedField:
         """Return the columns of this field in the form of its metric."""
         absent = [name for name in self.columns if name not in columns]
         if absent:
-            raise InputError(
-                f"the {table} table has no column '{absent[0]}', which the weighted sum needs", code="missing-column"
-            )
+            raise InputError(f"the {table} table lacks column '{absent[0]}' of the weighted sum", code="missing-column")
         return self.measure.prepare({name: columns[name] for name in self.columns}, table)
 
 

@@ -95,11 +95,9 @@ def prepare_tables(
     columns = ((queries, candidates),) if not isinstance(queries, tuple) else zip(queries, candidates, strict=True)
     for left, right in columns:
         if isinstance(left, np.ndarray) and left.shape[1:] != right.shape[1:]:
-            raise InputError(
-                f"the {names[0]} table has identifiers of width {left.shape[1]}, the {names[1]} table of width "
-                f"{right.shape[1]}; both need the same columns, or filters of the same size",
-                code="width-mismatch",
-            )
+            widths = f"{left.shape[1]} in the {names[0]} table and {right.shape[1]} in the {names[1]} table"
+            message = f"identifiers of width {widths}; both need the same columns, or filters of the same size"
+            raise InputError(message, code="width-mismatch")
     return queries, candidates
 
 
@@ -110,22 +108,19 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
         raise SettingError(f"device '{options.device}' is unknown; choose auto, cpu or cuda", code="unknown-device")
     if options.backend != AUTO:
         if options.backend not in offered:
-            raise SettingError(
-                f"backend '{options.backend}' cannot search by {metric.name}; choose {', '.join(['auto', *offered])}",
-                code="unknown-backend",
-            )
+            valid = ", ".join([AUTO, *offered])
+            message = f"backend '{options.backend}' cannot search by {metric.name}; choose {valid}"
+            raise SettingError(message, code="unknown-backend")
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
         raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto", code="no-gpu-search")
-    n_pairs = count_records(queries) * count_records(candidates)
-    if options.device == "cuda" or (options.device == AUTO and _gpu_pays(offered.get(GPU), n_pairs)):
+    large = count_records(queries) * count_records(candidates) >= MIN_PAIRS_FOR_GPU
+    if options.device == AUTO and GPU in offered and large and offered[GPU].pays():
+        from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
+
+        use_gpu = gpu.available()
+    else:
+        use_gpu = options.device == "cuda"
+    if use_gpu:
         return offered[GPU]
     return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
-
-
-def _gpu_pays(backend: Backend | None, n_pairs: int) -> bool:
-    if backend is None or n_pairs < MIN_PAIRS_FOR_GPU or not backend.pays():
-        return False
-    from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
-
-    return gpu.available()

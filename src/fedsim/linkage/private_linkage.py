@@ -40,31 +40,15 @@ MAX_SIGMA = 1e30  # similarities travel as float32
 
 @dataclass(frozen=True, eq=False)
 class LinkageConfig:
-    """The terms of a job for the links with one secondary.
+    """The terms of a job for the links with one secondary; no noise without ``tau`` or ``sigma``."""
 
-    Parameters
-    ----------
-    metric
-        Name of a metric that compares filters.
-    k
-        Partners per record.
-    tau, sigma
-        The noise: a bound on the success of the greedy attack, or the standard deviation; no noise without either.
-    min_degree
-        Candidates that fewer training records than this would list are listed by none.
-    dummies
-        Share of links that point to a random candidate.
-    hide_rows
-        Whether the primary must not see which partners repeat.
-    """
-
-    metric: str
+    metric: str  # compares filters
     k: int
-    tau: float | None = None
-    sigma: float | None = None
-    min_degree: int = 1
-    dummies: float = 0.0
-    hide_rows: bool = False
+    tau: float | None = None  # a bound on the success of the greedy attack
+    sigma: float | None = None  # or the standard deviation of the noise
+    min_degree: int = 1  # candidates that fewer training records than this would list are listed by none
+    dummies: float = 0.0  # share of links that point to a random candidate
+    hide_rows: bool = False  # whether the primary must not see which partners repeat
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
@@ -72,23 +56,16 @@ class LinkageConfig:
         check_sigma(self.sigma or 0.0)
         metric, valid = get_metric(self.metric), METRICS.names(in_jobs=True)
         if metric.name not in valid:
-            raise SettingError(
-                f"metric '{metric.name}' does not compare filters; choose {' or '.join(valid)}", code="not-for-filters"
-            )
+            message = f"metric '{metric.name}' does not compare filters; choose {' or '.join(valid)}"
+            raise SettingError(message, code="not-for-filters")
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
         if self.tau is not None and not metric.whole:
-            raise SettingError(
-                f"tau={self.tau} with metric '{metric.name}': the bound holds for integer distances only; choose "
-                "hamming, or give sigma",
-                code="tau-needs-integers",
-            )
+            message = f"tau={self.tau} needs integer distances, unlike '{metric.name}'; choose hamming, or give sigma"
+            raise SettingError(message, code="tau-needs-integers")
         if self.sigma is not None and self.sigma > MAX_SIGMA:
-            raise SettingError(
-                f"sigma={self.sigma}; similarities travel as float32, so choose at most {MAX_SIGMA:g}",
-                code="sigma-too-large",
-                limit=MAX_SIGMA,
-            )
+            message = f"sigma={self.sigma}; similarities travel as float32, so choose at most {MAX_SIGMA:g}"
+            raise SettingError(message, code="sigma-too-large", limit=MAX_SIGMA)
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,10 +123,8 @@ def link_encoded_tables(  # noqa: PLR0913
     """
     n = len(queries)
     if not isinstance(counted, np.ndarray) or counted.dtype != np.bool_ or counted.shape != (n,) or not counted.any():
-        raise InputError(
-            f"counted must hold one flag for each of the {n} primary records, true for at least one training record",
-            code="bad-training-mask",
-        )
+        message = f"counted must hold one flag for each of the {n} primary records, and at least one must be true"
+        raise InputError(message, code="bad-training-mask")
     _check_filters(queries, "primary")
     _check_filters(candidates, "secondary")
     order = secret_permutation(secret, json.dumps([list_name, encoded_table_digest(candidates)]), len(candidates))
@@ -161,11 +136,8 @@ def link_encoded_tables(  # noqa: PLR0913
         frequent = MinimumDegree(linking.min_degree, linking.k).apply(lists)
         allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
         if len(allowed) < linking.k:
-            raise SettingError(
-                f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one",
-                code="min-degree-too-large",
-                candidates=len(allowed),
-            )
+            message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
+            raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
     pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress)
     scale, sigma, tau = _fit_noise(linking, pairs.distance[counted])
     state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric)
@@ -183,10 +155,8 @@ def link_new_records(
     """Link other records under the same scale, noise and pseudonyms; a record seen before gets the same links."""
     _check_filters(queries, "primary")
     if linking.metric != state.metric:
-        raise SettingError(
-            f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric",
-            code="other-metric",
-        )
+        message = f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric"
+        raise SettingError(message, code="other-metric")
     pairs = _nearest_pairs(queries, _take(state.candidates, state.order), state.allowed, linking, threads)
     return _to_private_links(pairs, state, linking, secret, list_name)
 
@@ -218,9 +188,8 @@ def _check_filters(table: EncodedTable, side: str) -> None:
     """Check a table of another organisation: bits outside the filter would count as differences."""
     width = -(-table.n_bits // 8)
     if table.bits.ndim != 2 or table.bits.shape[1] != width or (table.bits[:, -1:] & spare_bits(table.n_bits)).any():
-        raise InputError(
-            f"the rows of the {side} table are not filters of {table.n_bits} bits; encode it again", code="not-filters"
-        )
+        message = f"the rows of the {side} table are not filters of {table.n_bits} bits; encode it again"
+        raise InputError(message, code="not-filters")
 
 
 def _take(table: EncodedTable, rows: NDArray[Any]) -> EncodedTable:
@@ -233,11 +202,8 @@ def _fit_noise(linking: LinkageConfig, distance: NDArray[Any]) -> tuple[Scale, f
     if linking.tau is None:
         sigma = float(linking.sigma or 0.0)
     elif flat:
-        raise SettingError(
-            f"tau={linking.tau} cannot be guaranteed, because all partners of the training records have the same "
-            "distance; give sigma instead",
-            code="flat-distances",
-        )
+        message = f"tau={linking.tau} cannot be guaranteed: all training distances are equal; give sigma instead"
+        raise SettingError(message, code="flat-distances")
     else:
         sigma = sigma_for_bound(linking.tau, scale.deviation)
     bounded = get_metric(linking.metric).whole and sigma > 0 and not flat
@@ -256,24 +222,19 @@ def _to_private_links(
         purpose = json.dumps([list_name, state.metric, *rule])
         noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=purpose)
     shown = similarities(pairs.distance, state.scale, sigma=state.sigma, noise=noise).astype(np.float32)
-    pseudonym = _add_dummies(pairs, state, linking, secret).astype(np.int32)
+    pseudonym = pairs.partner.astype(np.int32)
+    if linking.dummies > 0:  # a filter gets the same dummies in every request, whatever records come with it
+        key = derive_subkey(secret, "dummies", 32)
+        _, first, of_record = np.unique(pairs.queries.bits, axis=0, return_index=True, return_inverse=True)
+        places = np.searchsorted(state.allowed, pairs.partner[first])
+        mixed = np.empty_like(places)
+        for row, record in enumerate(first):
+            digest = blake2b(pairs.queries.bits[record].tobytes(), key=key, digest_size=16).digest()
+            rng = np.random.default_rng(int.from_bytes(digest, "big"))
+            mixed[row] = add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
+        pseudonym = state.allowed[mixed[of_record.reshape(-1)]]
     order = np.lexsort((pseudonym, -shown), axis=1)
     return PrivateLinks(np.take_along_axis(pseudonym, order, axis=1), np.take_along_axis(shown, order, axis=1))
-
-
-def _add_dummies(pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes) -> Integers:
-    """Point some links elsewhere; a filter gets the same dummies in every request, whatever records come with it."""
-    if linking.dummies == 0:
-        return pairs.partner
-    key = derive_subkey(secret, "dummies", 32)
-    _, first, of_record = np.unique(pairs.queries.bits, axis=0, return_index=True, return_inverse=True)
-    places = np.searchsorted(state.allowed, pairs.partner[first])
-    mixed = np.empty_like(places)
-    for row, record in enumerate(first):
-        digest = blake2b(pairs.queries.bits[record].tobytes(), key=key, digest_size=16).digest()
-        rng = np.random.default_rng(int.from_bytes(digest, "big"))
-        mixed[row] = add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
-    return np.asarray(state.allowed[mixed[of_record.reshape(-1)]], dtype=np.int64)
 
 
 # Files of the coordinator. Only its owner may read them: the order of a list is the secret that makes row numbers

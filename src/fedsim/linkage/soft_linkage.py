@@ -59,10 +59,8 @@ def similarities(
     """
     _check_noise(sigma, noise)
     if not (np.isfinite(scale.mean) and np.isfinite(scale.deviation) and scale.deviation > 0):
-        raise SettingError(
-            "the scale needs a finite mean and a positive deviation; use the scale of the training links",
-            code="bad-scale",
-        )
+        message = "the scale needs a finite mean and a positive deviation; use the scale of the training links"
+        raise SettingError(message, code="bad-scale")
     similarity = (-distance - scale.mean) / scale.deviation
     if sigma == 0 or noise is None:
         return similarity
@@ -226,20 +224,7 @@ def diagnose(links: Links) -> Diagnostics:
     kth = links.distance[:, -1]
     hubness = np.bincount(links.partner.ravel(), minlength=links.n_candidates)
     tie_share = float((kth == links.next_distance).mean())
-    return Diagnostics(
-        similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T,
-        distance_by_rank=np.quantile(links.distance, QUANTILES, axis=0).T,
-        kth_distance=kth,
-        boundary_tie_share=tie_share,
-        hubness=hubness,
-        unused_share=float((hubness == 0).mean()),
-        improvement=asdict(improvement_from_links(links)),
-        warnings=tuple(_warnings(links, hubness, tie_share)),
-    )
-
-
-def _warnings(links: Links, hubness: Integers, tie_share: float) -> list[str]:
-    warnings = []
+    warnings: list[str] = []
     if tie_share > TIE_WARNING_SHARE:
         warnings.append(
             f"ties: for {100 * tie_share:.0f} % of the records a candidate as near as the last partner was left out, "
@@ -260,4 +245,13 @@ def _warnings(links: Links, hubness: Integers, tie_share: float) -> list[str]:
             f"hubs: one candidate is a partner of {hubness.max():,} records, {hubness.max() / average:.0f} times the "
             "average, which reduces what the partner can add"
         )
-    return warnings
+    return Diagnostics(
+        similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T,
+        distance_by_rank=np.quantile(links.distance, QUANTILES, axis=0).T,
+        kth_distance=kth,
+        boundary_tie_share=tie_share,
+        hubness=hubness,
+        unused_share=float((hubness == 0).mean()),
+        improvement=asdict(improvement_from_links(links)),
+        warnings=tuple(warnings),
+    )

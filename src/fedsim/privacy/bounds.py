@@ -46,13 +46,11 @@ def sigma_for_bound(tau: float, spread: float) -> float:
     ratio = 2.0 * math.sqrt(2.0) * spread * float(erfinv(tau))  # sqrt(sigma^2 + 1) / sigma
     if ratio <= 1:
         limit = lowest_bound(spread)
-        raise SettingError(
+        message = (
             f"tau={tau}, but with spread {spread:g} no noise brings the bound below {limit:.4e}; choose a larger tau, "
-            "give sigma instead, or displace places (longer filters lower the number but do not protect better)",
-            code="tau-too-small",
-            tau=tau,
-            limit=limit,
+            "give sigma instead, or displace places (longer filters lower the number but do not protect better)"
         )
+        raise SettingError(message, code="tau-too-small", tau=tau, limit=limit)
     return 1.0 / math.sqrt((ratio - 1.0) * (ratio + 1.0))
 
 

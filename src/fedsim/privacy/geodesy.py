@@ -73,13 +73,11 @@ def validate_places(places: Floats) -> Floats:
     """Return places as two columns of degrees; errors never show a value."""
     degrees = np.asarray(places, dtype=np.float64)
     if degrees.ndim < 1 or degrees.shape[-1] != 2:
-        raise InputError(
-            f"places have shape {degrees.shape}; give two columns, latitude and longitude in degrees", code="bad-places"
-        )
+        message = f"places have shape {degrees.shape}; give two columns, latitude and longitude in degrees"
+        raise InputError(message, code="bad-places")
     if not (np.isfinite(degrees).all() and (np.abs(degrees) <= [90.0, 360.0]).all()):
-        raise InputError(
-            "a place is missing or out of range; give latitude (-90 to 90) and longitude in degrees", code="bad-places"
-        )
+        message = "a place is missing or out of range; give latitude (-90 to 90) and longitude in degrees"
+        raise InputError(message, code="bad-places")
     return degrees
 
 

@@ -120,15 +120,14 @@ class MinimumDegree:
         [[2], [2], [2]]
         """
         if lists.shape[1] < self.k:
-            raise SettingError(
-                f"k={self.k}, but the lists have {lists.shape[1]} partners; link with a larger k",
-                code="k-too-large",
-                limit=lists.shape[1],
-            )
+            message = f"k={self.k}, but the lists have {lists.shape[1]} partners; link with a larger k"
+            raise SettingError(message, code="k-too-large", limit=lists.shape[1])
         allowed = np.ones(int(lists.max(initial=0)) + 1, dtype=bool)
         spare = np.bincount(lists[lists != NO_PARTNER], minlength=len(allowed))
         while True:
-            best = first_allowed_partners(lists, allowed, self.k)
+            valid = (lists != NO_PARTNER) & allowed[lists]
+            order = np.argsort(~valid, axis=1, kind="stable")[:, : self.k]
+            best = np.take_along_axis(np.where(valid, lists, NO_PARTNER), order, axis=1)
             degree = np.bincount(best[best != NO_PARTNER], minlength=len(allowed))
             rare = (degree > 0) & (degree < self.degree)
             if not rare.any():
@@ -136,17 +135,6 @@ class MinimumDegree:
             # Suppress the rarest first: others may take their places and are then rare no longer.
             rank = degree * (lists.size + 1) + spare
             allowed &= ~(rare & (rank <= np.quantile(rank[rare], SUPPRESSED_SHARE, method="lower")))
-
-
-def first_allowed_partners(lists: Integers, allowed: NDArray[np.bool_], k: int) -> Integers:
-    """Return the first k allowed partners of each list, (n, L) -> (n, k); -1 where there are too few.
-
-    >>> first_allowed_partners(np.array([[0, 1, 2]]), np.array([False, True, True]), 2).tolist()
-    [[1, 2]]
-    """
-    valid = (lists != NO_PARTNER) & allowed[lists]
-    order = np.argsort(~valid, axis=1, kind="stable")[:, :k]
-    return np.asarray(np.take_along_axis(np.where(valid, lists, NO_PARTNER), order, axis=1))
 
 
 def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.random.Generator) -> Integers:

@@ -33,17 +33,9 @@ class DamagedCheckpoint(FileError):  # noqa: N818
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """The checkpoints of one party in one job.
+    """The checkpoints of one party in one job; only a checkpoint with an equal description of the job is loaded."""
 
-    Parameters
-    ----------
-    folder
-        Where checkpoints are stored, one subfolder per step.
-    job
-        The description of the job; only a checkpoint with an equal description is loaded.
-    """
-
-    folder: Path
+    folder: Path  # one subfolder per step
     job: Mapping[str, Any]
 
     def steps(self) -> list[int]:
@@ -63,12 +55,8 @@ class CheckpointStore:
         except FileError as error:
             last = max(self.steps(), default=None)
             intact = "there is no earlier checkpoint" if last is None else f"the checkpoint of step {last} is intact"
-            raise FileError(
-                f"cannot write the checkpoint of step {step}: {error}; {intact}: free space and run again to resume",
-                code="checkpoint-not-written",
-                step=step,
-                last=last,
-            ) from error
+            message = f"cannot write the checkpoint of step {step}: {error}; {intact}: free space and run again"
+            raise FileError(message, code="checkpoint-not-written", step=step, last=last) from error
 
     def load(self, step: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return tensors and facts of a checkpoint of this job."""
@@ -77,18 +65,12 @@ class CheckpointStore:
             stored = json.loads((path / "facts.json").read_bytes())
             packed = (path / "tensors.safetensors").read_bytes()
             if stored["format"] != CHECKPOINT_FORMAT:
-                raise FileError(
-                    f"{path} has the format '{stored['format']}', but this version reads '{CHECKPOINT_FORMAT}'; "
-                    "start the training again",
-                    code="checkpoint-format",
-                )
+                formats = f"the format '{stored['format']}', but this version reads '{CHECKPOINT_FORMAT}'"
+                raise FileError(f"{path} has {formats}; start the training again", code="checkpoint-format")
             difference = first_difference(json.loads(json.dumps(self.job)), stored["job"])
             if difference:
-                raise FileError(
-                    f"{path} belongs to another job: {difference}; restore that setting, or use another folder",
-                    code="checkpoint-of-another-job",
-                    difference=difference,
-                )
+                message = f"{path} belongs to another job: {difference}; restore that setting, or use another folder"
+                raise FileError(message, code="checkpoint-of-another-job", difference=difference)
             if hashlib.sha256(packed).hexdigest() != stored["sha256"]:
                 raise DamagedCheckpoint(f"{path} is damaged: its SHA-256 does not match", code="damaged-checkpoint")
             return safetensors.torch.load(packed), dict(stored["facts"])

@@ -54,13 +54,9 @@ def check_writable(path: Path) -> None:
             raise FileError(f"{path} is not a regular file; choose another name", code="not-a-regular-file")
         folder = target.parent if path.is_symlink() else path.parent
         if not folder.is_dir():
-            raise FileError(
-                f"the folder {folder} of the output {path.name} does not exist; create it first", code="no-folder"
-            )
+            raise FileError(f"the output folder {folder} does not exist; create it first", code="no-folder")
         if not os.access(folder, os.W_OK):
-            raise FileError(
-                f"the folder {folder} may not be written by this user; choose another one", code="not-writable"
-            )
+            raise FileError(f"the folder {folder} may not be written by this user; choose another", code="not-writable")
 
 
 @contextmanager
@@ -78,9 +74,8 @@ def ensure_folder(folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise FileError(
-            f"cannot create the folder {folder}: {error.strerror}; choose another folder", code="not-writable"
-        ) from error
+        message = f"cannot create the folder {folder}: {error.strerror}; choose another folder"
+        raise FileError(message, code="not-writable") from error
     return folder
 
 
@@ -89,31 +84,17 @@ def atomic_write(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Replace a file when the block succeeds, and leave it untouched when the block fails.
 
     The block writes to the temporary file whose path it gets. File and folder are flushed to the disk, so a file that
-    was seen once is still there, complete, after a power cut.
-
-    Parameters
-    ----------
-    path
-        The file to write. A symbolic link stays: the file it points to is replaced.
-    mode
-        Permissions (before umask). They hold before the first byte is written, so a secret is never readable by others.
-
-    Raises
-    ------
-    FileError
-        If the path is a folder, device or pipe, or cannot be written.
+    was seen once is still there, complete, after a power cut. A symbolic link stays: the file it points to is replaced.
+    The permissions ``mode`` (before umask) hold before the first byte is written, so others can never read a secret.
     """
     with _translate_write_errors(path):
         try:
             target = path.resolve()
         except RuntimeError:  # how Python before 3.13 reports symbolic links in a circle
-            raise FileError(
-                f"cannot write {path}: its symbolic links form a circle; choose another name", code="bad-path"
-            ) from None
+            message = f"cannot write {path}: its symbolic links form a circle; choose another name"
+            raise FileError(message, code="bad-path") from None
         if target.exists() and not target.is_file():
-            raise FileError(
-                f"cannot write {path}: it is not a regular file; choose another name", code="not-a-regular-file"
-            )
+            raise FileError(f"cannot write {path}: not a regular file; choose another name", code="not-a-regular-file")
         # A short name of its own: appending a suffix to a long name could exceed the limit.
         part = target.with_name(f".fedsim-{secrets.token_hex(6)}.part")
         try:
@@ -158,16 +139,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 
 def append_durably(path: Path, content: bytes, *, after: int | None = None) -> None:
-    """Append to a file and flush it to the disk; a failed write leaves the file as it was.
+    """Append to a file, which need not exist, and flush it to the disk; a failed write leaves the file as it was.
 
-    Parameters
-    ----------
-    path
-        The file, which is created if it does not exist.
-    content
-        What to append.
-    after
-        Number of bytes to keep: an incomplete last line beyond them, left by a killed process, is cut off first.
+    ``after`` is the number of bytes to keep: an incomplete last line beyond them, left by a killed process, is cut off.
     """
     with _translate_write_errors(path), path.open("ab", buffering=0) as file:
         size = file.seek(0, os.SEEK_END) if after is None else after
@@ -188,9 +162,8 @@ def _translate_write_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         reason = error.strerror or "the disk refused"
-        raise FileError(
-            f"cannot write {path}: {reason}; check name, folder and free space", code="not-writable", path=path
-        ) from error
+        message = f"cannot write {path}: {reason}; check name, folder and free space"
+        raise FileError(message, code="not-writable", path=path) from error
 
 
 def _sync(path: Path) -> None:

@@ -26,9 +26,6 @@ def load_or_create_secret(path: Path | str) -> bytes:
     except ValueError:  # its message quotes the text, and the text is the secret
         secret = b""
     if len(secret) != SECRET_BYTES:
-        raise FileError(
-            f"{path} does not hold {2 * SECRET_BYTES} hexadecimal digits; restore it from a backup, "
-            "or move it away to start again with new noise and new pseudonyms",
-            code="bad-secret",
-        )
+        way_out = "restore a backup, or move it away to start again with new noise and pseudonyms"
+        raise FileError(f"{path} does not hold {2 * SECRET_BYTES} hexadecimal digits; {way_out}", code="bad-secret")
     return secret

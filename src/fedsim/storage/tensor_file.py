@@ -21,17 +21,7 @@ Facts = Mapping[str, str]
 
 
 def save_tensors(path: Path | str, kind: str, tensors: Tensors, facts: Facts) -> None:
-    """Write arrays and facts to a file that only its owner may read.
-
-    Parameters
-    ----------
-    path
-        The file to write, atomically.
-    kind
-        Name and version of what the file holds, such as ``"fedsim delivery 1"``.
-    tensors, facts
-        What :func:`load_tensors` returns.
-    """
+    """Write arrays and facts, atomically, to a file that only its owner may read; ``kind`` ends with a version."""
     digest = named_arrays_digest(kind, facts, tensors)
     write_safetensors(path, tensors, {"format": kind, "facts": json.dumps(facts), "sha256": digest}, mode=0o600)
 
@@ -83,9 +73,5 @@ def read_safetensors(path: Path | str, kind: str) -> tuple[dict[str, str], dict[
 def damaged_file(path: Path | str, kind: str) -> FileError:
     """Return the error for a file that is of another kind or has changed since it was written."""
     name, version = kind.rsplit(maxsplit=1)
-    return FileError(
-        f"{path} is not a {name} file of version {version}, or it is damaged; create it again or copy it again",
-        code="damaged-file",
-        path=path,
-        kind=kind,
-    )
+    message = f"{path} is not a {name} file of version {version}, or it is damaged; create it again or copy it again"
+    return FileError(message, code="damaged-file", path=path, kind=kind)

@@ -19,7 +19,7 @@ from fedsim.errors import InputError
 
 @dataclass(frozen=True)
 class NumberFilterSettings:
-    """Settings for ``NumericFilter.sized``: each number is a filter of its own, ``threshold`` in the column's unit."""
+    """Settings for ``paper_numeric_filter``: each number is a filter of its own, ``threshold`` in the column's unit."""
 
     epsilon: float
     delta: float

@@ -22,7 +22,6 @@ from fedsim.privacy.mechanisms import (
     NoisyFeatures,
     PlanarLaplace,
     add_dummy_links,
-    first_allowed_partners,
 )
 
 
@@ -110,7 +109,7 @@ def test_every_partner_left_has_the_degree_or_is_gone(degree, seed):
 def test_spare_partners_take_the_places_of_the_suppressed():
     lists = np.array([[0, 2], [1, 2], [2, 3]])
     assert MinimumDegree(2, 1).apply(lists).tolist() == [[2], [2], [2]]
-    assert first_allowed_partners(lists, np.array([False] * 4), 1).tolist() == [[-1]] * 3
+    assert MinimumDegree(4, 1).apply(lists).tolist() == [[-1]] * 3
 
 
 def test_the_papers_sensitivity_is_far_from_the_derived_one():

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from fedsim.linkage.encoding.columns import ColumnValues, IdentifierColumn
-from fedsim.linkage.encoding.filters import (
-    DateFilter,
-    NumericFilter,
-    StringFilter,
-    normalise_text,
-    paper_bits,
-)
+from fedsim.linkage.encoding.filters import DateFilter, NumericFilter, StringFilter, normalise_text
 from fedsim.linkage.encoding.key import Key
 from fedsim.linkage.encoding.record_filters import (
     Balance,
@@ -45,5 +39,4 @@ __all__ = [
     "XorFold",
     "cell_type",
     "normalise_text",
-    "paper_bits",
 ]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import unicodedata
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from typing import Any, ClassVar
 
@@ -17,7 +16,6 @@ from fedsim.linkage.encoding.columns import IdentifierColumn
 from fedsim.privacy.keyed_prng import shake_uniforms, shake_words
 from fedsim.types import Bits, Floats, Integers
 from fedsim.validation import (
-    MAX_FILTER_BITS,
     convert_numpy_scalars,
     validate_filter_bits,
     validate_flag,
@@ -54,12 +52,11 @@ def take_bits(bits: Bits, positions: Integers) -> Bits:
     >>> take_bits(np.array([[0b10000000]], dtype=np.uint8), np.array([1, 0, 1, 1, 1, 1, 1, 1]))
     array([[64]], dtype=uint8)
     """
-    return pack_rows(
-        len(bits),
-        len(positions),
-        lambda rows: np.unpackbits(bits[rows], axis=1).take(positions, axis=1),
-        widest=8 * bits.shape[1],
-    )
+
+    def tile(rows: slice) -> Bits:
+        return np.unpackbits(bits[rows], axis=1).take(positions, axis=1)
+
+    return pack_rows(len(bits), len(positions), tile, widest=8 * bits.shape[1])
 
 
 @dataclass(frozen=True)
@@ -103,23 +100,6 @@ class NumericFilter:
         validate_number(self.threshold, "threshold", above=0)
         validate_filter_bits(self.bits)
 
-    @classmethod
-    def sized(cls, low: float, high: float, threshold: float, *, epsilon: float, delta: float) -> NumericFilter:
-        """Return the filter with the size of the paper, rounded up to whole bytes.
-
-        A filter then has fewer than (1 - ``epsilon``) of the expected ones with probability below ``delta``. This
-        epsilon is not a privacy budget, and the size is about a thousand times what finding neighbours needs.
-        """
-        code = cls(low, high, threshold)
-        if threshold > (high - low) / 2:
-            raise SettingError(
-                f"threshold={threshold} is more than half the range, where the paper's formula does not hold; choose "
-                "a smaller threshold, or set bits",
-                code="threshold-too-large",
-            )
-        bits = paper_bits(high - low, threshold, epsilon=epsilon, delta=delta)
-        return replace(code, bits=bits + -bits % 8)
-
     def pivots(self, subkey: bytes) -> Floats:
         """Return the secret pivots, in the order of the bits."""
         start, width = self.low - self.threshold, self.high - self.low + 2 * self.threshold
@@ -130,51 +110,28 @@ class NumericFilter:
 
         Ranks show the order of the values; keep them where the values are.
         """
-        return self._ranks(self._numbers(column), np.sort(self.pivots(subkey)))
+        return self._ranks(column, np.sort(self.pivots(subkey)))
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
         """Return one packed filter per value."""
         pivots = self.pivots(subkey)
         order = np.argsort(pivots, kind="stable")
-        ranks = self._ranks(self._numbers(column), pivots[order]).astype(np.int32)
+        ranks = self._ranks(column, pivots[order]).astype(np.int32)
         rank_of_bit = np.empty(self.bits, dtype=np.int32)
         rank_of_bit[order] = np.arange(self.bits, dtype=np.int32)
         first, last = ranks[:, :1], ranks[:, 1:]
         return pack_rows(len(ranks), self.bits, lambda rows: (rank_of_bit >= first[rows]) & (rank_of_bit < last[rows]))
 
-    def _numbers(self, column: IdentifierColumn) -> Floats:
+    def _ranks(self, column: IdentifierColumn, ordered: Floats) -> Integers:
         numbers = column.numbers()
         column.refuse(
             (numbers < self.low) | (numbers > self.high),
             f"is outside the agreed range {self.low:g} to {self.high:g}; agree on a wider one or drop the record",
             "outside-range",
         )
-        return numbers
-
-    def _ranks(self, numbers: Floats, ordered: Floats) -> Integers:
         first = np.searchsorted(ordered, numbers - self.threshold, side="left")
         last = np.searchsorted(ordered, numbers + self.threshold, side="right")
         return np.stack([first, last], axis=1).astype(np.int64)
-
-
-def paper_bits(width: float, threshold: float, *, epsilon: float, delta: float) -> int:
-    """Return the filter size of the paper for a range of this width, before rounding to whole bytes.
-
-    >>> paper_bits(1.49385, 0.01, epsilon=0.03, delta=0.03)
-    1164061
-    """
-    validate_number(width, "width", above=0)
-    validate_number(threshold, "threshold", above=0)
-    validate_number(epsilon, "epsilon", above=0, below=1)
-    validate_number(delta, "delta", above=0, below=1)
-    wanted, tolerated = 2 * width * math.log(1 / delta), threshold * epsilon**2
-    if wanted > MAX_FILTER_BITS * tolerated:
-        raise SettingError(
-            f"the paper's size exceeds {MAX_FILTER_BITS} bits; choose a larger threshold, epsilon or delta",
-            code="filter-too-large",
-            limit=MAX_FILTER_BITS,
-        )
-    return math.ceil(wanted / tolerated)
 
 
 @dataclass(frozen=True)
@@ -220,24 +177,6 @@ class StringFilter:
         validate_flag(self.padded, "padded")
         validate_flag(self.normalised, "normalised")
 
-    @classmethod
-    def sized(
-        cls, *, edit_distance: int, hashes: int, collision: float, delta: float, mean_grams: float, q: int = 2
-    ) -> StringFilter:
-        """Return the filter with the size of the paper's code, rounded up to whole bytes.
-
-        Texts with ``mean_grams`` q-grams on average that are ``edit_distance`` apart then exceed the ``collision`` rate
-        with probability below ``delta``.
-        """
-        code = cls(q=q, hashes=hashes)
-        validate_integer(edit_distance, "edit_distance", least=1, most=1 << 16)
-        validate_number(collision, "collision", above=0, below=1)
-        validate_number(delta, "delta", above=1e-9, below=1)
-        validate_number(mean_grams, "mean_grams", above=0, below=1e9)
-        tolerated = math.ceil(4 * edit_distance * hashes * collision) + 1
-        bits = math.ceil(2 * edit_distance * hashes * mean_grams / (tolerated * delta))
-        return replace(code, bits=bits + -bits % 8)
-
     def grams(self, text: str) -> set[str]:
         """Return the distinct q-grams of a text; a shorter text is its own q-gram.
 
@@ -263,24 +202,24 @@ class StringFilter:
         return prepared
 
     def _encode(self, texts: Sequence[str], salts: Sequence[str], subkey: bytes) -> Bits:
-        return pack_rows(len(texts), self.bits, lambda rows: self._tile(texts[rows], salts[rows], subkey))
+        def tile(rows: slice) -> NDArray[np.bool_]:
+            number: dict[str, int] = {}
+            occurrences: list[int] = []
+            ends: list[int] = []
+            for text, salt in zip(texts[rows], salts[rows], strict=True):
+                # The length distinguishes salt "a" with gram "bc" from salt "ab" with gram "c".
+                prefix = f"{len(salt)}:{salt}"
+                occurrences += [number.setdefault(prefix + gram, len(number)) for gram in self.grams(text)]
+                ends.append(len(occurrences))
+            # The remainder favours low positions by less than bits / 2**64.
+            drawn = shake_words(subkey, (token.encode("utf-8", "surrogatepass") for token in number), self.hashes)
+            positions = (drawn % np.uint64(self.bits)).astype(np.int64)
+            row = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+            ones = np.zeros(len(ends) * self.bits, dtype=np.bool_)
+            ones[(row * self.bits)[:, np.newaxis] + positions[occurrences]] = True
+            return ones.reshape(len(ends), self.bits)
 
-    def _tile(self, texts: Sequence[str], salts: Sequence[str], subkey: bytes) -> NDArray[np.bool_]:
-        number: dict[str, int] = {}
-        occurrences: list[int] = []
-        ends: list[int] = []
-        for text, salt in zip(texts, salts, strict=True):
-            # The length distinguishes salt "a" with gram "bc" from salt "ab" with gram "c".
-            prefix = f"{len(salt)}:{salt}"
-            occurrences += [number.setdefault(prefix + gram, len(number)) for gram in self.grams(text)]
-            ends.append(len(occurrences))
-        # The remainder favours low positions by less than bits / 2**64.
-        drawn = shake_words(subkey, (token.encode("utf-8", "surrogatepass") for token in number), self.hashes)
-        positions = (drawn % np.uint64(self.bits)).astype(np.int64)
-        row = np.repeat(np.arange(len(texts)), np.diff(ends, prepend=0))
-        tile = np.zeros(len(texts) * self.bits, dtype=np.bool_)
-        tile[(row * self.bits)[:, np.newaxis] + positions[occurrences]] = True
-        return tile.reshape(len(texts), self.bits)
+        return pack_rows(len(texts), self.bits, tile)
 
 
 def normalise_text(text: str) -> str:

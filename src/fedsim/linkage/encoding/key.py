@@ -35,9 +35,8 @@ class Key:
 
     def __post_init__(self) -> None:
         if not isinstance(self.secret, bytes) or len(self.secret) < KEY_BYTES:
-            raise SettingError(
-                f"a key needs at least {KEY_BYTES} random bytes; create one with Key.generate()", code="key-too-short"
-            )
+            message = f"a key needs at least {KEY_BYTES} random bytes; create one with Key.generate()"
+            raise SettingError(message, code="key-too-short")
 
     def __repr__(self) -> str:
         return "Key(secret)"
@@ -56,20 +55,17 @@ class Key:
             raise FileError(f"cannot read the key file {path}: {error.strerror}", code="not-readable") from error
         except (ValueError, SettingError):
             # Without the cause: a decoding error quotes the text, and the text is the secret.
-            raise FileError(
-                f"{path} is not a key file, which holds at least {2 * KEY_BYTES} hexadecimal digits and nothing else; "
-                "copy the key file of the other party again",
-                code="bad-key-file",
-            ) from None
+            message = (
+                f"{path} is not a key file of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
+            )
+            raise FileError(message, code="bad-key-file") from None
 
     def write(self, path: Path | str) -> None:
         """Store the key as hexadecimal digits that only the owner may read; never overwrite a file."""
         path = Path(path)
         if path.exists():
-            raise FileError(
-                f"{path} exists and may be the only copy of a key; move it away or choose another name",
-                code="file-exists",
-            )
+            message = f"{path} exists and may be the only copy of a key; move it away or choose another name"
+            raise FileError(message, code="file-exists")
         with atomic_write(path, mode=0o600) as part:
             part.write_text(self.secret.hex() + "\n", encoding="ascii")
 

@@ -44,11 +44,8 @@ class Concatenate:
 
     def size(self, sizes: Sequence[int]) -> int:
         if sum(sizes) > MAX_FILTER_BITS:
-            raise SettingError(
-                f"the fields have {sum(sizes)} bits together; use smaller filters, at most {MAX_FILTER_BITS}",
-                code="filter-too-large",
-                limit=MAX_FILTER_BITS,
-            )
+            message = f"the fields have {sum(sizes)} bits together; use smaller filters, at most {MAX_FILTER_BITS}"
+            raise SettingError(message, code="filter-too-large", limit=MAX_FILTER_BITS)
         return sum(sizes)
 
     def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
@@ -63,10 +60,8 @@ class Union:
 
     def size(self, sizes: Sequence[int]) -> int:
         if len(set(sizes)) > 1:
-            raise SettingError(
-                f"union needs fields of equal size, but these have {sorted(set(sizes))} bits; make them equal",
-                code="unequal-sizes",
-            )
+            message = f"union needs fields of equal size, but these have {sorted(set(sizes))} bits; make them equal"
+            raise SettingError(message, code="unequal-sizes")
         return sizes[0]
 
     def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
@@ -101,9 +96,8 @@ class Sample:
 
     def size(self, sizes: Sequence[int]) -> int:
         if self.weights and len(self.weights) != len(sizes):
-            raise SettingError(
-                f"{len(self.weights)} weights for {len(sizes)} fields; give one per field, or none", code="bad-weights"
-            )
+            message = f"{len(self.weights)} weights for {len(sizes)} fields; give one per field, or none"
+            raise SettingError(message, code="bad-weights")
         return self.bits
 
     def shares(self, n_fields: int) -> list[int]:
@@ -169,10 +163,8 @@ class XorFold:
 
     def size(self, n_bits: int) -> int:
         if n_bits % 16:
-            raise SettingError(
-                f"xor-fold needs a multiple of 16 bits, but the filter has {n_bits}; add 8 to one field",
-                code="not-a-multiple",
-            )
+            message = f"xor-fold needs a multiple of 16 bits, but the filter has {n_bits}; add 8 to one field"
+            raise SettingError(message, code="not-a-multiple")
         return n_bits // 2
 
     def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
@@ -239,9 +231,7 @@ class BitFlip:
 
     def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
         if rng is None:
-            raise SettingError(
-                "bit-flip needs a random generator; pass rng=numpy.random.default_rng()", code="no-generator"
-            )
+            raise SettingError("bit-flip needs a generator; pass rng=numpy.random.default_rng()", code="no-generator")
         n_bits, probability = 8 * bits.shape[1], self.flip_probability
 
         def flips(rows: slice) -> np.ndarray[tuple[int, int], np.dtype[np.bool_]]:

@@ -15,7 +15,7 @@ import numpy as np
 from narwhals.exceptions import DuplicateError
 
 from fedsim.errors import InputError, SettingError, nearest_word
-from fedsim.linkage.encoding.columns import ColumnValues, IdentifierColumn
+from fedsim.linkage.encoding.columns import IdentifierColumn
 from fedsim.linkage.encoding.key import Key
 from fedsim.linkage.encoding.record_filters import (
     Balance,
@@ -111,15 +111,11 @@ class SchemaField:
             if value is not None and not (isinstance(value, str) and value):
                 raise SettingError(f"{name}={value!r} is not the name of a column", code="bad-column-name")
         if isinstance(self.encoding, type) or not isinstance(self.encoding, SchemaElement):
-            raise SettingError(
-                f"the encoding of field {self.column!r} is a {type(self.encoding).__name__}; give an object such as "
-                "StringFilter()",
-                code="bad-encoding",
-            )
+            kind = type(self.encoding).__name__
+            message = f"the encoding of field {self.column!r} is a {kind}; give an object such as StringFilter()"
+            raise SettingError(message, code="bad-encoding")
         if self.salt is not None and not isinstance(self.encoding, SaltedEncoding):
-            raise SettingError(
-                f"field {self.column!r} has a salt, but only text can be salted; remove the salt", code="not-salted"
-            )
+            raise SettingError(f"field {self.column!r} is not text; remove its salt", code="not-salted")
 
 
 # Elements of a schema as plain dictionaries and back. Whatever is not understood is refused.
@@ -152,9 +148,7 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
     settings = dict(_require(Mapping, described, where))
     kind = settings.pop("kind", None)
     if not isinstance(kind, str) or kind not in kinds:
-        raise SettingError(
-            f"{where}: kind {kind!r} is unknown{_suggest(kind, kinds)}", code="unknown-kind", where=where
-        )
+        raise SettingError(f"{where}: unknown kind {kind!r}{_suggest(kind, kinds)}", code="unknown-kind", where=where)
     element: Any = kinds[kind]
     fields = {field.name: field for field in dataclasses.fields(element)}
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
@@ -164,9 +158,7 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
             try:
                 settings[name] = date.fromisoformat(value)
             except (TypeError, ValueError):
-                raise SettingError(
-                    f"{name}={value!r} is not a date; use the form 2001-12-31", code="bad-date"
-                ) from None
+                raise SettingError(f"{name}={value!r} is not a date; write 2001-12-31", code="bad-date") from None
         elif isinstance(value, list):
             settings[name] = tuple(value)
     built: ElementType = element(**settings)
@@ -184,9 +176,8 @@ def _check_keys(given: Iterable[str], known: Iterable[str], required: Iterable[s
     given, known = list(given), list(known)
     for key in given:
         if key not in known:
-            raise SettingError(
-                f"{where}: unknown setting {key!r}{_suggest(key, known)}", code="unknown-setting", where=where, name=key
-            )
+            message = f"{where}: unknown setting {key!r}{_suggest(key, known)}"
+            raise SettingError(message, code="unknown-setting", where=where, name=key)
     for key in required:
         if key not in given:
             raise SettingError(f"{where}: add the setting {key!r}", code="missing-setting", where=where, name=key)
@@ -197,46 +188,34 @@ def _suggest(word: object, valid: Iterable[str]) -> str:
     return f"; did you mean {close!r}?" if close else f"; choose from {', '.join(valid) or 'nothing'}"
 
 
-# The columns of a table by name, whatever library holds it.
-
-
-def named_columns(records: Any, table: str) -> Mapping[str, ColumnValues]:
-    """Return the columns by name, of a mapping or a pandas, polars or Arrow table."""
-    if isinstance(records, Mapping):
-        return records
-    try:
-        frame = nw.from_native(records, pass_through=True, eager_only=True)
-    except DuplicateError:
-        raise InputError(
-            f"table {table!r} has two columns of one name; rename one", code="duplicate-column", table=table
-        ) from None
-    # Nothing else has names: the cells of a list of records must not be taken for names and shown in an error.
-    if not isinstance(frame, nw.DataFrame):
-        raise InputError(
-            f"table {table!r} is a {type(records).__name__}; give columns by name: a dictionary, or a pandas, polars "
-            "or Arrow table",
-            code="unknown-table-type",
-            table=table,
-        )
-    return {name: frame.get_column(name).to_native() for name in frame.columns}
-
-
-def get_column(columns: Mapping[str, ColumnValues], name: str, table: str) -> IdentifierColumn:
-    """Return the column of this name."""
-    if name not in columns:
-        hint = _suggest(name, [str(known) for known in columns])
-        raise InputError(
-            f"table {table!r} has no column {name!r}{hint}", code="missing-column", table=table, column=name
-        )
-    values = columns[name]
-    if isinstance(values, str | bytes) or not (hasattr(values, "__len__") and hasattr(values, "__iter__")):
-        raise InputError(
-            f"table {table!r}, column {name!r} is a {type(values).__name__}; give a list or an array",
-            code="bad-column",
-            table=table,
-            column=name,
-        )
-    return IdentifierColumn(values, name, table)
+def read_columns(records: Any, names: Sequence[str], table: str) -> dict[str, IdentifierColumn]:
+    """Return these columns of a mapping or a pandas, polars or Arrow table, all of the same length."""
+    columns = records
+    if not isinstance(records, Mapping):
+        try:
+            frame = nw.from_native(records, pass_through=True, eager_only=True)
+        except DuplicateError:
+            message = f"table {table!r} has two columns of one name; rename one"
+            raise InputError(message, code="duplicate-column", table=table) from None
+        # Nothing else has names: the cells of a list of records must not be taken for names and shown in an error.
+        if not isinstance(frame, nw.DataFrame):
+            message = f"table {table!r} is a {type(records).__name__}; give a dictionary of columns or a data frame"
+            raise InputError(message, code="unknown-table-type", table=table)
+        columns = {name: frame.get_column(name).to_native() for name in frame.columns}
+    found: dict[str, IdentifierColumn] = {}
+    for name in names:
+        if name not in columns:
+            message = f"table {table!r} has no column {name!r}{_suggest(name, [str(known) for known in columns])}"
+            raise InputError(message, code="missing-column", table=table, column=name)
+        values = columns[name]
+        if isinstance(values, str | bytes) or not (hasattr(values, "__len__") and hasattr(values, "__iter__")):
+            message = f"table {table!r}, column {name!r} is a {type(values).__name__}; give a list or an array"
+            raise InputError(message, code="bad-column", table=table, column=name)
+        found[name] = IdentifierColumn(values, name, table)
+        if len(values) != len(found[names[0]]):
+            message = f"table {table!r}: columns {names[0]!r} and {name!r} differ in length"
+            raise InputError(message, code="ragged-table", table=table)
+    return found
 
 
 @dataclass(frozen=True)
@@ -270,16 +249,10 @@ class Schema:
         object.__setattr__(self, "hardening", _check_elements("hardening", self.hardening, SchemaElement, "Shuffle()"))
         _check_elements("combine", [self.combine], SchemaElement, "Concatenate()")
         if not 1 <= len(self.fields) <= MAX_FIELDS:
-            raise SettingError(
-                f"the schema has {len(self.fields)} fields; give 1 to {MAX_FIELDS}",
-                code="bad-field-count",
-                limit=MAX_FIELDS,
-            )
+            message = f"the schema has {len(self.fields)} fields; give 1 to {MAX_FIELDS}"
+            raise SettingError(message, code="bad-field-count", limit=MAX_FIELDS)
         if sum(isinstance(step, BitFlip) for step in self.hardening) > 1:
-            raise SettingError(
-                "the schema flips bits twice, but only one epsilon can be stated; keep one bit-flip",
-                code="two-bit-flips",
-            )
+            raise SettingError("the schema flips bits twice; keep one bit-flip, for one epsilon", code="two-bit-flips")
         list(self._sizes())  # raises if the elements do not fit together
 
     @property
@@ -324,17 +297,13 @@ class Schema:
         """
         if not isinstance(rng, OptionalGenerator):
             raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
-        columns = named_columns(records, table)
-        filters = []
+        columns, filters = read_columns(records, self.columns, table), []
         for index, field in enumerate(self.fields):
-            column, subkey = get_column(columns, field.column, table), self._subkey(key, f"field {index}")
+            column, subkey = columns[field.column], self._subkey(key, f"field {index}")
             if field.salt is not None and isinstance(field.encoding, SaltedEncoding):
-                salt = get_column(columns, field.salt, table)
-                _check_lengths([column, salt], table)
-                filters.append(field.encoding.encode_salted(column, salt, subkey))
+                filters.append(field.encoding.encode_salted(column, columns[field.salt], subkey))
             else:
                 filters.append(field.encoding.encode(column, subkey))
-        _check_lengths([get_column(columns, field.column, table) for field in self.fields], table)
         bits = self.combine.combine(filters, self._subkey(key, "combine"))
         for index, step in enumerate(self.hardening):
             bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
@@ -346,16 +315,12 @@ class Schema:
         Linked by the metric ``rank-hamming`` they give the Hamming distances of the concatenated filters before
         hardening. Ranks show the order of the values: they are not an encoding and never leave the party.
         """
-        columns, ranks = named_columns(records, table), []
+        columns, ranks = read_columns(records, [field.column for field in self.fields], table), []
         for index, field in enumerate(self.fields):
             if not isinstance(field.encoding, RankedEncoding):
-                raise SettingError(
-                    f"field {field.column!r} is {field.encoding.KIND}; only numbers and dates have ranks",
-                    code="no-ranks",
-                )
-            column = get_column(columns, field.column, table)
-            ranks.append(field.encoding.ranks(column, self._subkey(key, f"field {index}")))
-        _check_lengths([get_column(columns, field.column, table) for field in self.fields], table)
+                message = f"field {field.column!r} is {field.encoding.KIND}; only numbers and dates have ranks"
+                raise SettingError(message, code="no-ranks")
+            ranks.append(field.encoding.ranks(columns[field.column], self._subkey(key, f"field {index}")))
         return np.hstack(ranks)
 
     def to_dict(self) -> dict[str, Any]:
@@ -377,10 +342,8 @@ class Schema:
         settings = _require(Mapping, described, "schema")
         _check_keys(settings, ("version", "fields", "combine", "hardening"), ("version", "fields"), "schema")
         if settings["version"] != SCHEMA_VERSION:
-            raise SettingError(
-                f"schema version {settings['version']!r}, but this release reads version {SCHEMA_VERSION}",
-                code="schema-version",
-            )
+            message = f"schema version {settings['version']!r}, but this release reads version {SCHEMA_VERSION}"
+            raise SettingError(message, code="schema-version")
         fields = []
         for number, entry in enumerate(_require(list | tuple, settings["fields"], "schema, fields"), 1):
             field, where = _require(Mapping, entry, f"field {number}"), f"field {number}"
@@ -404,9 +367,8 @@ class Schema:
 
     def _subkey(self, key: Key, purpose: str) -> bytes:
         if not isinstance(key, Key):
-            raise SettingError(
-                f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)", code="bad-key"
-            )
+            message = f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)"
+            raise SettingError(message, code="bad-key")
         # The complete schema enters every subkey: filters of two projects cannot be joined, even under one key.
         return key.derive(f"{purpose} of {json.dumps(self.to_dict(), sort_keys=True, separators=(',', ':'))}")
 
@@ -417,17 +379,5 @@ def _check_elements(name: str, given: Any, kind: type, example: str) -> tuple[An
     elements = tuple(given)
     for element in elements:
         if isinstance(element, type) or not isinstance(element, kind):
-            raise SettingError(
-                f"{name} holds a {type(element).__name__}; give objects such as {example}", code="wrong-type"
-            )
+            raise SettingError(f"{name} has a {type(element).__name__}; use objects like {example}", code="wrong-type")
     return elements
-
-
-def _check_lengths(columns: Sequence[IdentifierColumn], table: str) -> None:
-    for column in columns:
-        if len(column) != len(columns[0]):
-            raise InputError(
-                f"table {table!r}: columns {columns[0].name!r} and {column.name!r} differ in length",
-                code="ragged-table",
-                table=table,
-            )

@@ -179,10 +179,8 @@ class CellSearch:
         n_cells = max(1, min(MAX_CELLS, self.n_candidates // 64))
         centres = candidates[np.linspace(0, self.n_candidates - 1, n_cells).astype(np.int64)]
         with ThreadPoolExecutor() as pool:
-            parts = pool.map(
-                lambda rows: _nearest_centres(candidates[rows], centres), row_tiles(self.n_candidates, 8192)
-            )
-            cell, apart = np.hstack(list(parts))
+            tiles = row_tiles(self.n_candidates, 8192)
+            cell, apart = np.hstack(list(pool.map(lambda rows: _nearest_centres(candidates[rows], centres), tiles)))
         order = np.lexsort((apart, cell))
         begins = np.searchsorted(cell[order], np.arange(n_cells + 1))
         self.cells = CandidateCells(np.ascontiguousarray(centres), begins, candidates[order], order, apart[order])
@@ -197,12 +195,8 @@ class CellSearch:
 
     def search(self, tile: Integers, k: int) -> tuple[Integers, Floats, int]:
         """Return partners, distances, and how many distances were computed."""
-        layout = key_layout(
-            k,
-            largest_numerator=WORD_LANE_BITS * self.queries.shape[1],
-            largest_denominator=1,
-            n_candidates=self.n_candidates,
-        )
+        most = WORD_LANE_BITS * self.queries.shape[1]
+        layout = key_layout(k, largest_numerator=most, largest_denominator=1, n_candidates=self.n_candidates)
         buffers = new_buffers(layout, np.ones((1, 1), np.int64), 1, WORD_LANE_BITS)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         evaluated = _search_tile(self.queries[tile], self.cells, buffers, layout, self.size_of, partner, distance)

@@ -9,10 +9,7 @@ Letters: T queries of a tile, C candidates of a chunk, d dimensions or bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from threading import Lock
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -39,21 +36,15 @@ def _cuda() -> torch.device:
     return torch.device("cuda")
 
 
-class RoughDistances(Protocol):
-    """Cheap distances that never exclude a near candidate, and the exact ones for chosen pairs."""
-
-    def block(self, tile: Tensor, first: int, last: int) -> Tensor: ...
-
-    def limit(self, worst: Tensor) -> Tensor: ...
-
-    def exact(self, queries: Tensor, candidates: Tensor) -> Tensor: ...
-
-
 class DeviceSearch:
-    """Search all candidates, chunk by chunk, in the memory of one device."""
+    """Search all candidates, chunk by chunk, in the memory of one device.
 
-    def __init__(self, rough: RoughDistances, n_queries: int, n_candidates: int, device: torch.device) -> None:
-        self.rough, self.n_queries, self.n_candidates, self.device = rough, n_queries, n_candidates, device
+    ``rough`` gives cheap distances that never exclude a near candidate, and the exact ones of chosen pairs.
+    """
+
+    def __init__(self, rough: HammingBits | EuclideanPoints) -> None:
+        self.rough, self.device = rough, rough.queries.device
+        self.n_queries, self.n_candidates = len(rough.queries), len(rough.candidates)
         self.lock = Lock()  # one tile at a time: it keeps the device busy
 
     def tiles(self) -> list[Integers]:
@@ -61,25 +52,19 @@ class DeviceSearch:
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         with self.lock, torch.inference_mode():
-            partner, distance = self._best(torch.from_numpy(tile).to(self.device), k)
+            queries = torch.from_numpy(tile).to(self.device)
+            partner = torch.zeros((len(tile), 0), dtype=torch.int64, device=self.device)
+            distance = torch.zeros((len(tile), 0), dtype=torch.float64, device=self.device)
+            first, size = 0, max(FIRST_CHUNK, k)
+            while first < self.n_candidates:
+                last = min(first + size, self.n_candidates)
+                rough = self.rough.block(queries, first, last)  # (T, C)
+                limit = self.rough.limit(distance[:, -1])[:, None] if partner.shape[1] == k else torch.inf
+                query, place = (rough <= limit).nonzero(as_tuple=True)  # ordered by query, then by candidate
+                exact = self.rough.exact(queries[query], place + first)
+                partner, distance = _merge(partner, distance, query, place + first, exact, k)
+                first, size = last, min(2 * size, LARGEST_CHUNK)
             return partner.cpu().numpy(), distance.cpu().numpy()
-
-    def _best(self, tile: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        partner = torch.zeros((len(tile), 0), dtype=torch.int64, device=self.device)
-        distance = torch.zeros((len(tile), 0), dtype=torch.float64, device=self.device)
-        first, size = 0, max(FIRST_CHUNK, k)
-        while first < self.n_candidates:
-            last = min(first + size, self.n_candidates)
-            rough = self.rough.block(tile, first, last)  # (T, C)
-            if partner.shape[1] == k:
-                near = rough <= self.rough.limit(distance[:, -1])[:, None]
-            else:
-                near = torch.ones_like(rough, dtype=torch.bool)
-            query, place = near.nonzero(as_tuple=True)  # ordered by query, then by candidate
-            exact = self.rough.exact(tile[query], place + first)
-            partner, distance = _merge(partner, distance, query, place + first, exact, k)
-            first, size = last, min(2 * size, LARGEST_CHUNK)
-        return partner, distance
 
 
 def _merge(
@@ -106,8 +91,13 @@ class HammingBits:
         self.query_ones, self.candidate_ones = self.queries.float().sum(1), self.candidates.float().sum(1)
 
     def block(self, tile: Tensor, first: int, last: int) -> Tensor:
-        with _allow_tf32():
+        # TF32 is exact for products of zeros and ones, and twice as fast.
+        before = torch.backends.cuda.matmul.allow_tf32
+        torch.backends.cuda.matmul.allow_tf32 = True
+        try:
             common = self.queries[tile].float() @ self.candidates[first:last].float().T  # (T, C)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = before
         either = self.query_ones[tile][:, None] + self.candidate_ones[first:last]
         return either.sub(common, alpha=2)
 
@@ -115,11 +105,9 @@ class HammingBits:
         return worst.float() - 1  # later rows lose ties
 
     def exact(self, queries: Tensor, candidates: Tensor) -> Tensor:
-        parts = [
-            (self.queries[queries[at]] != self.candidates[candidates[at]]).sum(1)
-            for at in _slices(len(queries), 2**28 // self.queries.shape[1])
-        ]
-        return torch.cat(parts).double()
+        size = max(1, 2**28 // self.queries.shape[1])
+        pairs = zip(queries.split(size), candidates.split(size), strict=True)
+        return torch.cat([(self.queries[left] != self.candidates[right]).sum(1) for left, right in pairs]).double()
 
 
 class EuclideanPoints:
@@ -152,42 +140,21 @@ class EuclideanPoints:
         for axis in range(self.queries.shape[1]):
             step = self.queries[queries, axis] - self.candidates[candidates, axis]
             total += step * step
-        return _square_root(total)
+        # torch on a CPU, unlike CUDA, can be off in the last bit of a root.
+        return total.sqrt() if total.is_cuda else torch.from_numpy(np.sqrt(total.numpy()))
 
 
 def hamming_search(
     queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device | None = None
 ) -> DeviceSearch:
     """Return a search of filters of 64-bit words on the device (default: CUDA)."""
-    device = device or _cuda()
-    return DeviceSearch(HammingBits(queries, candidates, device), len(queries), len(candidates), device)
+    return DeviceSearch(HammingBits(queries, candidates, device or _cuda()))
 
 
 def euclidean_search(queries: Floats, candidates: Floats, device: torch.device | None = None) -> DeviceSearch:
     """Return a search of points of any dimension on the device (default: CUDA)."""
-    device = device or _cuda()
-    return DeviceSearch(EuclideanPoints(queries, candidates, device), len(queries), len(candidates), device)
-
-
-@contextmanager
-def _allow_tf32() -> Iterator[None]:
-    """Allow TF32: products of zeros and ones are exact in it, and twice as fast."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
-
-
-def _square_root(squares: Tensor) -> Tensor:
-    """Return correctly rounded roots; torch on a CPU, unlike CUDA, can be off in the last bit."""
-    return squares.sqrt() if squares.is_cuda else torch.from_numpy(np.sqrt(squares.numpy()))
+    return DeviceSearch(EuclideanPoints(queries, candidates, device or _cuda()))
 
 
 def _bits(words: NDArray[np.uint64], device: torch.device) -> Tensor:
     return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1)).to(device)
-
-
-def _slices(length: int, size: int) -> list[slice]:
-    return [slice(first, first + max(1, size)) for first in range(0, max(length, 1), max(1, size))]

@@ -6,7 +6,6 @@ Letters: T queries of a tile, U distinct points, C candidates of a block, d dime
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
@@ -57,21 +56,6 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
     return distances
 
 
-@dataclass(frozen=True)
-class PointNodes:
-    """Distinct candidate points and the rows of each, ascending."""
-
-    points: Floats  # (U, d)
-    begins: Integers  # (U + 1,)
-    rows: Integers
-
-    @classmethod
-    def of(cls, candidates: Floats) -> PointNodes:
-        first, node_of = distinct_records(candidates)
-        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
-        return cls(np.ascontiguousarray(candidates[first]), begins, np.argsort(node_of, kind="stable"))
-
-
 class TreeSearch:
     """Search by k-d tree in ``place(points)``, where distances grow with those of the metric up to ``rounding``."""
 
@@ -84,34 +68,35 @@ class TreeSearch:
         place: Callable[[Floats], Floats],
         rounding: float,
     ) -> None:
-        self.nodes, self.exact, self.queries, self.rounding = PointNodes.of(candidates), exact, queries, rounding
-        self.places = place(queries)
-        self.tree = cKDTree(place(self.nodes.points))
+        self.exact, self.queries, self.rounding = exact, queries, rounding
+        first, node_of = distinct_records(candidates)
+        self.points = np.ascontiguousarray(candidates[first])  # (U, d)
+        # The rows at node u are rows[begins[u] : begins[u + 1]], ascending.
+        self.rows = np.argsort(node_of, kind="stable")
+        self.begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
+        self.places, self.tree = place(queries), cKDTree(place(self.points))
 
     def tiles(self) -> list[Integers]:
         """Group neighbouring queries: a tile then visits the same branches of the tree, which is twice as fast."""
-        order = np.lexsort(self.places.T[:2])
-        return split_rows(order, QUERIES_PER_TREE_TILE)
+        return split_rows(np.lexsort(self.places.T[:2]), QUERIES_PER_TREE_TILE)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         wanted = min(k + 1, self.tree.n)
         reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
-        exact = self.exact(self.queries[tile], self.nodes.points, found)
+        exact = self.exact(self.queries[tile], self.points, found)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
-        farthest = _rank(exact, found, self.nodes.begins, self.nodes.rows, partner, distance)
+        farthest = _rank(exact, found, self.begins, self.rows, partner, distance)
         if wanted < self.tree.n:
             needed = reach[np.arange(len(tile)), farthest] * (1 + TIE_TOLERANCE) + self.rounding
             for place in np.flatnonzero(reach[:, -1] <= needed):
-                self._rank_ball(tile[place], needed[place], partner[place], distance[place])
+                query, one = tile[place], slice(place, place + 1)
+                # all nodes up to the K-th distance and a little beyond
+                ball = self.tree.query_ball_point(self.places[query], needed[place] * (1 + TIE_TOLERANCE))
+                near = np.array(ball, np.int64)[None, :]
+                exact = self.exact(self.queries[query : query + 1], self.points, near)
+                order = np.argsort(exact[0], kind="stable")
+                _rank(exact[:, order], near[:, order], self.begins, self.rows, partner[one], distance[one])
         return partner, distance
-
-    def _rank_ball(self, query: int, radius: float, partner: Integers, distance: Floats) -> None:
-        """Answer one query from all nodes up to its K-th distance and a little beyond."""
-        ball = self.tree.query_ball_point(self.places[query], radius * (1 + TIE_TOLERANCE))
-        found = np.array(ball, np.int64)[None, :]
-        exact = self.exact(self.queries[query : query + 1], self.nodes.points, found)
-        order = np.argsort(exact[0], kind="stable")
-        _rank(exact[:, order], found[:, order], self.nodes.begins, self.nodes.rows, partner[None, :], distance[None, :])
 
 
 @njit(nogil=True, cache=True)

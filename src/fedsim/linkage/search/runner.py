@@ -101,12 +101,8 @@ class LaneKernel(Protocol):
     n_candidates: int
     size_of: Integers  # by candidate row: index into the distinct sizes
     ascending: bool  # candidates are visited by ascending row
-
-    @property
-    def largest_numerator(self) -> int: ...
-
-    @property
-    def largest_denominator(self) -> int: ...
+    largest_numerator: int
+    largest_denominator: int
 
     def tiles(self) -> list[Integers]: ...
 

@@ -61,25 +61,6 @@ def to_text_array(strings: list[str]) -> TextArray:
     return TextArray(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
 
 
-class Alphabet(NamedTuple):
-    """The characters of the candidates, numbered; any other character gets the number ``size``."""
-
-    size: int
-    number_of: NDArray[np.uint32]  # by code point
-
-    @classmethod
-    def of(cls, chars: NDArray[np.uint32]) -> Alphabet:
-        present = np.zeros(sys.maxunicode + 1, bool)
-        present[chars] = True
-        size = int(present.sum())
-        number_of = np.full(len(present), size, np.uint32)
-        number_of[present] = np.arange(size, dtype=np.uint32)
-        return cls(size, number_of)
-
-    def numbers(self, chars: NDArray[np.uint32]) -> NDArray[np.uint32]:
-        return self.number_of[chars]
-
-
 class SortedTexts(NamedTuple):
     """Candidates in lexicographic order, and the length of the prefix that each shares with the one before."""
 
@@ -291,15 +272,19 @@ class TextKernel:
     def __init__(self, queries: list[str], candidates: list[str], *, normalised: bool) -> None:
         order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__), np.int64)
         texts = to_text_array([candidates[row] for row in order])
-        alphabet = Alphabet.of(texts.chars)
+        present = np.zeros(sys.maxunicode + 1, bool)
+        present[texts.chars] = True
+        self.alphabet_size = int(present.sum())
+        number_of = np.full(len(present), self.alphabet_size, np.uint32)  # for characters of queries alone
+        number_of[present] = np.arange(self.alphabet_size, dtype=np.uint32)
         self.sizes, size_of = np.unique(texts.lengths if normalised else np.zeros(len(order)), return_inverse=True)
         shared = _shared_prefixes(texts.chars, texts.starts)
-        self.candidates = SortedTexts(alphabet.numbers(texts.chars), texts.starts, shared, order, size_of)
-        self.n_candidates, self.normalised, self.alphabet_size = len(order), normalised, alphabet.size
+        self.candidates = SortedTexts(number_of[texts.chars], texts.starts, shared, order, size_of)
+        self.n_candidates, self.normalised = len(order), normalised
         self.size_of = np.empty(len(order), np.int64)
         self.size_of[order] = size_of
         self.queries = to_text_array(queries)
-        self.query_chars = alphabet.numbers(self.queries.chars)
+        self.query_chars = number_of[self.queries.chars]
         self.largest_numerator = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
         self.largest_denominator = self.largest_numerator if normalised else 1
 

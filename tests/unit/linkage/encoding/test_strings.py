@@ -95,20 +95,6 @@ def test_filters_larger_than_a_tile_are_the_same(monkeypatch):
     assert (StringFilter().encode(column, SUBKEY) == whole).all()
 
 
-def test_the_size_of_the_papers_code_comes_out():
-    # 2 x 1 x 10 x 18.5 / ((ceil(4 x 1 x 10 x .05) + 1) x .1) = 1233.3
-    assert StringFilter.sized(edit_distance=1, hashes=10, collision=0.05, delta=0.1, mean_grams=18.5, q=4).bits == 1240
-    # 2 x 10 x 50 x 20 / ((20 + 1) x .01) = 95,238.1
-    assert StringFilter.sized(edit_distance=10, hashes=50, collision=0.01, delta=0.01, mean_grams=20).bits == 95_240
-
-
-@pytest.mark.parametrize("change", [{"hashes": 0}, {"delta": 0}, {"collision": 2}, {"mean_grams": float("inf")}])
-def test_the_size_of_the_papers_code_is_refused_where_it_means_nothing(change):
-    settings = {"edit_distance": 1, "hashes": 10, "collision": 0.05, "delta": 0.1, "mean_grams": 18.5}
-    with pytest.raises(SettingError, match=f"^{next(iter(change))}="):
-        StringFilter.sized(**{**settings, **change})
-
-
 @pytest.mark.parametrize(
     ("text", "code"),
     [("", "empty-text"), (" \t", "empty-text"), ("canary\ud800", "not-unicode"), (None, "missing-cell")],
