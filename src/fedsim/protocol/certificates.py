@@ -6,25 +6,20 @@ secondary is valid neither for the coordinator nor for another secondary.
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes, PublicKeyTypes
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsim.errors import FileError, SettingError
@@ -33,29 +28,14 @@ from fedsim.storage.files import atomic_write
 
 PARTY_DAYS = 365
 AUTHORITY_DAYS = 5 * 365 + 1
-PARSE_ERRORS = (  # raised by the library for bytes that are not a certificate it knows
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.DuplicateExtension,
-    x509.InvalidVersion,
-    x509.UnsupportedGeneralNameType,
-)
+_X509_ERRORS = x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType
+# Raised by the library for bytes that are not a certificate it knows.
+PARSE_ERRORS = (ValueError, TypeError, UnsupportedAlgorithm, *_X509_ERRORS)
 _SKEW = timedelta(minutes=5)  # clocks differ a little: a new certificate must be valid everywhere
 _MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a large table or a device
 _MAX_DAYS = 20 * 365
 _URI = re.compile(r"fedsim://([a-z]+)/(.+)")
-_USES = (
-    "digital_signature",
-    "content_commitment",
-    "key_encipherment",
-    "data_encipherment",
-    "key_agreement",
-    "key_cert_sign",
-    "crl_sign",
-    "encipher_only",
-    "decipher_only",
-)
+
 NEW_AUTHORITY_HINT = "create a new one with `fedsim certs` in another folder, or correct the clock"
 
 
@@ -80,12 +60,10 @@ def party_uri(party: Party) -> str:
 def certificate_party(pem: bytes) -> Party:
     """Return the party that a certificate names; only the handshake verifies it."""
     try:
-        certificate = x509.load_pem_x509_certificate(pem)
+        return _party(x509.load_pem_x509_certificate(pem))
     except PARSE_ERRORS:
-        raise FileError(
-            "not a certificate in PEM format; create one with `fedsim certs`", code="no-certificate"
-        ) from None
-    return _party(certificate)
+        fault = "not a certificate in PEM format; create one with `fedsim certs`"
+        raise FileError(fault, code="no-certificate") from None
 
 
 def read_certificates(path: Path) -> list[x509.Certificate]:
@@ -109,7 +87,7 @@ def read_key(path: Path) -> PrivateKeyTypes:
     """Read the private key of a PEM file."""
     content = _read(path)
     try:
-        return load_pem_private_key(content, password=None)
+        return serialization.load_pem_private_key(content, password=None)
     except TypeError:
         fault = f"{path} is encrypted with a password; store the key without one, readable by its owner only"
         raise FileError(fault, code="locked-key") from None
@@ -121,7 +99,8 @@ def read_key(path: Path) -> PrivateKeyTypes:
 
 def key_matches(key: PrivateKeyTypes, certificate: x509.Certificate) -> bool:
     """Return whether a private key belongs to a certificate."""
-    return _public_bytes(key.public_key()) == _public_bytes(certificate.public_key())
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(*form) == certificate.public_key().public_bytes(*form)
 
 
 def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
@@ -156,12 +135,13 @@ def date_fault(certificate: x509.Certificate, now: datetime) -> str:
 
 def certificate_pem(certificate: x509.Certificate) -> bytes:
     """Return a certificate as PEM."""
-    return certificate.public_bytes(Encoding.PEM)
+    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def key_pem(key: PrivateKeyTypes) -> bytes:
     """Return a private key as PEM, which is a secret."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    return key.private_bytes(*form, serialization.NoEncryption())
 
 
 def format_time(moment: datetime) -> str:
@@ -173,19 +153,16 @@ def format_time(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class CertificateKeyPair:
-    """A certificate and its private key as PEM; no ``repr`` or message shows the key.
+    """A certificate and its private key as PEM; ``repr`` shows neither.
 
     >>> CertificateKeyPair(certificate=b"", key=b"")
-    CertificateKeyPair(secret)
+    CertificateKeyPair()
     """
 
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "CertificateKeyPair(secret)"
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, repr=False)
@@ -201,13 +178,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         name = _x509_name(f"FedSim authority {own.digest.hex()[:8]}")  # distinguishable in messages
-        builder = (
-            _builder(name, name, key.public_key())
-            .not_valid_before(now.replace(microsecond=0) - _SKEW)
-            .not_valid_after(_expiry(now, days))
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(_key_usage("key_cert_sign", "crl_sign"), critical=True)
-        )
+        builder = _builder(name, name, key.public_key(), now, _expiry(now, days), ca=True)
         return cls(builder.sign(key, SHA256()), key)
 
     @classmethod
@@ -215,9 +186,8 @@ class Authority:
         """Read the authority whose ``ca.pem`` and ``ca.key`` are in a folder."""
         for path in authority_files(folder):
             if not os.path.lexists(path):
-                raise FileError(
-                    f"{path} is missing; restore it from its backup, or choose another folder", code="missing"
-                )
+                fault = f"{path} is missing; restore it from its backup, or choose another folder"
+                raise FileError(fault, code="missing")
         certificate_path, key_path = authority_files(folder)
         certificate, key = read_certificates(certificate_path)[0], read_key(key_path)
         if not issued_by(certificate, certificate):
@@ -239,35 +209,26 @@ class Authority:
         return CertificateKeyPair(self.sign(party, key.public_key(), now, days), key_pem(key))
 
     def sign(self, party: Party, key: ec.EllipticCurvePublicKey, now: datetime, days: int = PARTY_DAYS) -> bytes:
-        """Sign a certificate for the public key of a party."""
+        """Sign a certificate for the public key of a party; it never expires after the authority."""
+        if fault := date_fault(self.certificate, now):
+            raise FileError(f"the authority {fault}; {NEW_AUTHORITY_HINT}", code="authority-out-of-date")
+        end, last = _expiry(now, days), self.certificate.not_valid_after_utc
+        if end > last:
+            most = (last - now).days
+            fault = f"days={days}, but the authority itself expires on {format_time(last)}"
+            hint = f"choose at most {most} days, or create a new authority in another folder"
+            raise SettingError(f"{fault}; {hint}", code="days-too-large", limit=most)
         above = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
         names = [x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(party_uri(party))]
         uses = [ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]
+        subject = _x509_name(f"{party.role} {party.name}")
         builder = (
-            _builder(_x509_name(f"{party.role} {party.name}"), self.certificate.subject, key)
-            .not_valid_before(now.replace(microsecond=0) - _SKEW)
-            .not_valid_after(self._end(now, days))
-            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(_key_usage("digital_signature"), critical=True)
+            _builder(subject, self.certificate.subject, key, now, end, ca=False)
             .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(above, critical=False)
         )
         return certificate_pem(builder.sign(self.key, SHA256()))
-
-    def _end(self, now: datetime, days: int) -> datetime:
-        """Return when a new certificate expires, which is never after its authority."""
-        if fault := date_fault(self.certificate, now):
-            raise FileError(f"the authority {fault}; {NEW_AUTHORITY_HINT}", code="authority-out-of-date")
-        end, last = _expiry(now, days), self.certificate.not_valid_after_utc
-        if end > last:
-            raise SettingError(
-                f"days={days}, but the authority itself expires on {format_time(last)}; "
-                f"choose at most {(last - now).days} days, or create a new authority in another folder",
-                code="days-too-large",
-                limit=(last - now).days,
-            )
-        return end
 
 
 def authority_files(folder: Path) -> tuple[Path, Path]:
@@ -292,11 +253,8 @@ def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
     """
     for path in (path for party in parties for path in party_files(folder, party)):
         if os.path.lexists(path):
-            raise FileError(
-                f"{path} exists and is never overwritten; choose another folder, use --renew for a later certificate "
-                "of the same key, or remove the two files of the party",
-                code="file-exists",
-            )
+            hint = "choose another folder, use --renew for a later certificate of the same key, or remove the two files"
+            raise FileError(f"{path} exists and is never overwritten; {hint} of the party", code="file-exists")
     pairs = {}
     if any(map(os.path.lexists, authority_files(folder))):
         authority = Authority.read(folder)
@@ -304,9 +262,20 @@ def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
         authority = Authority.create(now)
         pairs[authority_files(folder)] = authority.pair
     pairs |= {party_files(folder, party): authority.issue(party, now, days) for party in parties}
-    _make_folder(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"cannot create the folder {folder}: {error.strerror}; choose another one"
+        raise FileError(fault, code="not-writable") from error
     for (certificate, key), pair in pairs.items():
-        _write_pair(certificate, key, pair)
+        try:  # both files or neither: both are on the disk before one gets its name, and the key gets its name last
+            with atomic_write(key, mode=0o600) as secret_part:
+                secret_part.write_bytes(pair.key)
+                with atomic_write(certificate) as part:
+                    part.write_bytes(pair.certificate)
+        finally:
+            if not key.exists():
+                certificate.unlink(missing_ok=True)
     return [path for files in pairs for path in files]
 
 
@@ -336,14 +305,8 @@ def _read(path: Path) -> bytes:
         with path.open("rb") as stream:
             return stream.read(_MAX_BYTES)
     except OSError as error:
-        raise FileError(
-            f"cannot read {path}: {error.strerror}; create certificates with `fedsim certs`, or check the path",
-            code="not-readable",
-        ) from error
-
-
-def _public_bytes(key: PublicKeyTypes) -> bytes:
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        fault = f"cannot read {path}: {error.strerror}; create certificates with `fedsim certs`, or check the path"
+        raise FileError(fault, code="not-readable") from error
 
 
 def _party(certificate: x509.Certificate) -> Party:
@@ -369,35 +332,24 @@ def _party(certificate: x509.Certificate) -> Party:
     return party
 
 
-def _write_pair(certificate: Path, key: Path, pair: CertificateKeyPair) -> None:
-    """Write both files or neither: both are on the disk before one gets its name, and the key gets its name last."""
-    try:
-        with atomic_write(key, mode=0o600) as secret_part:
-            secret_part.write_bytes(pair.key)
-            with atomic_write(certificate) as part:
-                part.write_bytes(pair.certificate)
-    finally:
-        if not key.exists():
-            certificate.unlink(missing_ok=True)
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        fault = f"cannot create the folder {folder}: {error.strerror}; choose another one"
-        raise FileError(fault, code="not-writable") from error
-
-
 def _x509_name(common_name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, end: datetime, *, ca: bool
+) -> x509.CertificateBuilder:
+    """Return what the certificates of authorities and parties share."""
+    uses = ("key_cert_sign", "crl_sign") if ca else ("digital_signature",)
+    usage = x509.KeyUsage(**{use: use in uses for use in inspect.signature(x509.KeyUsage).parameters})
     return (
         x509.CertificateBuilder(subject_name=subject, issuer_name=issuer, public_key=key)
         .serial_number(x509.random_serial_number())
+        .not_valid_before(now.replace(microsecond=0) - _SKEW)
+        .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.BasicConstraints(ca, path_length=0 if ca else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 
@@ -405,7 +357,3 @@ def _expiry(now: datetime, days: int) -> datetime:
     if not 1 <= days <= _MAX_DAYS:
         raise SettingError(f"days={days}; choose between 1 and {_MAX_DAYS}", code="bad-days", limit=_MAX_DAYS)
     return now.replace(microsecond=0) + timedelta(days=days)
-
-
-def _key_usage(*uses: str) -> x509.KeyUsage:
-    return x509.KeyUsage(**{use: use in uses for use in _USES})

@@ -54,24 +54,19 @@ class Envelope:
     reply_to: int = 0
 
 
-@dataclass(frozen=True)
 class MessageLayout:
     """The protobuf slot of every fact of a message, and the shape of every array."""
 
-    facts: dict[str, str]
-    arrays: dict[str, Shape]
+    def __init__(self, kind: type[Message]) -> None:
+        hints = get_type_hints(kind, include_extras=True)
+        named = {entry.name: hints[entry.name] for entry in fields(kind)}  # type: ignore[arg-type]
+        self.facts = {name: FACT_SLOTS[hint] for name, hint in named.items() if hint in FACT_SLOTS}
+        self.arrays: dict[str, Shape] = {
+            name: hint.__metadata__[0] for name, hint in named.items() if hint not in FACT_SLOTS
+        }
 
 
-def _layout(kind: type[Message]) -> MessageLayout:
-    hints = get_type_hints(kind, include_extras=True)
-    named = {entry.name: hints[entry.name] for entry in fields(kind)}  # type: ignore[arg-type]
-    return MessageLayout(
-        facts={name: FACT_SLOTS[hint] for name, hint in named.items() if hint in FACT_SLOTS},
-        arrays={name: hint.__metadata__[0] for name, hint in named.items() if hint not in FACT_SLOTS},
-    )
-
-
-LAYOUTS = {name: _layout(kind) for name, kind in KINDS.items()}
+LAYOUTS = {name: MessageLayout(kind) for name, kind in KINDS.items()}
 
 
 def encode(envelope: Envelope) -> bytes:
@@ -100,13 +95,11 @@ def encode(envelope: Envelope) -> bytes:
     end = PREFIX.size + len(header)
     total = _pad_to_8(end) + sum(_pad_to_8(array.nbytes) for array in arrays.values())
     if len(header) > MAX_HEADER_BYTES or total > MAX_FRAME_BYTES:
-        raise WireError(
-            f"message '{message.kind}' has {total} bytes and a header of {len(header)} bytes; the limits are "
-            f"{MAX_FRAME_BYTES} and {MAX_HEADER_BYTES}",
-            code="frame-too-large",
-        )
-    parts: list[Any] = [PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header)), header]
-    parts.append(bytes(_pad_to_8(end) - end))
+        fault = f"message '{message.kind}' has {total} bytes and a header of {len(header)} bytes"
+        limits = f"the limits are {MAX_FRAME_BYTES} and {MAX_HEADER_BYTES}"
+        raise WireError(f"{fault}; {limits}", code="frame-too-large")
+    prefix = PREFIX.pack(MAGIC, len(header), total, xxhash.xxh3_64_intdigest(header))
+    parts: list[Any] = [prefix, header, bytes(_pad_to_8(end) - end)]
     for array in arrays.values():
         parts += [array.reshape(-1).view(np.uint8).data, bytes(_pad_to_8(array.nbytes) - array.nbytes)]
     return b"".join(parts)
@@ -115,16 +108,13 @@ def encode(envelope: Envelope) -> bytes:
 def declared_size(first: bytes) -> int:
     """Return the size that a frame declares, given its first bytes."""
     if len(first) < PREFIX.size:
-        raise WireError(
-            f"a frame starts with a prefix of {PREFIX.size} bytes, but only {len(first)} arrived", code="bad-prefix"
-        )
+        raise WireError(f"a frame starts with {PREFIX.size} bytes, but only {len(first)} arrived", code="bad-prefix")
     magic, header, total, _ = PREFIX.unpack_from(first)
     if magic != MAGIC:
         raise WireError("the received bytes are not a FedSim frame", code="bad-prefix")
     if header > MAX_HEADER_BYTES or total < PREFIX.size + header:
-        raise WireError(
-            f"a frame declares {total} bytes and a header of {header} bytes, which is impossible", code="bad-prefix"
-        )
+        fault = f"a frame declares {total} bytes and a header of {header} bytes, which is impossible"
+        raise WireError(fault, code="bad-prefix")
     return int(total)
 
 
@@ -132,15 +122,6 @@ def decode(frame: bytes) -> Envelope:
     """Return the message of a frame; raise ``WireError`` unless the bytes are exactly one valid frame."""
     if declared_size(frame) != len(frame):
         raise WireError(f"a frame of {len(frame)} bytes declares {declared_size(frame)} bytes", code="bad-frame-size")
-    header, start = _decode_header(frame)
-    kind = KINDS.get(header.kind)
-    if kind is None:
-        raise WireError(f"unknown message {header.kind[:40]!a}", code="unknown-message")
-    content = {**_decode_facts(header), **_decode_arrays(header, frame, start)}
-    return Envelope(kind(**content), header.session, header.sequence, header.acknowledged, header.reply_to)
-
-
-def _decode_header(frame: bytes) -> tuple[Header, int]:
     _, length, _, checksum = PREFIX.unpack_from(frame)
     packed = frame[PREFIX.size : PREFIX.size + length]
     if xxhash.xxh3_64_intdigest(packed) != checksum:
@@ -151,54 +132,46 @@ def _decode_header(frame: bytes) -> tuple[Header, int]:
     except DecodeError:
         raise WireError("the header of a frame is not valid protobuf", code="bad-header") from None
     if header.protocol != PROTOCOL:
-        raise WireError(
-            f"the peer uses protocol {header.protocol}, this release uses {PROTOCOL}; install one release everywhere",
-            code="other-protocol",
-        )
-    return header, _skip_padding(frame, PREFIX.size + length)
+        fault = f"the peer uses protocol {header.protocol}, this release uses {PROTOCOL}"
+        raise WireError(f"{fault}; install one release everywhere", code="other-protocol")
+    start, kind = _skip_padding(frame, PREFIX.size + length), KINDS.get(header.kind)
+    if kind is None:
+        raise WireError(f"unknown message {header.kind[:40]!a}", code="unknown-message")
+    content = {**_decode_facts(header), **_decode_arrays(header, frame, start)}
+    return Envelope(kind(**content), header.session, header.sequence, header.acknowledged, header.reply_to)
 
 
 def _decode_facts(header: Header) -> dict[str, Any]:
-    expected = LAYOUTS[header.kind].facts
+    expected, message = LAYOUTS[header.kind].facts, f"message '{header.kind}'"
     if set(header.facts) != set(expected):
-        raise WireError(
-            f"message '{header.kind}' must have the facts: {', '.join(expected) or 'none'}", code="bad-facts"
-        )
+        raise WireError(f"{message} must have the facts: {', '.join(expected) or 'none'}", code="bad-facts")
     for name, slot in expected.items():
         if header.facts[name].WhichOneof("value") != slot:
-            raise WireError(f"fact '{name}' of message '{header.kind}' has the wrong type", code="bad-facts")
+            raise WireError(f"fact '{name}' of {message} has the wrong type", code="bad-facts")
     values = {name: getattr(header.facts[name], slot) for name, slot in expected.items()}
     if any(isinstance(value, float) and not math.isfinite(value) for value in values.values()):
-        raise WireError(f"message '{header.kind}' contains a number that is not finite", code="bad-facts")
+        raise WireError(f"{message} contains a number that is not finite", code="bad-facts")
     return values
 
 
 def _decode_arrays(header: Header, frame: bytes, start: int) -> dict[str, NDArray[Any]]:
-    expected = LAYOUTS[header.kind].arrays
+    expected, message = LAYOUTS[header.kind].arrays, f"message '{header.kind}'"
     if [array.name for array in header.arrays] != list(expected):
-        raise WireError(
-            f"message '{header.kind}' must have the arrays: {', '.join(expected) or 'none'}", code="bad-arrays"
-        )
+        raise WireError(f"{message} must have the arrays: {', '.join(expected) or 'none'}", code="bad-arrays")
     _check_shapes(header.kind, header.arrays)
     decoded = {}
     for array in header.arrays:
         dtype = np.dtype(array.dtype)
         count = math.prod(array.shape)  # Python integers: cannot overflow
         if count * dtype.itemsize > len(frame) - start:
-            raise WireError(
-                f"array '{array.name}' of message '{header.kind}' is longer than its frame", code="bad-arrays"
-            )
+            raise WireError(f"array '{array.name}' of {message} is longer than its frame", code="bad-arrays")
         values = np.frombuffer(frame, dtype, count, start).reshape(tuple(array.shape))
         if _checksum(values) != array.checksum:
-            raise WireError(
-                f"array '{array.name}' of message '{header.kind}' does not match its checksum", code="bad-checksum"
-            )
+            raise WireError(f"array '{array.name}' of {message} does not match its checksum", code="bad-checksum")
         decoded[array.name] = values
         start = _skip_padding(frame, start + values.nbytes)
     if start != len(frame):
-        raise WireError(
-            f"message '{header.kind}' has {len(frame) - start} bytes after its arrays", code="bad-frame-size"
-        )
+        raise WireError(f"{message} has {len(frame) - start} bytes after its arrays", code="bad-frame-size")
     return decoded
 
 
@@ -209,19 +182,15 @@ def _check_shapes(kind: str, arrays: Iterable[Array]) -> None:
         where = f"array '{array.name}' of message '{kind}'"
         if array.dtype not in shape.dtypes:
             raise WireError(f"{where} must be of type {' or '.join(shape.dtypes)}", code="bad-arrays")
-        if len(array.shape) != len(shape.letters):
-            raise WireError(
-                f"{where} has {len(array.shape)} dimensions instead of {len(shape.letters)}", code="bad-arrays"
-            )
-        for letter, size in zip(shape.letters, array.shape, strict=True):
+        found, letters = array.shape, shape.letters
+        if len(found) != len(letters):
+            raise WireError(f"{where} has {len(found)} dimensions instead of {len(letters)}", code="bad-arrays")
+        for letter, size in zip(letters, found, strict=True):
             if size > MAX_DIMENSION:
-                raise WireError(
-                    f"{where} declares a dimension of {size}; the limit is {MAX_DIMENSION}", code="bad-arrays"
-                )
+                raise WireError(f"{where} declares a size of {size}; the limit is {MAX_DIMENSION}", code="bad-arrays")
             if sizes.setdefault(letter, size) != size:
-                raise WireError(
-                    f"{where} does not fit the other arrays: {size} against {sizes[letter]}", code="bad-arrays"
-                )
+                fault = f"{where} does not fit the other arrays: {size} against {sizes[letter]}"
+                raise WireError(fault, code="bad-arrays")
 
 
 def _skip_padding(frame: bytes, end: int) -> int:

@@ -29,33 +29,23 @@ NOISE_ROWS = 4096  # rows whose noise is drawn at a time
 class WireFormat:
     """How tensors travel: the type of the array in a message, and the conversion to and from it."""
 
-    name: str
     dtype: str
     pack: Callable[[Tensor], Tensor]
     unpack: Callable[[Tensor], Tensor]
 
 
 WIRE_FORMATS = {
-    form.name: form
-    for form in (
-        WireFormat("float32", "float32", lambda values: values, lambda values: values),
-        WireFormat("float16", "float16", lambda values: values.half(), lambda values: values.float()),
-        WireFormat(
-            "bfloat16",
-            "int16",
-            lambda values: values.bfloat16().view(torch.int16),
-            lambda values: values.view(torch.bfloat16).float(),
-        ),
-    )
+    "float32": WireFormat("float32", lambda x: x, lambda x: x),
+    "float16": WireFormat("float16", Tensor.half, Tensor.float),
+    "bfloat16": WireFormat("int16", lambda x: x.bfloat16().view(torch.int16), lambda x: x.view(torch.bfloat16).float()),
 }
 
 
 def wire_format(name: str) -> WireFormat:
     """Return the wire format that a job names."""
     if name not in WIRE_FORMATS:
-        raise SettingError(
-            f"wire='{name}' is unknown; choose from {', '.join(WIRE_FORMATS)}", code="unknown-wire-format", value=name
-        )
+        fault = f"wire='{name}' is unknown; choose from {', '.join(WIRE_FORMATS)}"
+        raise SettingError(fault, code="unknown-wire-format", value=name)
     return WIRE_FORMATS[name]
 
 
@@ -83,16 +73,13 @@ def unpack_tensor(values: NDArray[Any], form: WireFormat) -> Tensor | None:
 # their noise.
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class CutNoise:
     """Clips rows to length ``clip`` and adds Gaussian noise with standard deviation ``noise * clip``."""
 
     clip: float
     noise: float
-    secret: bytes
-
-    def __repr__(self) -> str:
-        return f"CutNoise(clip={self.clip}, noise={self.noise})"
+    secret: bytes = field(repr=False)
 
     def add_noise(self, values: Tensor, rows: NDArray[Any], occasion: str) -> Tensor:
         """Return values (U, C) of these rows with the noise of this occasion."""

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -27,7 +28,7 @@ from fedsim.protocol.transport import ConnectionLost, StreamHandler
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # FedSim reports failures itself
 
-METHOD = "/fedsim.Parties/Talk"
+SERVICE, METHOD = "fedsim.Parties", "/fedsim.Parties/Talk"
 CHUNK_BYTES = 4 << 20
 FIRST_BYTES = 2 << 20  # of the first frame of a stream, a Hello
 MAX_STREAMS = 128  # open at a time, from all callers
@@ -53,6 +54,10 @@ SERVER_OPTIONS = [
 ]
 CLIENT_OPTIONS = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 END_OF_STREAM = b""
+STATUS_REASONS = {
+    grpc.StatusCode.RESOURCE_EXHAUSTED: "the peer accepts no more connections from this party at the moment",
+    grpc.StatusCode.UNAUTHENTICATED: "the peer does not recognise the name in our certificate",
+}
 
 
 class GrpcTransport:
@@ -67,23 +72,25 @@ class GrpcTransport:
         return GrpcListener(address, answer, self.credentials, self.most_bytes)
 
     def dial(self, address: str, peer: Party) -> GrpcStream:
-        channel = self._open_channel(address, peer)
+        own = self.credentials
+        if own is None:
+            check_plaintext(address)
+            channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
+        else:
+            trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
+            name = ("grpc.ssl_target_name_override", server_name(peer))
+            channel = grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
         if _is_ready(channel):
             return GrpcStream.from_client(channel, self.most_bytes)
         channel.close()
-        if self.credentials is None:
+        if own is None:
             raise ConnectionLost(f"no party answers at {address}")
-        probe = probe_tls(address, self.credentials, peer)
-        raise ConnectionLost(probe.reason or f"{address} is not ready yet", lasting=probe.lasting and _is_open(address))
-
-    def _open_channel(self, address: str, peer: Party) -> Any:
-        if self.credentials is None:
-            check_plaintext(address)
-            return grpc.insecure_channel(address, options=CLIENT_OPTIONS)
-        files = self.credentials
-        trust = grpc.ssl_channel_credentials(files.authority, files.key, files.certificate)
-        name = ("grpc.ssl_target_name_override", server_name(peer))
-        return grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
+        probe, lasting = probe_tls(address, own, peer), False
+        if probe.lasting:
+            with suppress(OSError):  # a TLS failure is lasting if the port is still open
+                socket.create_connection(split_address(address), timeout=1.0).close()
+                lasting = True
+        raise ConnectionLost(probe.reason or f"{address} is not ready yet", lasting=lasting)
 
 
 class GrpcListener:
@@ -93,11 +100,12 @@ class GrpcListener:
         self._answer, self._secure, self._most_bytes = answer, credentials is not None, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
+        handler = grpc.stream_stream_rpc_method_handler(self._talk)
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
             options=SERVER_OPTIONS,
             maximum_concurrent_rpcs=MAX_STREAMS,
-            handlers=[_Handlers(self._talk)],
+            handlers=[grpc.method_handlers_generic_handler(SERVICE, {"Talk": handler})],
         )
         try:
             if credentials is None:
@@ -107,12 +115,9 @@ class GrpcListener:
                 trust = grpc.ssl_server_credentials(pair, credentials.authority, require_client_auth=True)
                 port = self._server.add_secure_port(address, trust)
         except RuntimeError:
-            raise SettingError(
-                f"cannot listen at {address}: the port is in use, or the address does not belong to this machine; stop "
-                "the other program, or change the port in the job (all parties must approve it again)",
-                code="address-in-use",
-                address=address,
-            ) from None
+            fault = f"cannot listen at {address}: the port is in use, or the address does not belong to this machine"
+            hint = "stop the other program, or change the port in the job (all parties must approve it again)"
+            raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
         self.address = f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
 
@@ -120,7 +125,13 @@ class GrpcListener:
         self._server.stop(grace=0.5).wait()
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        caller = self._caller(context)
+        caller = None
+        if self._secure:
+            try:
+                caller = certificate_party(context.auth_context()["x509_pem_cert"][0])
+            except (FedSimError, LookupError):
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
+                raise
         with self._lock:
             count = self._open.get(caller, 0) + 1
             admitted = count <= (MAX_STREAMS_PER_PARTY if caller else MAX_STREAMS)
@@ -136,25 +147,6 @@ class GrpcListener:
             stream.close()
             with self._lock:
                 self._open[caller] -= 1
-
-    def _caller(self, context: Any) -> Party | None:
-        if not self._secure:
-            return None
-        try:
-            return certificate_party(context.auth_context()["x509_pem_cert"][0])
-        except (FedSimError, LookupError):
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
-            raise
-
-
-class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
-    """Serves the only method."""
-
-    def __init__(self, talk: Any) -> None:
-        self._method = grpc.stream_stream_rpc_method_handler(talk)
-
-    def service(self, details: Any) -> Any:
-        return self._method if details.method == METHOD else None
 
 
 class GrpcStream:
@@ -190,7 +182,8 @@ class GrpcStream:
             raise ConnectionLost from None
         except grpc.RpcError as error:
             self.close()
-            raise ConnectionLost(_status_reason(error)) from None
+            status = error.code() if isinstance(error, grpc.Call) else None  # a server's error has no status
+            raise ConnectionLost(STATUS_REASONS.get(status, "connection lost")) from None
 
     def close(self) -> None:
         """Send what is queued, then end the call; a peer that does not end it too is cut off."""
@@ -218,9 +211,8 @@ class RateLimiter:
         self._left = min(self._burst, self._left + (now - self._seen) * self._rate) - 1
         self._seen = now
         if self._left < 0:
-            raise WireError(
-                f"more than {self._rate:.0f} messages per second", code="too-many-messages", limit=self._rate
-            )
+            fault = f"more than {self._rate:.0f} messages per second"
+            raise WireError(fault, code="too-many-messages", limit=self._rate)
 
 
 def split_frame(frame: bytes) -> Iterator[bytes]:
@@ -275,21 +267,3 @@ def _is_ready(channel: Any) -> bool:
     known.wait(DIAL_SECONDS)
     channel.unsubscribe(changed)
     return ready.is_set()
-
-
-def _is_open(address: str) -> bool:
-    """Return whether the port is open: then a TLS failure is lasting."""
-    try:
-        socket.create_connection(split_address(address), timeout=1.0).close()
-    except OSError:
-        return False
-    return True
-
-
-def _status_reason(error: Any) -> str:
-    status = error.code() if isinstance(error, grpc.Call) else None  # a server's error has no status
-    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return "the peer accepts no more connections from this party at the moment"
-    if status is grpc.StatusCode.UNAUTHENTICATED:
-        return "the peer does not recognise the name in our certificate"
-    return "connection lost"

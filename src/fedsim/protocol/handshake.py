@@ -72,27 +72,22 @@ class SessionAcceptor:
     def answer(self, caller: Party | None, stream: FrameStream) -> None:
         """Handle one incoming connection until it breaks."""
         try:
-            self._answer(caller, stream)
+            try:
+                hello, size = _receive_first(stream, Hello)
+                outcome = self._admit(caller, hello, stream)
+            except (SilenceError, WireError) as error:
+                outcome = Rejection(str(error))
+            if isinstance(outcome, Rejection):
+                self._reject(stream, caller, outcome)
+            else:
+                self.connection.ledger.count(hello, outcome.peer, self.connection.party, size)
+                _warn_clock_skew(outcome.peer, hello.clock)
+                outcome.read(stream)
+        except ConnectionLost:
+            stream.close()
         except FedSimError as error:  # for example a full audit log: nothing may happen that is not logged
             self.connection.stop_signal.report_failure(str(self.connection.party), public_reason(error))
             stream.close()
-
-    def _answer(self, caller: Party | None, stream: FrameStream) -> None:
-        try:
-            hello, size = _receive_first(stream, Hello)
-            outcome = self._admit(caller, hello, stream)
-        except (SilenceError, WireError) as error:
-            self._reject(stream, caller, Rejection(str(error)))
-            return
-        except ConnectionLost:
-            stream.close()
-            return
-        if isinstance(outcome, Rejection):
-            self._reject(stream, caller, outcome)
-        else:
-            self.connection.ledger.count(hello, outcome.peer, self.connection.party, size)
-            _warn_clock_skew(outcome.peer, hello.clock)
-            outcome.read(stream)
 
     def session_with(self, party: Party) -> Session:
         """Wait for the next new session with a party and return it."""
@@ -103,10 +98,8 @@ class SessionAcceptor:
                     self.connection.stop_signal.check()
                     waited = time.monotonic() - since
                     if waited > self.connection.wait_seconds:
-                        raise AwayError(
-                            f"{party} did not connect within {waited:.0f} seconds; start it and run this again",
-                            code="peer-away",
-                        )
+                        fault = f"{party} did not connect within {waited:.0f} seconds; start it and run this again"
+                        raise AwayError(fault, code="peer-away")
                     if waited > WAIT_LOG_AFTER and not logged:
                         log.info("waiting for %s since %s", party, self.connection.show_wait(party, waited))
                         logged = True
@@ -137,18 +130,17 @@ class SessionAcceptor:
                 self._changed.wait(left)
 
     def _admit(self, caller: Party | None, hello: Hello, stream: FrameStream) -> Session | Rejection:
-        rejection = self._check_identity(caller, hello)
-        if rejection:
-            return rejection
-        party = Party(Role(hello.role), hello.party)
-        rejection = self._check_compatible(party, hello)
-        if rejection:
+        party = self._identify(caller, hello)
+        if isinstance(party, Rejection):
+            return party
+        fault = self._incompatibility(party, hello)
+        if fault:
             with self._changed:  # a job that cannot start fails at once; a started one waits for a compatible process
                 if party not in self._sessions and not self.connection.serves_predictions:
                     self._unfit.add(party)
-                    self.connection.stop_signal.report_failure(str(party), rejection.reason)
+                    self.connection.stop_signal.report_failure(str(party), fault)
                     self._changed.notify_all()
-            return rejection
+            return Rejection(fault)
         with self._changed:
             session = self._sessions.get(party)
             restarted = session is not None and session.peer_instance != hello.instance
@@ -174,7 +166,7 @@ class SessionAcceptor:
                 session.send(self._last_message)
             return session
 
-    def _check_identity(self, caller: Party | None, hello: Hello) -> Rejection | None:
+    def _identify(self, caller: Party | None, hello: Hello) -> Party | Rejection:
         try:
             claimed = Party(Role(hello.role), hello.party)
         except (ValueError, SettingError):
@@ -185,14 +177,21 @@ class SessionAcceptor:
             return Rejection(f"{claimed} takes no part in this job, or does not talk to {self.connection.party}")
         if len(hello.versions) > MAX_VERSION_TEXT:
             return Rejection(f"versions of {len(hello.versions)} characters; the limit is {MAX_VERSION_TEXT}")
-        return None
+        return claimed
 
-    def _check_compatible(self, party: Party, hello: Hello) -> Rejection | None:
-        here, release = self.connection.party, self.connection.versions.get("fedsim")
-        if release != _parse_object(hello.versions).get("fedsim"):
-            return Rejection(f"{here} runs fedsim {release}, {party} another release; install the same release")
-        difference = _describe_difference(self.connection.job_text, hello.job, "job")
-        return Rejection(f"{difference} ({here} against {party})") if difference else None
+    def _incompatibility(self, party: Party, hello: Hello) -> str:
+        """Name another release or the first setting in which the jobs differ; the peer's text may be anything."""
+        here, release, job = self.connection.party, self.connection.versions.get("fedsim"), self.connection.job_text
+        if release != _parse_versions(hello.versions).get("fedsim"):
+            return f"{here} runs fedsim {release}, {party} another release; install the same release"
+        if job == hello.job:
+            return ""
+        try:
+            difference = safe_peer_text(first_difference(json.loads(job), _parse_json(hello.job), "job"))[:300]
+        except RecursionError:
+            difference = "job: the peer's text is not valid"
+        difference = difference or "job: the settings are equal but formatted differently"
+        return f"{difference} ({here} against {party})"
 
     def _reject(self, stream: FrameStream, caller: Party | None, rejection: Rejection) -> None:
         who, reason = str(caller) if caller else "a caller", rejection.reason
@@ -227,8 +226,7 @@ class SessionConnector:
         is present even if nobody requests anything for hours.
         """
         while self._pending:
-            session = self._pending.popleft()
-            if not session.is_over:
+            if not (session := self._pending.popleft()).is_over:
                 return session
         stream, welcome = self._connect(None, wait_seconds or self.connection.wait_seconds)
         session = self._begin(stream, welcome)
@@ -270,8 +268,7 @@ class SessionConnector:
             waited = time.monotonic() - began
             if not reply.passing or waited > min(wait_seconds, reply.seconds):
                 away = reply.passing and math.isinf(reply.seconds)
-                code = "peer-away" if away else "connection-rejected"
-                kind = AwayError if away else PeerError
+                kind, code = (AwayError, "peer-away") if away else (PeerError, "connection-rejected")
                 raise kind(f"{self.peer} at {self.address}: {reply.reason}", code=code)
             if session is not None and session.is_over:
                 raise PeerError(f"the session with {self.peer} has ended", code="session-closed")
@@ -289,18 +286,15 @@ class SessionConnector:
             stream = self.transport.dial(self.address, self.peer)
         except ConnectionLost as error:
             return Rejection(str(error), passing=not error.lasting)
-        hello, ledger = self._hello(session), self.connection.ledger
+        state, ledger, hello = self.connection, self.connection.ledger, self._hello(session)
         try:
-            ledger.count(hello, self.connection.party, self.peer, _send_message(stream, hello))
+            ledger.count(hello, state.party, self.peer, _send_message(stream, hello))
             answer, size = _receive_first(stream, Message)
-        except ConnectionLost as error:
+        except (ConnectionLost, WireError) as error:
             stream.close()
-            return Rejection(str(error), passing=not error.lasting)
-        except WireError as error:
-            stream.close()
-            return Rejection(str(error))
+            return Rejection(str(error), passing=isinstance(error, ConnectionLost) and not error.lasting)
         if isinstance(answer, Welcome) and SESSION_ID.fullmatch(answer.session):
-            ledger.count(answer, self.peer, self.connection.party, size)
+            ledger.count(answer, self.peer, state.party, size)
             _warn_clock_skew(self.peer, answer.clock)
             return stream, answer
         stream.close()
@@ -360,20 +354,9 @@ def _parse_json(text: str) -> object:
         return None
 
 
-def _parse_object(text: str) -> dict[str, Any]:
+def _parse_versions(text: str) -> dict[str, Any]:
     parsed = _parse_json(text)
     return parsed if isinstance(parsed, dict) else {}
-
-
-def _describe_difference(here: str, there: str, name: str) -> str:
-    """Name the first setting in which two JSON texts differ; the peer's text may be anything."""
-    if here == there:
-        return ""
-    try:
-        difference = safe_peer_text(first_difference(_parse_json(here), _parse_json(there), name))[:300]
-    except RecursionError:
-        return f"{name}: the peer's text is not valid"
-    return difference or f"{name}: the settings are equal but formatted differently"
 
 
 def _warn_clock_skew(peer: Party, clock: float) -> None:
@@ -385,9 +368,8 @@ def _warn_clock_skew(peer: Party, clock: float) -> None:
 def _record_joined(state: ConnectionState, peer: Party, versions: str, remark: str = "") -> None:
     """Record that a peer has joined; log differences of versions that can change the last digits of results."""
     state.record_event("joined", {"peer": f"{peer}{remark}", "versions": versions})
-    theirs = _parse_object(versions)
-    others = [
-        name for name in ROUNDING_VERSIONS if name in theirs and theirs[name] != state.versions.get(name, theirs[name])
-    ]
+    theirs = _parse_versions(versions)
+    ours = {**theirs, **state.versions}
+    others = [name for name in ROUNDING_VERSIONS if name in theirs and theirs[name] != ours[name]]
     if others:
         log.info("%s uses another %s; results may differ in the last digits", peer, " and ".join(others))

@@ -43,10 +43,8 @@ class Party:
 
     def __post_init__(self) -> None:
         if not PARTY_NAME.fullmatch(self.name):
-            raise SettingError(
-                f"invalid party name '{self.name[:60]}'; use up to 40 lowercase letters, digits and '-'",
-                code="invalid-party-name",
-            )
+            fault = f"invalid party name '{self.name[:60]}'; use up to 40 lowercase letters, digits and '-'"
+            raise SettingError(fault, code="invalid-party-name")
 
     def __str__(self) -> str:
         return f"{self.role} '{self.name}'"
@@ -142,14 +140,11 @@ class Refusal(Message, kind="refusal", phase=Phase.JOIN, routes=EVERYONE):
 
 
 class Trouble(Message, kind="trouble", phase=Phase.END, routes=EVERYONE):
-    """The sender stops; ``origin`` is the party that failed first. The reason contains no data.
-
-    ``passing``: the job itself is fine; a party was unreachable or was stopped by its owner.
-    """
+    """The sender stops; ``origin`` is the party that failed first. The reason contains no data."""
 
     origin: str
     reason: str
-    passing: bool
+    passing: bool  # the job itself is fine; a party was unreachable or was stopped by its owner
 
 
 class Farewell(Message, kind="farewell", phase=Phase.END, routes=EVERYONE):
@@ -196,11 +191,9 @@ class Queries(Message, kind="queries", phase=Phase.LINK, routes=((P, C),)):
 
 
 class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
-    """The partners of every primary record as pseudonymous row numbers, with noisy similarities.
+    """The partners of every primary record as pseudonymous row numbers, with noisy similarities."""
 
-    The message contains neither the scale nor the noise chosen for a tau: both together would turn similarities back
-    into distances.
-    """
+    # Neither the scale nor the noise chosen for a tau: both together would turn similarities back into distances.
 
     partner_list: str
     n_candidates: int
@@ -210,14 +203,11 @@ class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
 
 
 class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
-    """The row of the secondary behind each pseudonym; the primary never sees it.
-
-    If the job hides rows, every link has its own number, and ``seal`` is the key of row lists that are sealed later.
-    """
+    """The row of the secondary behind each pseudonym, or each link if the job hides rows; the primary never sees it."""
 
     partner_list: str
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
-    seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]
+    seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # key of row lists that are sealed later, if rows are hidden
 
 
 class Unchanged(Message, kind="unchanged", phase=Phase.LINK, routes=((C, P), (C, S))):
@@ -231,16 +221,12 @@ class Meet(Message, kind="meet", phase=Phase.JOIN, routes=((P, S),)):
 
 
 class Begin(Message, kind="begin", phase=Phase.TRAIN, routes=((P, S),)):
-    """Start training from fresh random weights, for this many steps.
-
-    ``study``: a comparison run with its own seed; nothing of it is saved. ``placebo``: the secondary shuffles its
-    feature rows first. Without ``study`` this is the training of the job, with the seed of the job.
-    """
+    """Start training from fresh random weights, for this many steps; without ``study`` with the seed of the job."""
 
     total_steps: int
-    study: bool = False
+    study: bool = False  # a comparison run with its own seed; nothing of it is saved
     seed: int = 0
-    placebo: bool = False
+    placebo: bool = False  # the secondary shuffles its feature rows first
 
 
 class Ready(Message, kind="ready", phase=Phase.JOIN, routes=((S, P),)):
@@ -348,15 +334,21 @@ class Ledger:
     def count(self, message: Message, sender: Party, receiver: Party, size: int, phase: Phase | None = None) -> None:
         """Count one frame; ``phase`` overrides the phase of the message class."""
         key = (phase or message.phase).value, message.kind, str(sender), str(receiver)
+        self.add(key, 1, size)
+
+    def add(self, key: tuple[str, str, str, str], messages: int, size: int) -> None:
+        """Add messages and bytes of one phase, kind, sender and receiver."""
         with self._lock:
             counts = self._counts.setdefault(key, [0, 0])
-            counts[0] += 1
+            counts[0] += messages
             counts[1] += size
 
     def entries(self) -> list[LedgerEntry]:
         """Return all entries in the order of the phases."""
+        order = [phase.value for phase in Phase]
         with self._lock:
-            return _by_phase(LedgerEntry(*key, *counts) for key, counts in self._counts.items())
+            entries = [LedgerEntry(*key, *counts) for key, counts in self._counts.items()]
+        return sorted(entries, key=lambda entry: (order.index(entry.phase), entry))
 
     @property
     def total_bytes(self) -> int:
@@ -366,20 +358,13 @@ class Ledger:
 
 def sum_entries(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
     """Add up entries with the same phase, kind, sender and receiver."""
-    counts: dict[tuple[str, str, str, str], list[int]] = {}
+    total = Ledger()
     for entry in entries:
-        found = counts.setdefault((entry.phase, entry.kind, entry.sender, entry.receiver), [0, 0])
-        found[0] += entry.messages
-        found[1] += entry.bytes
-    return _by_phase(LedgerEntry(*key, *found) for key, found in counts.items())
+        total.add((entry.phase, entry.kind, entry.sender, entry.receiver), entry.messages, entry.bytes)
+    return total.entries()
 
 
 def merge_ledgers(ledgers: Iterable[Ledger]) -> list[LedgerEntry]:
     """Merge the ledgers of all parties in one process; each frame, counted at both ends, counts once."""
     found = {(e.phase, e.kind, e.sender, e.receiver): e for ledger in ledgers for e in ledger.entries()}
-    return _by_phase(found.values())
-
-
-def _by_phase(entries: Iterable[LedgerEntry]) -> list[LedgerEntry]:
-    order = [phase.value for phase in Phase]
-    return sorted(entries, key=lambda entry: (order.index(entry.phase), entry))
+    return sum_entries(found.values())

@@ -21,20 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from fedsim import errors
 from fedsim.errors import AwayError, FedSimError, PeerError, WireError
+from fedsim.protocol import messages as m
 from fedsim.protocol.codec import Envelope, decode, encode
-from fedsim.protocol.messages import (
-    Farewell,
-    Hello,
-    Ledger,
-    Message,
-    Notice,
-    Party,
-    Phase,
-    Refusal,
-    Trouble,
-    Welcome,
-    safe_peer_text,
-)
+from fedsim.protocol.messages import Ledger, Message, Party, Phase, Trouble, safe_peer_text
 from fedsim.protocol.transport import ConnectionLost, FrameStream
 
 log = logging.getLogger("fedsim.parties")
@@ -43,9 +32,8 @@ POLL = 0.2  # seconds between checks of the stop signal
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of waiting before it is logged, and logged again
 MAX_BAD_FRAMES = 100  # connections in a row that the peer broke by an invalid frame
 MAX_INBOX_BYTES = 1 << 30
-HANDSHAKE_MESSAGES = (Hello, Welcome, Refusal)
+HANDSHAKE_MESSAGES = (m.Hello, m.Welcome, m.Refusal)
 Kind = TypeVar("Kind", bound=Message)
-EventRecorder = Callable[[str, Mapping[str, Any]], object]
 
 
 class PartyFailure(NamedTuple):
@@ -56,7 +44,7 @@ class PartyFailure(NamedTuple):
     passing: bool
 
     def to_error(self) -> PeerError:
-        """Return the error for whoever waits for that party."""
+        """Return the error that a wait for that party raises."""
         kind = AwayError if self.passing else PeerError
         return kind(f"{self.origin} stopped: {self.reason}", code="peer-stopped", origin=self.origin)
 
@@ -102,34 +90,18 @@ class StopSignal:
 
 @dataclass(eq=False)
 class ConnectionState:
-    """What all sessions of a party share.
-
-    Parameters
-    ----------
-    party, job, versions
-        What a Hello contains; ``job`` and ``versions`` are compared with those of the peers.
-    wait_seconds
-        How long to wait for a disconnected peer; it changes as the job proceeds.
-    serves_predictions
-        Training is over, so a peer that fails ends its own session only.
-    record_event
-        Writes an event to the party's audit log.
-    instance
-        Drawn by every process, which tells a restart from a reconnect.
-    waits
-        One text for every peer that this party waits for, for progress displays.
-    """
+    """What all sessions of a party share; ``job`` and ``versions`` are compared with those of the peers."""
 
     party: Party
     job: Mapping[str, Any]
     versions: Mapping[str, str]
-    wait_seconds: float = 600.0
-    serves_predictions: bool = field(default=False, kw_only=True)
-    record_event: EventRecorder = lambda event, facts: None
-    instance: str = field(default_factory=lambda: secrets.token_hex(16))
+    wait_seconds: float = 600.0  # for a disconnected peer; it changes as the job proceeds
+    serves_predictions: bool = field(default=False, kw_only=True)  # a peer that fails ends its own session only
+    record_event: Callable[[str, Mapping[str, Any]], object] = lambda event, facts: None  # writes to the audit log
+    instance: str = field(default_factory=lambda: secrets.token_hex(16))  # distinguishes a restart from a reconnect
     ledger: Ledger = field(default_factory=Ledger)
     stop_signal: StopSignal = field(default_factory=StopSignal)
-    waits: dict[Party, str] = field(default_factory=dict)
+    waits: dict[Party, str] = field(default_factory=dict)  # a text per missing peer, for progress displays
 
     def show_wait(self, peer: Party, seconds: float, detail: str = "") -> str:
         """Set the text in ``waits`` for a peer and return the time since when this party waits."""
@@ -211,19 +183,12 @@ class Session:
     def wait_reply(self, request: int, kind: type[Kind]) -> Kind:
         """Wait for the reply to the message with this sequence number; replies to earlier messages are skipped."""
         while True:
-            envelope = self._receive(self.connection.wait_seconds)
+            envelope = self.receive(self.connection.wait_seconds)
             if envelope.reply_to == request and isinstance(envelope.message, kind):
                 return envelope.message
             if envelope.reply_to == request or not 0 < envelope.reply_to < request:
-                raise PeerError(
-                    f"{self.peer} replied with '{envelope.message.kind}' instead of '{kind.kind}'; install the same "
-                    "release everywhere",
-                    code="unexpected-reply",
-                )
-
-    def receive(self) -> Envelope:
-        """Wait for the next message, without a limit while the peer is connected."""
-        return self._receive(None)
+                fault = f"{self.peer} replied with '{envelope.message.kind}' instead of '{kind.kind}'"
+                raise PeerError(f"{fault}; install the same release everywhere", code="unexpected-reply")
 
     def check(self) -> None:
         """Raise whatever has ended the session or the job."""
@@ -234,10 +199,8 @@ class Session:
     def check_received(self, received: int) -> None:
         """Raise ``WireError`` if the peer claims to have received more than was sent."""
         if received > self._sent:
-            raise WireError(
-                f"{self.peer} claims {received} received frames, but this session sent {self._sent}",
-                code="bad-sequence",
-            )
+            fault = f"{self.peer} claims {received} received frames, but this session sent {self._sent}"
+            raise WireError(fault, code="bad-sequence")
 
     def attach(self, stream: FrameStream, received: int) -> None:
         """Continue on a new connection, resending everything after the ``received`` frames."""
@@ -261,8 +224,9 @@ class Session:
         try:
             while True:
                 self._take(stream.receive())
+        except ConnectionLost:
+            self._detach(stream)
         except WireError as error:
-            stream.close()
             self._detach(stream)
             log.warning("%s sent an invalid frame; closing the connection: %s", self.peer, error)
             self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
@@ -270,9 +234,6 @@ class Session:
             if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
                 reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"
                 self.end(PeerError(reason, code="too-many-bad-frames"))
-        except ConnectionLost:
-            stream.close()
-            self._detach(stream)
 
     def end(self, reason: Exception) -> None:
         """End the session for good; everything that waits for it raises ``reason``."""
@@ -287,18 +248,17 @@ class Session:
     def close(self, seconds: float = 3.0) -> None:
         """Send what is queued, then end the session."""
         deadline = time.monotonic() + seconds
+        closed = PeerError(f"the session with {self.peer} is closed", code="session-closed")
         with self._changed:
-            self._end_reason = self._end_reason or PeerError(
-                f"the session with {self.peer} is closed", code="session-closed"
-            )
-            stream = self._stream
+            self._end_reason, stream = self._end_reason or closed, self._stream
         if stream is not None:
             stream.close()
         with self._changed:
             while self._stream is not None and time.monotonic() < deadline:
                 self._changed.wait(POLL)
 
-    def _receive(self, max_silence: float | None) -> Envelope:
+    def receive(self, max_silence: float | None = None) -> Envelope:
+        """Wait for the next message; ``max_silence`` limits the wait while the peer is connected."""
         self._last_activity = time.monotonic()
         try:
             with self._changed:
@@ -318,21 +278,17 @@ class Session:
         if self._disconnected_since is not None:
             waited = now - self._disconnected_since
             if waited > limit:
-                raise AwayError(
-                    f"{self.peer} has been disconnected for {waited:.0f} seconds; restart it, then this party: both "
-                    "continue where they were",
-                    code="peer-away",
-                )
+                hint = "restart it, then this party: both continue where they were"
+                fault = f"{self.peer} has been disconnected for {waited:.0f} seconds; {hint}"
+                raise AwayError(fault, code="peer-away")
             detail = ""
             retrying = "retrying until it returns" if math.isinf(limit) else f"retrying for {limit:.0f} s"
             text = f"connection to {self.peer} lost at %s; {retrying}"
         elif max_silence is not None:
             waited = now - self._last_activity
             if waited > max_silence:
-                raise AwayError(
-                    f"{self.peer} is connected but has not answered for {max_silence:.0f} seconds; read its log",
-                    code="peer-silent",
-                )
+                fault = f"{self.peer} is connected but has not answered for {max_silence:.0f} seconds; read its log"
+                raise AwayError(fault, code="peer-silent")
             detail, text = ", connected but silent", f"{self.peer} is connected but has not answered since %s"
         else:
             return
@@ -351,7 +307,8 @@ class Session:
             self._stream.send(frame)
             self.connection.ledger.count(message, self.connection.party, self.peer, len(frame), self.phase)
         except ConnectionLost:
-            self._detach(self._stream)
+            self._stream, self._disconnected_since = None, time.monotonic()
+            self._changed.notify_all()
 
     def _take(self, frame: bytes) -> None:
         """Check a frame and deliver its message unless it was received before."""
@@ -377,18 +334,18 @@ class Session:
     def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
         if isinstance(message, Trouble):
-            failure = PartyFailure(safe_peer_text(message.origin), safe_peer_text(message.reason), message.passing)
+            origin, reason = safe_peer_text(message.origin), safe_peer_text(message.reason)
             if self.connection.serves_predictions:
                 self._disconnected_since = time.monotonic()
-                self._end_reason = self._end_reason or failure.to_error()
+                self._end_reason = self._end_reason or PartyFailure(origin, reason, message.passing).to_error()
             else:
-                self.connection.stop_signal.report_failure(*failure[:2], passing=failure.passing)
-        elif isinstance(message, Notice):
+                self.connection.stop_signal.report_failure(origin, reason, passing=message.passing)
+        elif isinstance(message, m.Notice):
             if message.text != self._notice:
                 self._notice = message.text
                 log.info("%s: %s", self.peer, safe_peer_text(message.text))
         else:
-            self.peer_finished = self.peer_finished or isinstance(message, Farewell)
+            self.peer_finished = self.peer_finished or isinstance(message, m.Farewell)
             self._inbox.append((envelope, size))
             self._inbox_bytes += size
 
@@ -397,6 +354,7 @@ class Session:
             self._outbox.popleft()
 
     def _detach(self, stream: FrameStream) -> None:
+        stream.close()
         with self._changed:
             if self._stream is stream:
                 self._stream, self._disconnected_since = None, time.monotonic()

@@ -6,9 +6,9 @@ import ipaddress
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,20 +25,17 @@ _ALERT = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_(?:ALERT_)?(\w+)")
 _ADDRESS = re.compile(r"(\[[^\[\]]+\]|[^:\[\]]+):([0-9]{1,5})")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Credentials:
-    """A party's certificate, key and authority as PEM; no ``repr`` or message shows the key.
+    """A party's certificate, key and authority as PEM; ``repr`` shows none of them.
 
     >>> Credentials(authority=b"", certificate=b"", key=b"")
-    Credentials(secret)
+    Credentials()
     """
 
-    authority: bytes
-    certificate: bytes
-    key: bytes
-
-    def __repr__(self) -> str:
-        return "Credentials(secret)"
+    authority: bytes = field(repr=False)
+    certificate: bytes = field(repr=False)
+    key: bytes = field(repr=False)
 
     def days_left(self, now: datetime) -> int:
         """Return the days until the certificate expires, negative afterwards."""
@@ -96,11 +93,9 @@ def is_loopback(address: str) -> bool:
 def check_plaintext(address: str) -> None:
     """Raise ``SettingError`` unless plaintext at this address stays on this machine."""
     if not is_loopback(address):
-        raise SettingError(
-            f"plaintext is for tests on one machine, but {address} is open to others; create certificates with "
-            "`fedsim certs`, or use an address such as 127.0.0.1:7411",
-            code="plaintext-to-others",
-        )
+        fault = f"plaintext is for tests on one machine, but {address} is open to others"
+        hint = "create certificates with `fedsim certs`, or use an address such as 127.0.0.1:7411"
+        raise SettingError(f"{fault}; {hint}", code="plaintext-to-others")
 
 
 def tls_failure_reason(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> str:
@@ -122,28 +117,35 @@ def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: floa
     gRPC reports every failure as "failed to connect to all addresses"; a plain handshake knows the reason. ``seconds``
     limits each step; a server that accepts us silently takes that long.
     """
-    call, context = _TlsAttempt(address, peer, seconds), _client_context(credentials)
+    call, context = _TlsAttempt(address, credentials, peer, seconds), _client_context(credentials)
     try:
         plain = call.connect()
     except (OSError, UnicodeError) as error:
-        return TlsProbe(_connect_failure(call, error))
+        if isinstance(error, ConnectionResetError):
+            return call.handshake_failure(error)
+        template = next(text for kind, text in _CONNECT_FAILURES if isinstance(error, kind))
+        return TlsProbe(template.format(call, reason=getattr(error, "strerror", None) or "no reason given"))
     try:
         with call.greet(plain, context) as channel:
-            return _read_verdict(call, credentials, channel)
+            return call.read_verdict(channel)
     except ssl.SSLCertVerificationError as error:
-        return TlsProbe(_untrusted_reason(call, credentials, error), lasting=True)
+        return TlsProbe(call.untrusted_reason(error), lasting=True)
     except OSError as error:
-        reason = _reason(error)
-        return TlsProbe(_handshake_failure(call, error), lasting=reason in _HANDSHAKE_FAILURES or bool(_alert(reason)))
+        return call.handshake_failure(error)
 
 
 @dataclass(frozen=True)
 class _TlsAttempt:
-    """One connection attempt."""
+    """One connection attempt, and the explanation of its failure."""
 
     address: str
+    credentials: Credentials
     peer: Party
     seconds: float
+
+    @property
+    def authorities(self) -> list[x509.Certificate]:
+        return x509.load_pem_x509_certificates(self.credentials.authority)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(split_address(self.address), timeout=self.seconds)
@@ -155,6 +157,72 @@ class _TlsAttempt:
         with plain, context.wrap_socket(plain, server_hostname=name, do_handshake_on_connect=False) as channel:
             channel.do_handshake()
             yield channel
+
+    def handshake_failure(self, error: OSError) -> TlsProbe:
+        if isinstance(error, TimeoutError):
+            fault = f"did not answer the TLS handshake within {self.seconds:g} s"
+            return TlsProbe(f"{self.address} {fault}; another service listens there, or {self.peer} hangs")
+        reason = _reason(error)
+        if template := _HANDSHAKE_FAILURES.get(reason):
+            return TlsProbe(f"{self.address} {template.format(peer=self.peer)}", lasting=True)
+        alert = _alert(reason)
+        fault = f"refused the TLS handshake ({alert})" if alert else "closed the connection during the TLS handshake"
+        hint = f"another service listens there, or a proxy in front of {self.peer}"
+        return TlsProbe(f"{self.address} {fault}; {hint}", lasting=bool(alert))
+
+    def read_verdict(self, channel: ssl.SSLSocket) -> TlsProbe:
+        """Read whether the server accepts our certificate: in TLS 1.3 that arrives after the handshake.
+
+        gRPC servers close the connection silently, and then our certificate may explain it. If it does not, the peer
+        may just have been killed.
+        """
+        if channel.selected_alpn_protocol() != "h2":
+            return TlsProbe(f"{self.address} {_NO_HTTP2}", lasting=True)
+        reason = ""
+        try:
+            if channel.recv(1):
+                return TlsProbe("")
+        except TimeoutError:
+            return TlsProbe("")
+        except OSError as error:
+            reason = _reason(error)
+        own = x509.load_pem_x509_certificate(self.credentials.certificate)
+        known = _REFUSALS.get(reason)
+        if known is None and (fault := date_fault(own, datetime.now(UTC))):
+            known = f"it {fault}; {_RENEW}"
+        elif known is None and not any(issued_by(own, each) for each in self.authorities):
+            known = f"it is of another authority; {_ONE_FOLDER}"
+        if known:
+            return TlsProbe(f"{self.address} refuses our certificate: {known}", lasting=True)
+        alert = _alert(reason)
+        fault = f"closed the connection ({alert or 'no reason given'}) after it received our certificate"
+        hint = f"compare ca.pem and the clocks of both sides, and read the log of {self.peer}"
+        return TlsProbe(f"{self.address} {fault}; {hint}", lasting=bool(alert))
+
+    def untrusted_reason(self, error: ssl.SSLCertVerificationError) -> str:
+        """Explain why a certificate is not trusted, from the one that the server shows without verification."""
+        context, seen, now = _tls13_context(), None, datetime.now(UTC)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with suppress(OSError, *certs.PARSE_ERRORS), self.greet(self.connect(), context) as channel:
+            seen = certs.decode_fully(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
+        code, found = error.verify_code, f"the certificate at {self.address}"
+        if seen and code in _OTHER_AUTHORITY:
+            theirs, ours = (ascii(name.rfc4514_string()[:60]) for name in (seen.issuer, self.authorities[0].subject))
+            origin = "is self-signed" if seen.issuer == seen.subject else f"comes from another authority, {theirs}"
+            return f"{found} {origin}, and ours is {ours}; {_ONE_FOLDER}"
+        if seen and code in _OUT_OF_DATE:
+            if fault := date_fault(seen, now):
+                return f"the certificate of {self.peer} at {self.address} {fault}; {_RENEW}"
+            fault = next(filter(None, (date_fault(each, now) for each in self.authorities)), "is out of date")
+            return f"our authority {fault}; {certs.NEW_AUTHORITY_HINT}"
+        if seen and code == _OTHER_NAME:
+            try:
+                owner = f"belongs to {certs.certificate_party(certificate_pem(seen))}"
+            except FileError:
+                owner = "names no party"
+            return f"{found} {owner} instead of {self.peer}; check the address, and who runs there"
+        hint = f"{self.peer} needs one made by `fedsim certs` with our authority"
+        return f"{found} cannot be trusted ({error.verify_message}); {hint}"
 
 
 def _client_context(credentials: Credentials) -> ssl.SSLContext:
@@ -181,109 +249,6 @@ def _tls13_context() -> ssl.SSLContext:
     return context
 
 
-def _connect_failure(call: _TlsAttempt, error: Exception) -> str:
-    if isinstance(error, socket.gaierror | UnicodeError):
-        return f"the host of {call.address} is unknown; check the name and the DNS of this machine"
-    if isinstance(error, ConnectionRefusedError):
-        return f"no program listens at {call.address}; start {call.peer} there, or check host and port"
-    if isinstance(error, TimeoutError):
-        return f"{call.address} did not answer within {call.seconds:g} s; check host, port and firewalls"
-    if isinstance(error, ConnectionResetError):
-        return _handshake_failure(call, error)
-    reason = getattr(error, "strerror", None) or "no reason given"
-    return f"{call.address} cannot be reached ({reason}); check host, port and network"
-
-
-def _handshake_failure(call: _TlsAttempt, error: OSError) -> str:
-    if isinstance(error, TimeoutError):
-        silent = f"did not answer the TLS handshake within {call.seconds:g} s"
-        return f"{call.address} {silent}; another service listens there, or {call.peer} hangs"
-    reason = _reason(error)
-    if template := _HANDSHAKE_FAILURES.get(reason):
-        return f"{call.address} {template.format(peer=call.peer)}"
-    alert = _alert(reason)
-    outcome = f"refused the TLS handshake ({alert})" if alert else "closed the connection during the TLS handshake"
-    return f"{call.address} {outcome}; another service listens there, or a proxy in front of {call.peer}"
-
-
-def _read_verdict(call: _TlsAttempt, credentials: Credentials, channel: ssl.SSLSocket) -> TlsProbe:
-    """Read whether the server accepts our certificate: in TLS 1.3 that arrives after the handshake."""
-    if channel.selected_alpn_protocol() != "h2":
-        return TlsProbe(f"{call.address} {_NO_HTTP2}", lasting=True)
-    try:
-        said = channel.recv(1)
-    except TimeoutError:
-        return TlsProbe("")
-    except OSError as error:
-        return _refusal(call, credentials, _reason(error))
-    return TlsProbe("") if said else _refusal(call, credentials, "")
-
-
-def _refusal(call: _TlsAttempt, credentials: Credentials, reason: str) -> TlsProbe:
-    """Explain a refusal; gRPC servers close the connection silently, and then our certificate may explain it.
-
-    If it does not, the peer may just have been killed.
-    """
-    if known := _REFUSALS.get(reason) or _own_certificate_fault(credentials):
-        return TlsProbe(f"{call.address} refuses our certificate: {known}", lasting=True)
-    alert = _alert(reason)
-    return TlsProbe(
-        f"{call.address} closed the connection ({alert or 'no reason given'}) after it received our certificate; "
-        f"compare ca.pem and the clocks of both sides, and read the log of {call.peer}",
-        lasting=bool(alert),
-    )
-
-
-def _own_certificate_fault(credentials: Credentials) -> str:
-    own = x509.load_pem_x509_certificate(credentials.certificate)
-    if fault := date_fault(own, datetime.now(UTC)):
-        return f"it {fault}; {_RENEW}"
-    if not any(issued_by(own, each) for each in x509.load_pem_x509_certificates(credentials.authority)):
-        return f"it is of another authority; {_ONE_FOLDER}"
-    return ""
-
-
-def _untrusted_reason(call: _TlsAttempt, credentials: Credentials, error: ssl.SSLCertVerificationError) -> str:
-    """Explain why a server's certificate is not trusted, from the certificate that it shows without verification."""
-    explain, context, seen = _DISTRUST.get(error.verify_code), _tls13_context(), None
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    with suppress(OSError, *certs.PARSE_ERRORS), call.greet(call.connect(), context) as channel:
-        seen = certs.decode_fully(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
-    if seen is None or explain is None:
-        return (
-            f"the certificate at {call.address} cannot be trusted ({error.verify_message}); {call.peer} needs one made "
-            "by `fedsim certs` with our authority"
-        )
-    return explain(call, credentials, seen)
-
-
-def _other_authority(call: _TlsAttempt, credentials: Credentials, seen: x509.Certificate) -> str:
-    ours = x509.load_pem_x509_certificate(credentials.authority)
-    origin = "is self-signed" if seen.issuer == seen.subject else f"comes from another authority, {_name(seen.issuer)}"
-    return f"the certificate at {call.address} {origin}, and ours is {_name(ours.subject)}; {_ONE_FOLDER}"
-
-
-def _other_party(call: _TlsAttempt, _: Credentials, seen: x509.Certificate) -> str:
-    try:
-        owner = f"belongs to {certs.certificate_party(certificate_pem(seen))}"
-    except FileError:
-        owner = "names no party"
-    return f"the certificate at {call.address} {owner} instead of {call.peer}; check the address, and who runs there"
-
-
-def _out_of_date(call: _TlsAttempt, credentials: Credentials, seen: x509.Certificate) -> str:
-    now = datetime.now(UTC)
-    if fault := date_fault(seen, now):
-        return f"the certificate of {call.peer} at {call.address} {fault}; {_RENEW}"
-    ours = (date_fault(each, now) for each in x509.load_pem_x509_certificates(credentials.authority))
-    return f"our authority {next(filter(None, ours), 'is out of date')}; {certs.NEW_AUTHORITY_HINT}"
-
-
-def _name(name: x509.Name) -> str:
-    """Return a name from the wire, safe to print."""
-    return ascii(name.rfc4514_string()[:60])
-
-
 def _reason(error: OSError) -> str:
     """Return OpenSSL's name of an error; empty for network errors."""
     return str(getattr(error, "reason", None) or "")
@@ -303,13 +268,11 @@ _RENEW = "renew it with `fedsim certs --renew`, or correct the clock"
 _ONE_FOLDER = "all parties of a job need certificates from the same `fedsim certs` folder"
 _NO_HTTP2 = "speaks TLS but not HTTP/2; another service listens there, or a proxy without gRPC support"
 _NO_TLS = "does not speak TLS; another service listens there, or {peer} runs with --insecure"
+_UNKNOWN_HOST = "the host of {0.address} is unknown; check the name and the DNS of this machine"
 _OLD_TLS = "only supports TLS versions before 1.3; update the software there, or the proxy in front of it"
 _HANDSHAKE_FAILURES = {
-    "WRONG_VERSION_NUMBER": _NO_TLS,
-    "PACKET_LENGTH_TOO_LONG": _NO_TLS,
-    "RECORD_LAYER_FAILURE": _NO_TLS,
-    "UNSUPPORTED_PROTOCOL": _OLD_TLS,
-    "TLSV1_ALERT_PROTOCOL_VERSION": _OLD_TLS,
+    **dict.fromkeys(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"), _NO_TLS),
+    **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"), _OLD_TLS),
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": _NO_HTTP2,
 }
 _REFUSALS = {
@@ -319,8 +282,11 @@ _REFUSALS = {
     "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid there, perhaps not yet; compare the clocks of both sides",
 }
 # OpenSSL's X509_V_ERR numbers; which one means "another authority" depends on what is in the chain.
-_DISTRUST: Mapping[int, Callable[[_TlsAttempt, Credentials, x509.Certificate], str]] = {
-    **dict.fromkeys((2, 7, 18, 19, 20, 21), _other_authority),
-    **dict.fromkeys((9, 10), _out_of_date),
-    62: _other_party,
-}
+_OTHER_AUTHORITY, _OUT_OF_DATE, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (9, 10), 62
+_CONNECT_FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (socket.gaierror, _UNKNOWN_HOST),
+    (UnicodeError, _UNKNOWN_HOST),
+    (ConnectionRefusedError, "no program listens at {0.address}; start {0.peer} there, or check host and port"),
+    (TimeoutError, "{0.address} did not answer within {0.seconds:g} s; check host, port and firewalls"),
+    (OSError, "{0.address} cannot be reached ({reason}); check host, port and network"),
+)

@@ -107,9 +107,8 @@ class InProcessTransport:
 
     def listen(self, address: str, answer: StreamHandler) -> _InProcessListener:
         if address in self._listeners:
-            raise SettingError(
-                f"address '{address}' is already in use; give every party its own address", code="address-in-use"
-            )
+            fault = f"address '{address}' is already in use; give every party its own address"
+            raise SettingError(fault, code="address-in-use")
         self._listeners[address] = listener = _InProcessListener(address, answer, self._listeners)
         return listener
 

@@ -20,36 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
-from fedsim.linkage.private_linkage import (
-    LinkageConfig,
-    LinkageState,
-    PrivateLinks,
-    link_encoded_tables,
-    link_new_records,
-    load_linkage_state,
-    load_private_links,
-    save_linkage_state,
-    save_private_links,
-)
+from fedsim.linkage import private_linkage
+from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_encoded_tables
+from fedsim.protocol import messages as m
 from fedsim.protocol.codec import NO_BYTES, Envelope, derive_seal_key, offer_digest, seal_rows
-from fedsim.protocol.messages import (
-    Candidates,
-    Done,
-    Farewell,
-    Finish,
-    Message,
-    NewQueries,
-    Notice,
-    Offer,
-    Partners,
-    Party,
-    Phase,
-    Queries,
-    Role,
-    RowOrder,
-    Unchanged,
-    Want,
-)
+from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
 from fedsim.storage.digest import arrays_digest
 from fedsim.storage.files import append_durably, atomic_write
@@ -107,12 +82,9 @@ class LinkedListState:
         with self.work:
             new -= self.new_records
             if len(self.new_records) + len(new) > limit:
-                raise PolicyError(
-                    f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}', and its "
-                    f"limit is {limit:,}; its owner may raise max_new_records",
-                    code="too-many-new-records",
-                    limit=limit,
-                )
+                seen = f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}'"
+                rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
+                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
             append_durably(self.folder / NEW_RECORDS_FILE, b"".join(sorted(new)))
             self.new_records |= new
 
@@ -122,11 +94,9 @@ class LinkedListState:
             return False
         if self.digests[0 if peer.role is Role.PRIMARY else 1] != digest:
             # Every other set of records would be a new sample of the noise.
-            raise PolicyError(
-                f"the identifiers of {peer} have changed since list '{self.name}' was linked; a changed table needs a "
-                "new job: give the job another name and have it approved",
-                code="identifiers-changed",
-            )
+            fault = f"the identifiers of {peer} have changed since list '{self.name}' was linked"
+            hint = "a changed table needs a new job: give the job another name and have it approved"
+            raise PolicyError(f"{fault}; {hint}", code="identifiers-changed")
         return True
 
     def load(self) -> None:
@@ -139,8 +109,8 @@ class LinkedListState:
                 os.truncate(counted, complete)
             self.new_records = {content[at : at + DIGEST_BYTES] for at in range(0, complete, DIGEST_BYTES)}
         if (self.folder / "delivery.safetensors").is_file():
-            self.linked = load_linkage_state(self.folder / "linked.safetensors")
-            self.delivery = load_private_links(self.folder / "delivery.safetensors")
+            self.linked = private_linkage.load_linkage_state(self.folder / "linked.safetensors")
+            self.delivery = private_linkage.load_private_links(self.folder / "delivery.safetensors")
             queries = (self.folder / "queries.digest").read_text().strip()
             self.digests = queries, offer_digest(self.linked.candidates)
             self.candidates = self.linked.candidates
@@ -150,10 +120,10 @@ class LinkedListState:
         if self.linked is None or self.delivery is None:
             raise FileError(f"list '{self.name}' is not linked yet", code="not-linked")
         self.folder.mkdir(parents=True, exist_ok=True)
-        save_linkage_state(self.linked, self.folder / "linked.safetensors")
+        private_linkage.save_linkage_state(self.linked, self.folder / "linked.safetensors")
         with atomic_write(self.folder / "queries.digest") as part:
             part.write_text(self.digests[0])
-        save_private_links(self.delivery, self.folder / "delivery.safetensors")
+        private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
 
     def link(
         self, queries: EncodedTable, candidates: EncodedTable, counted: NDArray[np.bool_], secret: bytes
@@ -161,19 +131,15 @@ class LinkedListState:
         """Link the tables; raise only errors whose text other parties may see."""
         linking = self.linking
         if linking.k > len(candidates):
-            raise PolicyError(
-                f"list '{self.name}' has {len(candidates)} candidates for k={linking.k}; lower k",
-                code="k-too-large",
-                limit=len(candidates),
-            )
+            fault = f"list '{self.name}' has {len(candidates)} candidates for k={linking.k}; lower k"
+            raise PolicyError(fault, code="k-too-large", limit=len(candidates))
         try:
             with _blame_peer(self.name):
                 return link_encoded_tables(queries, candidates, counted, linking, secret, self.name)
         except SettingError as error:
             log.error("list '%s' cannot be linked: %s", self.name, error)
-            reason = PUBLIC_SETTING_ERRORS.get(
-                error.code, "its settings do not fit the tables; the coordinator's log has the details"
-            )
+            other = "its settings do not fit the tables; the coordinator's log has the details"
+            reason = PUBLIC_SETTING_ERRORS.get(error.code, other)
             raise PolicyError(f"list '{self.name}': {reason.format(linking)}", code=error.code) from error
 
 
@@ -200,59 +166,48 @@ class Coordinator:
 
     def serve(self, session: Session) -> None:
         """Answer a party until it says farewell."""
-        while not isinstance((envelope := session.receive()).message, Farewell):
+        while not isinstance((envelope := session.receive()).message, m.Farewell):
             self._answer(session, envelope)
 
     def _answer(self, session: Session, envelope: Envelope) -> None:
-        message = envelope.message
-        if isinstance(message, Finish):
+        message, peer = envelope.message, session.peer
+        if isinstance(message, m.Finish):
             # On disk before it is confirmed, because the primary exits after the confirmation.
             with atomic_write(self._end_file) as part:
                 part.write_text("")
-            session.phase = Phase.END
-            session.send(Done(""), reply_to=envelope.sequence)
+            session.phase = m.Phase.END
+            session.send(m.Done(""), reply_to=envelope.sequence)
             self.finished.set()
             return
-        if not isinstance(message, Offer | Candidates | Queries | NewQueries):
-            raise PeerError(
-                f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message"
-            )
-        peer, name = session.peer, message.partner_list
+        if not isinstance(message, m.Offer | m.Candidates | m.Queries | m.NewQueries):
+            raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
+        name = message.partner_list
         if name not in self._lists or (peer.role is Role.SECONDARY and peer.name != name):
             raise PeerError(f"{peer} named a list that is not its own", code="not-its-list")
-        self._link(session, envelope, message, self._lists[name])
-
-    def _link(
-        self,
-        session: Session,
-        envelope: Envelope,
-        message: Offer | Candidates | Queries | NewQueries,
-        partner_list: LinkedListState,
-    ) -> None:
-        if isinstance(message, NewQueries):
+        partner_list, have = self._lists[name], ""
+        if isinstance(message, m.NewQueries):
             session.send(self._answer_new_queries(session, partner_list, message), reply_to=envelope.sequence)
             return
-        have = ""
-        if isinstance(message, Offer):
+        if isinstance(message, m.Offer):
             with self._changed:
-                wanted = not partner_list.is_linked_from(session.peer, message.digest)
-                if wanted and session.peer.role is Role.SECONDARY:
+                wanted = not partner_list.is_linked_from(peer, message.digest)
+                if wanted and peer.role is Role.SECONDARY:
                     partner_list.candidates = None  # the secondary may now send others
-            session.send(Want(wanted), reply_to=envelope.sequence)
+            session.send(m.Want(wanted), reply_to=envelope.sequence)
             if wanted:
                 return
             have = message.have
-        elif isinstance(message, Candidates):
+        elif isinstance(message, m.Candidates):
             table = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
             with self._changed:
-                if not partner_list.is_linked_from(session.peer, offer_digest(table)):
+                if not partner_list.is_linked_from(peer, offer_digest(table)):
                     partner_list.candidates = table
                     self._changed.notify_all()
         else:
             self._link_queries(session, partner_list, message)
         session.send(self._delivery(session, partner_list, have), reply_to=envelope.sequence)
 
-    def _link_queries(self, session: Session, partner_list: LinkedListState, message: Queries) -> None:
+    def _link_queries(self, session: Session, partner_list: LinkedListState, message: m.Queries) -> None:
         queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
         digest = offer_digest(queries, message.counted)
         candidates = self._wait_for(session, partner_list, "candidates")
@@ -264,51 +219,46 @@ class Coordinator:
             with self._changed:
                 newest = partner_list.candidates
                 if newest is not None and offer_digest(newest) != offer_digest(candidates):
-                    raise PeerError(
-                        f"secondary '{partner_list.name}' sent other identifiers while its list was being linked",
-                        code="identifiers-changed",
-                    )
+                    fault = f"secondary '{partner_list.name}' sent other identifiers while its list was being linked"
+                    raise PeerError(fault, code="identifiers-changed")
                 partner_list.linked, partner_list.delivery = linked
                 partner_list.digests = digest, offer_digest(candidates)
                 partner_list.store()
                 self._changed.notify_all()
         session.connection.record_event("linked", {"list": partner_list.name, "records": len(queries)})
 
-    def _delivery(self, session: Session, partner_list: LinkedListState, have: str) -> Message:
+    def _delivery(self, session: Session, partner_list: LinkedListState, have: str) -> m.Message:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""
         delivery: PrivateLinks = self._wait_for(session, partner_list, "delivery")
         linked: LinkageState = self._wait_for(session, partner_list, "linked")
-        hide_rows = partner_list.linking.hide_rows
         if session.peer.role is Role.PRIMARY:
-            shown = number_links(delivery) if hide_rows else delivery
-            same = have == arrays_digest(shown.partner, shown.similarity)
-            return Unchanged() if same else _partners(partner_list, linked, delivery, NO_BYTES)
+            partners = _partners(partner_list, linked, delivery, NO_BYTES)
+            same = have == arrays_digest(partners.partner, partners.similarity)
+            return m.Unchanged() if same else partners
         order, key = linked.order, NO_BYTES
-        if hide_rows:
+        if partner_list.linking.hide_rows:
             order, key = linked_rows(delivery, linked.order), derive_seal_key(self._secret, partner_list.name)
         same = have == arrays_digest(order, key)
-        return Unchanged() if same else RowOrder(partner_list.name, order=order, seal=key)
+        return m.Unchanged() if same else m.RowOrder(partner_list.name, order=order, seal=key)
 
-    def _answer_new_queries(self, session: Session, partner_list: LinkedListState, message: NewQueries) -> Message:
+    def _answer_new_queries(self, session: Session, partner_list: LinkedListState, message: m.NewQueries) -> m.Message:
         """Link new records; a request that fails is answered by its reason, and the session continues."""
-        session.phase = Phase.PREDICT
-        linked = partner_list.linked
+        session.phase = m.Phase.PREDICT
+        linked, linking, name = partner_list.linked, partner_list.linking, partner_list.name
         try:
             if linked is None:
-                raise PeerError(
-                    f"{session.peer} requested new links of '{partner_list.name}', which is not linked yet",
-                    code="not-linked",
-                )
+                fault = f"{session.peer} requested new links of '{name}', which is not linked yet"
+                raise PeerError(fault, code="not-linked")
             queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
             partner_list.count_new_records(queries, self._max_new)
-            with _blame_peer(partner_list.name):
-                links = link_new_records(queries, linked, partner_list.linking, self._secret, partner_list.name)
+            with _blame_peer(name):
+                links = private_linkage.link_new_records(queries, linked, linking, self._secret, name)
         except FedSimError as error:
             log.warning("cannot link new records of %s: %s", session.peer, error)
-            return Done(public_reason(error))
+            return m.Done(public_reason(error))
         sealed = NO_BYTES
-        if partner_list.linking.hide_rows:
-            sealed = seal_rows(derive_seal_key(self._secret, partner_list.name), linked_rows(links, linked.order))
+        if linking.hide_rows:
+            sealed = seal_rows(derive_seal_key(self._secret, name), linked_rows(links, linked.order))
         return _partners(partner_list, linked, links, sealed)
 
     def _wait_for(self, session: Session, partner_list: LinkedListState, attribute: str) -> Any:
@@ -320,19 +270,16 @@ class Coordinator:
                 if time.monotonic() - notified > _notice_seconds(session):
                     notified = time.monotonic()
                     missing = Role.SECONDARY if partner_list.candidates is None else Role.PRIMARY
-                    session.send(Notice(f"list '{partner_list.name}' is waiting for the {missing}'s identifiers"))
+                    session.send(m.Notice(f"list '{partner_list.name}' is waiting for the {missing}'s identifiers"))
                 self._changed.wait(POLL)
             return getattr(partner_list, attribute)
 
 
-def _partners(
-    partner_list: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: NDArray[np.uint8]
-) -> Partners:
-    n_candidates = len(linked.candidates)
-    if partner_list.linking.hide_rows:
-        links = number_links(links)
-        n_candidates = links.partner.size
-    return Partners(partner_list.name, n_candidates, partner=links.partner, similarity=links.similarity, sealed=sealed)
+def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: NDArray[Any]) -> m.Partners:
+    hide_rows = state.linking.hide_rows
+    partner = number_links(links).partner if hide_rows else links.partner
+    n_candidates = partner.size if hide_rows else len(linked.candidates)
+    return m.Partners(state.name, n_candidates, partner=partner, similarity=links.similarity, sealed=sealed)
 
 
 @contextmanager
@@ -352,7 +299,7 @@ def _send_notices(session: Session, text: str) -> Iterator[None]:
     def send_until_done() -> None:
         with suppress(PeerError, PeerRestarted):  # raised again where the session is used
             while not done.wait(_notice_seconds(session)):
-                session.send(Notice(text))
+                session.send(m.Notice(text))
 
     threading.Thread(target=send_until_done, daemon=True).start()
     try:

@@ -38,14 +38,8 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Part
     """Request the partners of every record; return None if those with the digest ``have`` are still valid."""
     request, encoded = session.send(m.Offer(table.partner_list, table.digest, have)), table.encoded
     if session.wait_reply(request, m.Want).wanted:
-        queries = m.Queries(
-            table.partner_list,
-            encoded.fingerprint,
-            encoded.n_bits,
-            bits=encoded.bits,
-            counted=table.counted.astype(np.uint8),
-        )
-        request = session.send(queries)
+        facts, counted = (table.partner_list, encoded.fingerprint, encoded.n_bits), table.counted.astype(np.uint8)
+        request = session.send(m.Queries(*facts, bits=encoded.bits, counted=counted))
     answer = session.wait_reply(request, m.Message)
     if isinstance(answer, m.Unchanged):
         return None
@@ -72,9 +66,8 @@ def _check_partners(session: Session, answer: m.Message, partner_list: str, n_re
         and bool(np.isfinite(answer.similarity).all())
     ):
         return answer
-    raise PeerError(
-        f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records", code="bad-links"
-    )
+    fault = f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records"
+    raise PeerError(fault, code="bad-links")
 
 
 @dataclass(frozen=True)
@@ -105,10 +98,8 @@ class RemoteSecondary:
         self.name = session.peer.name
         ready = session.call(m.Meet(predicting), m.Ready)
         if ready.width < 1 or ready.n_records < 1:
-            raise PeerError(
-                f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records",
-                code="bad-width",
-            )
+            fault = f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records"
+            raise PeerError(fault, code="bad-width")
         self.width, self.n_records = ready.width, ready.n_records
         self._rows: NDArray[Any] = np.zeros(0, np.int32)  # of the last request
         self._sealed: NDArray[Any] = NO_BYTES
@@ -175,11 +166,8 @@ class RemoteSecondary:
         values = unpack_tensor(reply.values, self.form)
         if reply.step != expected or values is None or values.shape != (len(rows), self.width):
             when = "outside training" if step is None else f"of step {step}"
-            raise PeerError(
-                f"{self.session.peer} sent activations {when} that are not {len(rows)} rows of {self.width} finite "
-                "numbers; they were not used",
-                code="bad-activations",
-            )
+            fault = f"activations {when} that are not {len(rows)} rows of {self.width} finite numbers"
+            raise PeerError(f"{self.session.peer} sent {fault}; they were not used", code="bad-activations")
         return values.to(self.device)
 
 

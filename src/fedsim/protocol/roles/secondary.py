@@ -102,7 +102,16 @@ class SecondaryResponder:
                 session.phase, self._party, self._training = m.Phase.PREDICT, self.load_trained(), False
             return m.Ready(self.width, len(self.order))
         if isinstance(message, m.Begin):
-            return self._begin(session, message)
+            if message.total_steps < 1:
+                fault = f"{session.peer} requested a training of {message.total_steps} steps; the minimum is 1"
+                raise PeerError(fault, code="bad-steps")
+            self._party, self._training = None, False
+            try:
+                self._party = self.start(message)
+            except PolicyError as error:  # the session continues: other requests may be allowed
+                return m.Done(str(error))
+            self._training, self._steps, self._in_study = True, message.total_steps, message.study
+            return m.Done("")
         if self._party is None or not (self._training or isinstance(message, m.Infer)):
             raise PeerError(f"{session.peer} sent '{message.kind}' before 'begin'", code="not-begun")
         if isinstance(message, m.Gradients):
@@ -111,20 +120,6 @@ class SecondaryResponder:
         if isinstance(message, m.Ask | m.Infer):
             return self._activations(session, self._party, message)
         return self._control(session, self._party, message)
-
-    def _begin(self, session: Session, message: m.Begin) -> m.Message:
-        if message.total_steps < 1:
-            raise PeerError(
-                f"{session.peer} requested a training of {message.total_steps} steps; the minimum is 1",
-                code="bad-steps",
-            )
-        self._party, self._training = None, False
-        try:
-            self._party = self.start(message)
-        except PolicyError as error:  # the session continues: other requests may be allowed
-            return m.Done(str(error))
-        self._training, self._steps, self._in_study = True, message.total_steps, message.study
-        return m.Done("")
 
     def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
         rows, order = message.rows, self.order.unseal(message.sealed if isinstance(message, m.Infer) else NO_BYTES)
@@ -141,23 +136,20 @@ class SecondaryResponder:
         return m.Activations(step, values=pack_tensor(values, self.form))
 
     def _descend(self, session: Session, party: LocalSecondary, message: m.Gradients) -> None:
+        fault = f"{session.peer} sent gradients of step {message.step}"
         values = unpack_tensor(message.values, self.form)
-        rejected = f"{session.peer} sent gradients of step {message.step}"
         if values is None or tuple(values.shape) != party.pending_shape:
-            raise PeerError(
-                f"{rejected} that are not finite numbers in the shape of the activations; the weights did not change",
-                code="bad-gradients",
-            )
+            fault += " that are not finite numbers in the shape of the activations"
+            raise PeerError(f"{fault}; the weights did not change", code="bad-gradients")
         try:
             party.descend(values, message.step)
         except SettingError as error:
-            raise PeerError(
-                f"{rejected}, but the last activations are of another step; the weights did not change",
-                code="bad-gradients",
-            ) from error
+            fault += ", but the last activations are of another step"
+            raise PeerError(f"{fault}; the weights did not change", code="bad-gradients") from error
 
     def _control(self, session: Session, party: LocalSecondary, message: m.Message) -> m.Message | None:
-        self._check_control(session, party, message)
+        sent = f"{session.peer} sent '{message.kind}'"
+        self._check_control(sent, party, message)
         if isinstance(message, m.KeepBest):
             party.keep_best()
         elif isinstance(message, m.UseBest) and party.model.best:
@@ -168,25 +160,19 @@ class SecondaryResponder:
             party.save(message.step)
             if party.checkpoint_store:  # the primary says which checkpoints may go, but must not fill our disk
                 party.forget_before(party.checkpoint_store.steps()[-MAX_CHECKPOINTS:][0])
-            return m.Done("")
         elif isinstance(message, m.Restore):
             try:
                 party.restore(message.step)
             except DamagedCheckpoint:  # whose text names our folders
                 return m.Done(f"its checkpoint of step {message.step} cannot be read")
-            return m.Done("")
         elif isinstance(message, m.Finish):
             session.phase = m.Phase.END
             self.finish(party)
-            return m.Done("")
         else:
-            raise PeerError(
-                f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message"
-            )
-        return None
+            raise PeerError(f"{sent}, which is unexpected here", code="unexpected-message")
+        return m.Done("") if isinstance(message, m.Save | m.Restore | m.Finish) else None
 
-    def _check_control(self, session: Session, party: LocalSecondary, message: m.Message) -> None:
-        sent = f"{session.peer} sent '{message.kind}'"
+    def _check_control(self, sent: str, party: LocalSecondary, message: m.Message) -> None:
         if self._in_study and isinstance(message, m.Save | m.Restore | m.ForgetBefore | m.Finish):
             raise PeerError(f"{sent} in a study, of which nothing is saved", code="not-in-study")
         if isinstance(message, m.Save | m.Restore | m.ForgetBefore) and not 0 <= message.step <= self._steps:
