@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fedsim.splitnn.gates import AttentionMergeNetwork, ConvolutionMergeNetwork, PerceptronMergeNetwork
+from fedsim.splitnn.gates import AttentionMergeNetwork, ConvolutionMergeNetwork
 from fedsim.splitnn.layers import FeatureTensors
 from fedsim.splitnn.methods import AvgSim, FeatureSim, FedSim
+from fedsim_lab.ablations import PerceptronMergeNetwork
 
 
 @dataclass

@@ -6,18 +6,12 @@ import numpy as np
 import torch
 
 from fedsim.splitnn import AvgSim, Combine, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
-from fedsim.splitnn.gates import (
-    AttentionMerge,
-    ConvolutionMerge,
-    MeanMerge,
-    PerceptronMerge,
-    Shuffled,
-    SimilarityAsWeight,
-)
+from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge
 from fedsim.splitnn.layers import Local, Piecewise
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import Config, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.types import Split
+from fedsim_lab.ablations import MeanMerge, PerceptronMerge, Shuffled, SimilarityAsWeight
 
 torch.set_num_threads(1)  # the same bits in every run need a fixed number of threads; and the tests run side by side
 

@@ -80,21 +80,15 @@ class Registry:
         self._choices[name] = Choice(name, value, summary, in_jobs, details)
 
     def __getitem__(self, name: str) -> Any:
-        return _load(self._choice(name).value)
+        return load_value(self._choice(name).value)
 
     def _choice(self, name: str) -> Choice:
-        choice = self._choices.get(name)
-        if choice is None:
+        if name not in self._choices:
             near = nearest_word(name, self._choices)
             hint = f" did you mean '{near}'?" if near else ""
-            known = ", ".join(self._choices)
-            raise SettingError(
-                f"{self.kind} '{name}' is unknown;{hint} Choose from: {known}",
-                code=f"unknown-{self.kind}",
-                value=name,
-                known=self.names(),
-            )
-        return choice
+            message = f"{self.kind} '{name}' is unknown;{hint} Choose from: {', '.join(self._choices)}"
+            raise SettingError(message, code=f"unknown-{self.kind}", value=name, known=self.names())
+        return self._choices[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._choices
@@ -112,7 +106,7 @@ class Registry:
 
     def detail(self, name: str, key: str) -> Any:
         """Return a detail of a choice, imported if it was given as ``"module:attribute"``, or None."""
-        return _load(self._choice(name).details.get(key))
+        return load_value(self._choice(name).details.get(key))
 
     def name_of(self, value: type) -> str | None:
         """Return the name under which a class is registered, or None, without importing any other choice."""
@@ -129,7 +123,7 @@ class Registry:
             del self._choices[name]
 
 
-def _load(value: Any) -> Any:
+def load_value(value: Any) -> Any:
     """Return the value itself, or import what ``"module:attribute"`` names."""
     if not isinstance(value, str):
         return value
@@ -150,24 +144,20 @@ def load_plugins() -> None:
 
 
 METHODS = Registry("method")
-METHODS.register("fedsim", "fedsim.splitnn.methods:FedSim", summary="Learns how much each similarity counts.")
-METHODS.register("avgsim", "fedsim.splitnn.methods:AvgSim", summary="Averages the predictions over all partners.")
-METHODS.register(
-    "featuresim", "fedsim.splitnn.methods:FeatureSim", summary="Uses the similarity as one more feature of each pair."
-)
-METHODS.register("top1sim", "fedsim.splitnn.methods:Top1Sim", summary="Uses the most similar partner only.")
-METHODS.register(
-    "exact",
-    "fedsim.splitnn.methods:Exact",
-    summary="Uses the partner with equal identifiers; needs them in the clear, so it is for simulations only.",
-    in_jobs=False,
-)
-METHODS.register(
-    "solo",
-    "fedsim.splitnn.methods:Solo",
-    summary="Uses the primary's features only; needs no partner, so the primary can train it alone.",
-    in_jobs=False,
-)
+for _name, _class, _in_jobs, _summary in (
+    ("fedsim", "FedSim", True, "Learns how much each similarity counts."),
+    ("avgsim", "AvgSim", True, "Averages the predictions over all partners."),
+    ("featuresim", "FeatureSim", True, "Uses the similarity as one more feature of each pair."),
+    ("top1sim", "Top1Sim", True, "Uses the most similar partner only."),
+    (
+        "exact",
+        "Exact",
+        False,
+        "Uses the partner with equal identifiers; needs them in the clear, so it is for simulations only.",
+    ),
+    ("solo", "Solo", False, "Uses the primary's features only; needs no partner, so the primary can train it alone."),
+):
+    METHODS.register(_name, f"fedsim.splitnn.methods:{_class}", summary=_summary, in_jobs=_in_jobs)
 METHODS.register(
     "combine",
     "fedsim.splitnn.methods:Combine",
@@ -175,54 +165,40 @@ METHODS.register(
     in_jobs=False,
     secondary_network="fedsim.splitnn.layers:send_raw_features",
 )
+FEDSIM_VARIANTS = Registry("FedSim variant")  # functions from a preset's FedSim to another; fedsim_lab registers some
 
 PRESETS = Registry("preset")
-PRESETS.register(
-    "modern",
-    "fedsim.splitnn.secondary_model:MODERN",
-    summary="The default: encoded numbers, attention beside the convolution, AdamW.",
-)
-PRESETS.register(
-    "paper",
-    "fedsim.splitnn.secondary_model:PAPER",
-    summary="Networks, optimiser and sizes of the paper, for comparison.",
-)
+for _name, _summary in (
+    ("modern", "The default: encoded numbers, attention beside the convolution, AdamW."),
+    ("paper", "Networks, optimiser and sizes of the paper, for comparison."),
+):
+    PRESETS.register(_name, f"fedsim.splitnn.secondary_model:{_name.upper()}", summary=_summary)
 
 METRICS = Registry("metric")
-METRICS.register(
-    "euclidean", "fedsim.linkage.metrics:EUCLIDEAN", summary="Straight-line distance of numbers.", in_jobs=False
-)
-METRICS.register(
-    "great-circle", "fedsim.linkage.metrics:GREAT_CIRCLE", summary="Distance in metres on the globe.", in_jobs=False
-)
-METRICS.register("days", "fedsim.linkage.metrics:DAYS", summary="Days between two dates.", in_jobs=False)
-METRICS.register(
-    "levenshtein", "fedsim.linkage.metrics:LEVENSHTEIN", summary="Number of edits between two texts.", in_jobs=False
-)
-METRICS.register(
-    "levenshtein-normalised",
-    "fedsim.linkage.metrics:LEVENSHTEIN_NORMALISED",
-    summary="Number of edits divided by the length of the longer text.",
-    in_jobs=False,
-)
-METRICS.register("hamming", "fedsim.linkage.metrics:HAMMING", summary="Number of bits in which two filters differ.")
-METRICS.register("dice", "fedsim.linkage.metrics:DICE", summary="Share of ones that two filters do not have in common.")
-METRICS.register(
-    "rank-hamming",
-    "fedsim.linkage.metrics:RANK_HAMMING",
-    summary="Hamming distance of numeric filters, from their ranks; for previews at one party.",
-    in_jobs=False,
-)
+for _name, _in_jobs, _summary in (
+    ("euclidean", False, "Straight-line distance of numbers."),
+    ("great-circle", False, "Distance in metres on the globe."),
+    ("days", False, "Days between two dates."),
+    ("levenshtein", False, "Number of edits between two texts."),
+    ("levenshtein-normalised", False, "Number of edits divided by the length of the longer text."),
+    ("hamming", True, "Number of bits in which two filters differ."),
+    ("dice", True, "Share of ones that two filters do not have in common."),
+    ("rank-hamming", False, "Hamming distance of numeric filters, from their ranks; for previews at one party."),
+):
+    _constant = _name.upper().replace("-", "_")
+    METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs)
 
 ENCODINGS = Registry("encoding")
-ENCODINGS.register("numeric", "fedsim.linkage.encoding.filters:NumericFilter", summary="Numbers, such as latitude.")
-ENCODINGS.register("date", "fedsim.linkage.encoding.filters:DateFilter", summary="Dates.")
-ENCODINGS.register("string", "fedsim.linkage.encoding.filters:StringFilter", summary="Text, such as a name.")
+for _name, _summary in (
+    ("numeric", "Numbers, such as latitude."),
+    ("date", "Dates."),
+    ("string", "Text, such as a name."),
+):
+    ENCODINGS.register(_name, f"fedsim.linkage.encoding.filters:{_name.title()}Filter", summary=_summary)
 
 TRANSPORTS = Registry("transport")
-TRANSPORTS.register(
-    "grpc", "fedsim.protocol.grpc_transport:GrpcTransport", summary="gRPC with mutual TLS, between organisations."
-)
-TRANSPORTS.register(
-    "in-process", "fedsim.protocol.transport:InProcessTransport", summary="Queues between threads of one process."
-)
+for _name, _path, _summary in (
+    ("grpc", "grpc_transport:GrpcTransport", "gRPC with mutual TLS, between organisations."),
+    ("in-process", "transport:InProcessTransport", "Queues between threads of one process."),
+):
+    TRANSPORTS.register(_name, f"fedsim.protocol.{_path}", summary=_summary)

@@ -1,11 +1,12 @@
 """Research: the paper's datasets, studies, sweeps and benchmarks. Depends on fedsim, never the reverse.
 
-Importing this package registers the presets ``paper:house``, ``paper:taxi`` ... with the paper's sizes of each dataset.
+Importing this package registers the presets ``paper:house``, ``paper:taxi`` ... with the paper's sizes of each dataset,
+and the paper's ablations of FedSim.
 """
 
 from __future__ import annotations
 
-from fedsim.registry import PRESETS
+from fedsim.registry import FEDSIM_VARIANTS, PRESETS
 
 for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", "frog"):
     PRESETS.register(
@@ -14,3 +15,5 @@ for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", 
         summary=f"The paper's network sizes and hyperparameters for its dataset {_dataset}.",
         in_jobs=False,
     )
+for _gate in ("weight", "sort", "cnn"):
+    FEDSIM_VARIANTS.register(f"fedsim-without-{_gate}", f"fedsim_lab.ablations:without_{_gate}", in_jobs=False)

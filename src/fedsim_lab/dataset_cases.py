@@ -22,6 +22,7 @@ from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField, Str
 from fedsim.privacy.bounds import sigma_for_bound
 from fedsim.splitnn.layers import Features
 from fedsim.types import Integers, Links, Split
+from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.datasets.dataset import Dataset, NumberFilterSettings, SecondaryTable, TextFilterSettings
 from fedsim_lab.paper_filters import paper_numeric_filter, paper_string_filter
 
@@ -184,7 +185,7 @@ def save_cases(cases: Iterator[SplitArrays], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for arrays in cases:
         about = arrays.about
-        arrays.save(folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")
+        save_arrays(arrays, folder / f"{about['name']}-{about['split']}-{about['seed']}.npz")
 
 
 def _prepare_table(frame: pl.DataFrame, party: str, rows: Integers) -> Features:

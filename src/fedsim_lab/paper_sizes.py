@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fedsim.splitnn.gates import ConvolutionMerge, MeanMerge, MergeGate
+from fedsim.splitnn.gates import ConvolutionMerge, MergeGate
 from fedsim.splitnn.layers import Local
 from fedsim.splitnn.methods import FedSim
 from fedsim.splitnn.party_model import Lamb
 from fedsim.splitnn.secondary_model import Preset
 from fedsim.training.config import Config
+from fedsim_lab.ablations import MeanMerge
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from fedsim.contribution.rungs import (
 from fedsim.errors import SettingError
 from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
+from fedsim_lab.arrays_file import save_arrays
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.datasets.dataset import Dataset
 from fedsim_lab.datasets.registry import SOURCES, find_datasets, load_dataset
@@ -362,7 +363,7 @@ def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> 
         }
         new = {key: PlannedTraining(name, rung, {}) for key, rung in wanted.items() if key not in orders}
         if new:
-            arrays.save(folder / name)
+            save_arrays(arrays, folder / name)
         orders |= new
     write_plan(list(orders.values()), folder / PLAN_FILE)
     return len(orders)

@@ -21,6 +21,7 @@ from typing import Any
 from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import Rung, train_missing
+from fedsim_lab.arrays_file import load_arrays
 
 PLAN_FILE = "plan.json"
 
@@ -81,7 +82,7 @@ def _worker(queue: Any, folder: Path, out: Path, deadline: float) -> None:
         if time.time() > deadline:
             continue
         if order.arrays not in held:
-            held = {order.arrays: SplitArrays.load(folder / order.arrays)}
+            held = {order.arrays: load_arrays(folder / order.arrays)}
         arrays = held[order.arrays]
         train_missing([replace(arrays, about={**arrays.about, **order.about})], [order.rung], results, _log_line)
 
@@ -92,7 +93,7 @@ def _log_line(words: str) -> None:
 
 def train_rungs(rungs: Path, arrays: Path, results: Path) -> None:
     """Train the rungs of a JSON list on every ``.npz`` file of a folder."""
-    cases = (SplitArrays.load(path) for path in sorted(arrays.glob("*.npz")))
+    cases = (load_arrays(path) for path in sorted(arrays.glob("*.npz")))
     train_missing(cases, [Rung(**fields) for fields in json.loads(rungs.read_text())], ResultStore(results))
 
 

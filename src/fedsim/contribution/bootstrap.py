@@ -36,14 +36,6 @@ def _mean_scorer(values: NDArray[Any], group: Integers, power: float = 1.0) -> S
     return lambda weight: float((weight @ sums / (weight @ counts)) ** power)
 
 
-def _rmse_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
-    return _mean_scorer(np.square(predictions.astype(np.float64) - labels), group, 0.5)
-
-
-def _accuracy_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
-    return _mean_scorer((predictions.argmax(axis=1) == labels).astype(np.float64), group)
-
-
 def _auc_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
     probability = predictions[:, 1]
     order = np.argsort(probability, kind="stable")
@@ -60,8 +52,10 @@ def _auc_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers
     return score
 
 
-RMSE = Measure("rmse", True, _rmse_scorer)
-ACCURACY = Measure("accuracy", False, _accuracy_scorer)  # labels count columns of the predictions
+RMSE = Measure("rmse", True, lambda pred, y, group: _mean_scorer(np.square(pred.astype(np.float64) - y), group, 0.5))
+ACCURACY = Measure(  # labels count columns of the predictions
+    "accuracy", False, lambda pred, y, group: _mean_scorer((pred.argmax(axis=1) == y).astype(np.float64), group)
+)
 AUC = Measure("auc", False, _auc_scorer)
 
 

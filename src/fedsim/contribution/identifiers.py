@@ -26,7 +26,10 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     plain = frame.drop(texts)
     prepared = fit_preprocessor(plain, party="primary", rows=rows).apply(plain)
-    counts = [_standardise(trigram_counts(frame[name].to_list()), rows) for name in texts]
+    counts = [trigram_counts(frame[name].to_list()) for name in texts]
+    for count in counts:
+        deviation = count[rows].std(axis=0)
+        count[:] = (count - count[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *counts]).astype(np.float32)
     codes = prepared.codes.reshape(len(frame), -1)
     return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
@@ -46,11 +49,6 @@ def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> 
     return counts
 
 
-def _standardise(counts: NDArray[np.float32], rows: Integers) -> NDArray[np.float32]:
-    deviation = counts[rows].std(axis=0)
-    return np.asarray((counts - counts[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0))
-
-
 def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
     """Return for every primary record the first secondary row whose columns, in order, are all equal, or -1.
 
@@ -59,28 +57,15 @@ def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers
     >>> exact_match_rows(pl.DataFrame({"year": [1, 2]}), pl.DataFrame({"year": [2.0, 2.5]})).tolist()
     [-1, 0]
     """
-    ours, theirs = (
-        frame.select(pl.concat_str(pl.all(), separator="\0")).to_series()
-        for frame in _as_comparable_text(primary, secondary)
-    )
+    columns: tuple[list[pl.Series], list[pl.Series]] = [], []
+    for place, pair in enumerate(zip(primary, secondary, strict=True)):
+        # Numbers of different types are compared as floats, everything else as text.
+        numeric = pair[0].dtype != pair[1].dtype and all(column.dtype.is_numeric() for column in pair)
+        for side, column in zip(columns, pair, strict=True):
+            side.append((column.cast(pl.Float64) if numeric else column).alias(str(place)).cast(pl.String))
+    ours, theirs = (pl.DataFrame(side).select(pl.concat_str(pl.all(), separator="\0")).to_series() for side in columns)
     first: dict[str, int] = {}
     for row, key in enumerate(theirs.to_list()):
         if key is not None:
             first.setdefault(key, row)
     return np.array([first.get(key, -1) for key in ours.to_list()], dtype=np.int64)
-
-
-def _as_comparable_text(primary: pl.DataFrame, secondary: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both tables as text, in which numbers of different types are written alike."""
-    pairs = [_common_type(*columns) for columns in zip(primary, secondary, strict=True)]
-    ours, theirs = (
-        pl.DataFrame([column.alias(str(place)).cast(pl.String) for place, column in enumerate(side)])
-        for side in zip(*pairs, strict=True)
-    )
-    return ours, theirs
-
-
-def _common_type(ours: pl.Series, theirs: pl.Series) -> tuple[pl.Series, pl.Series]:
-    if ours.dtype == theirs.dtype or not (ours.dtype.is_numeric() and theirs.dtype.is_numeric()):
-        return ours, theirs
-    return ours.cast(pl.Float64), theirs.cast(pl.Float64)

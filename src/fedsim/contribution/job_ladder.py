@@ -37,7 +37,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol.cut_layer import NoisySecondary, wire_format
-from fedsim.protocol.messages import Farewell, Party, Role
+from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.runs.run_folder import make_private_folder
@@ -50,7 +50,7 @@ from fedsim.splitnn.layers import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.storage.secrets import load_or_create_secret
-from fedsim.training import Config, NeighbourList, SecondaryData, train_with
+from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
 from fedsim.types import EncodedTable, Integers, Split
 
@@ -76,22 +76,19 @@ class ProtectedTrainer:
             return run_training(rung, arrays)
         config, split = rung_config(rung, arrays.about["seed"], device="cpu"), arrays.split
         steps = config.epochs * config.steps_per_epoch(len(split.train))
-        lists = [
-            NeighbourList(data.neighbours, (self._noisy_secondary(data, config, steps),))
-            for data in secondary_data(rung, arrays)
-            if data.neighbours
-        ]
-        return rung_outcome(train_with(primary_data(rung, arrays), lists, split, config))
-
-    def _noisy_secondary(self, data: SecondaryData, config: Config, steps: int) -> NoisySecondary:
-        terms, secret = self.protection, derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
+        secret = derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
         clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
-        party = start_secondary(data.name, as_features(data.features), clipped, total_steps=steps)
-        return NoisySecondary(
-            party,
-            activation_noise=cut_noise_from_secret(terms.activations, secret),
-            gradient_noise=cut_noise_from_secret(terms.gradients, secret),
-        )
+        lists = []
+        for data in secondary_data(rung, arrays):
+            if data.neighbours:
+                party = start_secondary(data.name, as_features(data.features), clipped, total_steps=steps)
+                noisy = NoisySecondary(
+                    party,
+                    activation_noise=cut_noise_from_secret(terms.activations, secret),
+                    gradient_noise=cut_noise_from_secret(terms.gradients, secret),
+                )
+                lists.append(NeighbourList(data.neighbours, (noisy,)))
+        return rung_outcome(train_with(primary_data(rung, arrays), lists, split, config))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +107,11 @@ class JobCases:
     @classmethod
     def read(cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "") -> JobCases:
         """Read the tables of all parties but the coordinator."""
-        tables: dict[Party, PartyData] = {}
-        for file in files:
-            if file.role is not Role.COORDINATOR:
-                tables[file.party] = PartyData.read(job, file)
+        tables = {file.party: PartyData.read(job, file) for file in files if file.role is not Role.COORDINATOR}
         missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
         if missing:
-            raise SettingError(
-                f"the file of {', '.join(missing)} is missing; a comparison of job '{job.name}' needs all tables",
-                code="missing-party-file",
-            )
+            message = f"the file of {', '.join(missing)} is missing; a comparison of job '{job.name}' needs all tables"
+            raise SettingError(message, code="missing-party-file")
         primary = next(table for party, table in tables.items() if party.role is Role.PRIMARY)
         by_name = {party.name: table for party, table in tables.items() if party.role is Role.SECONDARY}
         make_private_folder(folder)
@@ -138,7 +130,7 @@ class JobCases:
                 split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
                 yield SplitArrays(
                     primary=features_without_identifiers(self.primary, split.train),
-                    own=own_identifiers(self.primary, split.train),
+                    own=identifier_features(self.primary.own_identifiers(), split.train),
                     secondaries=tuple(self._link(name, split) for name in self.secondaries),
                     labels=self.labels,
                     groups=self.groups,
@@ -157,39 +149,19 @@ class JobCases:
         return self.primary.groups()
 
     @cached_property
-    def _encoded(self) -> dict[str, tuple[EncodedTable, EncodedTable]]:
-        """Both sides of every linkage as filters."""
-        return {
-            name: (
-                RunStore(self._party_folder(self.primary), self.job).encoded(self.primary, name),
-                RunStore(self._party_folder(table), self.job).encoded(table, name),
-            )
-            for name, table in self.secondaries.items()
-        }
-
-    @cached_property
-    def _secondary_features(self) -> dict[str, Features]:
-        """Every secondary's features with the job's noise."""
-        return {
-            name: protect_features(
-                table.network_features(), table.features(), self.job.protection, self._party_folder(table)
-            )
-            for name, table in self.secondaries.items()
-        }
-
-    @cached_property
-    def _equal(self) -> dict[str, Integers]:
-        """For every secondary the row whose identifiers equal a record's, or -1."""
-        return {
-            name: exact_match_rows(self.primary.normalised_identifiers(name), table.normalised_identifiers(name))
-            for name, table in self.secondaries.items()
-        }
-
-    def _party_folder(self, table: PartyData) -> Path:
-        """Return the folder of a party's secret and filters; no other party's are in it."""
-        folder = self.folder / table.own.name
-        make_private_folder(folder)
-        return folder
+    def _prepared(self) -> dict[str, tuple[list[EncodedTable], Features, Integers]]:
+        """For every secondary both sides as filters, its features with the job's noise, and exact matches or -1."""
+        prepared = {}
+        for name, table in self.secondaries.items():
+            encoded, identifiers = [], []
+            for side in (self.primary, table):
+                folder = self.folder / side.own.name  # no other party's secret and filters are in it
+                make_private_folder(folder)
+                encoded.append(RunStore(folder, self.job).encoded(side, name))
+                identifiers.append(side.normalised_identifiers(name))
+            features = protect_features(table.network_features(), table.features(), self.job.protection, folder)
+            prepared[name] = encoded, features, exact_match_rows(*identifiers)
+        return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
         terms = self.job.secondaries[name]
@@ -197,15 +169,10 @@ class JobCases:
         counted[split.train] = True
         rule = LinkageConfig(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
         secret = load_or_create_secret(self.folder / SECRET_FILE)
-        linked, delivery = link_encoded_tables(*self._encoded[name], counted, rule, secret, name)
-        return LinkedSecondary(
-            features=self._secondary_features[name],
-            list_of=np.arange(len(self.primary)),
-            partner=linked.order[delivery.partner],
-            similarity=delivery.similarity,
-            equal=self._equal[name],
-            name=name,
-        )
+        (ours, theirs), features, equal = self._prepared[name]
+        linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)
+        lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
+        return LinkedSecondary(features, lists, partner, delivery.similarity, equal, name)
 
 
 def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
@@ -213,11 +180,6 @@ def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
     label, protection = primary.columns.label, job.protection.model_dump_json(exclude_none=True)
     facts = {"name": job.name, "hash": job.hash, "unit": unit or str(label), "label": label, "task": job.task.kind}
     return facts if protection == "{}" else {**facts, "protection": protection}
-
-
-def own_identifiers(primary: PartyData, rows: Integers) -> Features:
-    """Return every identifier column of the primary once, as features."""
-    return identifier_features(primary.own_identifiers(), rows)
 
 
 def features_without_identifiers(primary: PartyData, rows: Integers) -> Features:
@@ -236,12 +198,7 @@ def features_without_identifiers(primary: PartyData, rows: Integers) -> Features
 
 
 def train_remote_ladder(
-    context: PartyContext,
-    results: ResultStore,
-    rungs: Sequence[Rung],
-    seeds: int,
-    unit: str,
-    report: MessageCallback,
+    context: PartyContext, results: ResultStore, rungs: Sequence[Rung], seeds: int, unit: str, report: MessageCallback
 ) -> Ladder:
     """Train the ladder of a trained job with the secondaries at their own sites."""
     context.connection.serves_predictions = True
@@ -258,13 +215,19 @@ def train_remote_ladder(
 def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str = "") -> Iterator[SplitArrays]:
     """Yield the job's own split and links for every training seed, without features of the secondaries."""
     job, prepared = context.job, prepare_primary(table, context)
-    linked = tuple(_delivered_links(context, name, len(table)) for name in job.secondaries)
-    rows = prepared.split.train
+    rows, every, nobody = prepared.split.train, np.arange(len(table)), np.full(len(table), -1)
+    linked = []
+    for name in job.secondaries:
+        path = context.folder / "lists" / f"{name}.safetensors"
+        if not path.is_file():
+            raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
+        links, no_features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
+        linked.append(LinkedSecondary(no_features, every, links.partner, links.similarity, nobody, name))
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),
-            own=own_identifiers(table, rows),
-            secondaries=linked,
+            own=identifier_features(table.own_identifiers(), rows),
+            secondaries=tuple(linked),
             labels=prepared.data.labels,
             groups=table.groups(),
             split=prepared.split,
@@ -301,15 +264,3 @@ class RemoteTrainer:
             holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, study=study)
             lists.append(NeighbourList(Neighbours(*rung_links(rung, linked, order)), (holder,)))
         return lists
-
-
-def _delivered_links(context: PartyContext, name: str, n_records: int) -> LinkedSecondary:
-    """Return the links that the coordinator delivered for training; the partner's features are elsewhere."""
-    path = context.folder / "lists" / f"{name}.safetensors"
-    if not path.is_file():
-        raise FileError(
-            f"{context.folder} has no links of job '{context.job.name}'; train it first", code="not-trained"
-        )
-    links, nobody = load_private_links(path), np.full(n_records, -1)
-    no_features = Features(np.zeros((0, 0), np.float32))
-    return LinkedSecondary(no_features, np.arange(n_records), links.partner, links.similarity, nobody, name)

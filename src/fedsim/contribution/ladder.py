@@ -30,12 +30,8 @@ from fedsim.contribution.rungs import MessageCallback, Rung, RungTrainer, result
 from fedsim.training.labels import Metrics, selection_key
 
 LADDER_FORMAT = 1
-SOLO, SOLO_WITH_IDENTIFIERS, FEDSIM_PLACEBO, FEDSIM_WITH_IDENTIFIERS = (
-    "solo",
-    "solo-identifiers",
-    "fedsim-identifiers-placebo",
-    "fedsim-identifiers",
-)
+SOLO, SOLO_WITH_IDENTIFIERS = "solo", "solo-identifiers"
+FEDSIM_WITH_IDENTIFIERS, FEDSIM_PLACEBO = "fedsim-identifiers", "fedsim-identifiers-placebo"
 TREES_WITH_IDENTIFIERS, FEDSIM_SHUFFLED = "trees-identifiers", "fedsim-identifiers-shuffled"
 RUNGS = (
     Rung(SOLO, "Solo", "solo"),
@@ -207,11 +203,7 @@ class Ladder:
         unit = GainUnit(self.measure.name, self.about["unit"], self.about.get("label", ""))
         ends = scores[split].scores[ALONE], scores[split].scores[TOGETHER]
         gain = scores[split].gain(ALONE, TOGETHER, lower_is_better=lower)
-        gains = [
-            (key, each, scores[each].gain(*step, lower_is_better=lower))
-            for each in scores
-            for key, step in STEPS.items()
-        ]
+        gains = [(key, each, scores[each].gain(*STEPS[key], lower_is_better=lower)) for each in scores for key in STEPS]
         first = next(iter(self.seeds.values()))
         return {
             "format": LADDER_FORMAT,

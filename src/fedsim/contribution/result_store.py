@@ -102,8 +102,7 @@ def _parse_line(line: str, path: Path) -> dict[str, Any]:
     except ValueError:
         raise FileError(f"{path} has a line of invalid JSON; fix or remove the file", code="results-not-json") from None
     if not (isinstance(parsed, dict) and isinstance(parsed.get("settings"), dict) and "data" in parsed):
-        raise FileError(
-            f"{path} has a line without settings and data; fix or remove the file", code="results-incomplete"
-        )
+        message = f"{path} has a line without settings and data; fix or remove the file"
+        raise FileError(message, code="results-incomplete")
     settings = parsed["settings"]
     return {**parsed, "settings": settings | {name: settings.get(name) for name in ADDED_SETTINGS}}

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.result_store import ResultStore
 from fedsim.errors import SettingError
-from fedsim.registry import METHODS, PRESETS
-from fedsim.splitnn.gates import PerceptronMerge, Shuffled, SimilarityAsWeight
+from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
 from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import FedSim, Method
+from fedsim.splitnn.methods import Method
 from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import as_features
@@ -30,11 +29,6 @@ from fedsim.version import VERSION
 PARTNERS = ("real", "placebo", "shuffled")
 INPUTS = ("features", "identifiers", "secondary")
 BOOSTED_TREES = "trees"
-ABLATIONS: dict[str, Callable[[FedSim], FedSim]] = {
-    "fedsim-without-weight": lambda fedsim: replace(fedsim, weight=SimilarityAsWeight()),
-    "fedsim-without-sort": lambda fedsim: replace(fedsim, order=Shuffled()),
-    "fedsim-without-cnn": lambda fedsim: replace(fedsim, merge=PerceptronMerge()),
-}
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Rung:
     key, name
         For programs and for people.
     method, preset
-        A registered method (or ``"trees"``, or an ablation of FedSim) and a registered preset.
+        A registered method (or ``"trees"``, or a registered variant of FedSim) and a registered preset.
     partner
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
         record the links of another.
@@ -81,14 +75,13 @@ class Rung:
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):
             value = getattr(self, setting)
             if value not in known:
-                raise SettingError(
-                    f"{setting} '{value}' is unknown; choose {' or '.join(known)}", code=f"unknown-{setting}"
-                )
+                message = f"{setting} '{value}' is unknown; choose {' or '.join(known)}"
+                raise SettingError(message, code=f"unknown-{setting}")
 
 
 def check_rung(rung: Rung) -> None:
     """Raise SettingError if the rung names an unknown method or preset."""
-    if rung.method not in (BOOSTED_TREES, *ABLATIONS):
+    if rung.method not in (BOOSTED_TREES, *FEDSIM_VARIANTS):
         METHODS[rung.method]
     PRESETS[rung.preset]
 
@@ -96,13 +89,13 @@ def check_rung(rung: Rung) -> None:
 def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
     """Return the training configuration of a rung: its preset, method and settings.
 
-    >>> rung_config(Rung("x", "X", "fedsim-without-sort", preset="paper"), seed=0).batch
+    >>> rung_config(Rung("x", "X", "avgsim", preset="paper"), seed=0).batch
     128
     """
     check_rung(rung)
     method: str | Method = rung.method
-    if rung.method in ABLATIONS:
-        method = ABLATIONS[rung.method](PRESETS[rung.preset].build().method)
+    if rung.method in FEDSIM_VARIANTS:
+        method = FEDSIM_VARIANTS[rung.method](PRESETS[rung.preset].build().method)
     overrides = ConfigOverrides(rung.epochs, rung.batch, rung.rate, rung.patience)
     config = build_config(rung.preset, method, overrides, seed=seed, device=device)
     if rung.hidden is not None:
@@ -110,11 +103,8 @@ def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
         config = replace(config, local=replace(config.local, hidden=(width,)))
     if rung.decay is not None:
         if not 0 <= rung.decay < 1:
-            raise SettingError(
-                f"decay={rung.decay}; choose a weight decay from 0 to below 1, such as 1e-4",
-                code="decay-out-of-range",
-                value=rung.decay,
-            )
+            message = f"decay={rung.decay}; choose a weight decay from 0 to below 1, such as 1e-4"
+            raise SettingError(message, code="decay-out-of-range", value=rung.decay)
         config = replace(config, optimiser=replace(config.optimiser, decay=rung.decay))  # type: ignore[type-var]
     return config
 
@@ -172,11 +162,8 @@ def rung_links(rung: Rung, linked: LinkedSecondary, order: NDArray[Any]) -> tupl
     limit = linked.partner.shape[1]
     k = rung.k or limit
     if k > limit:
-        raise SettingError(
-            f"k={k} in rung '{rung.key}', but only {limit} partners were linked; choose k up to {limit}",
-            code="k-too-large",
-            limit=limit,
-        )
+        message = f"k={k} in rung '{rung.key}', but only {limit} partners were linked; choose k up to {limit}"
+        raise SettingError(message, code="k-too-large", limit=limit)
     return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
 
 
@@ -246,10 +233,7 @@ ROUNDS, RATE, LEAVES, PATIENCE = 3000, 0.1, 63, 40
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
     """Fit gradient boosted trees to the training rows; the validation rows decide how many are used."""
     # scikit-learn is not on every machine that trains networks.
-    from sklearn.ensemble import (  # noqa: PLC0415
-        HistGradientBoostingClassifier,
-        HistGradientBoostingRegressor,
-    )
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # noqa: PLC0415
 
     features = as_features(primary.features)
     columns = np.hstack([features.numbers, features.codes]).astype(np.float64)
@@ -284,10 +268,7 @@ def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOu
     measure = classification_metrics if classify else regression_metrics
     test, validation = predict(split.test), predict(split.validation)
     return RungOutcome(
-        test,
-        measure(test, labels[split.test]),
-        measure(validation, labels[split.validation]),
-        {"best_epoch": best},
+        test, measure(test, labels[split.test]), measure(validation, labels[split.validation]), {"best_epoch": best}
     )
 
 
@@ -308,15 +289,8 @@ def train_missing(
                 continue
             began = time.perf_counter()
             outcome = train_rung(rung, arrays)
-            line = {
-                **about,
-                **key,
-                "test": outcome.test,
-                "validation": outcome.validation,
-                **outcome.figures,
-                **environment_info(),
-                "seconds": time.perf_counter() - began,
-            }
+            line = {**about, **key, "test": outcome.test, "validation": outcome.validation, **outcome.figures}
+            line |= {**environment_info(), "seconds": time.perf_counter() - began}
             results.add(line, outcome.predictions)
             report(f"{about['split']} split, seed {about['seed']}: {rung.name}: {format_metrics(outcome.test)}")
 

@@ -178,9 +178,8 @@ class Neighbours:
 
     def reorder(self, order: Integers) -> Neighbours:
         """Return each record's partners in the order of its row, (n, K) or narrower to drop some."""
-        return Neighbours(
-            np.take_along_axis(self.partner, order, axis=1), np.take_along_axis(self.similarity, order, axis=1)
-        )
+        take = np.take_along_axis
+        return Neighbours(take(self.partner, order, axis=1), take(self.similarity, order, axis=1))
 
 
 class SortGate(Protocol):
@@ -195,14 +194,6 @@ class BySimilarity:
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
         return neighbours.reorder(neighbours.similarity.argsort(axis=1, kind="stable"))
-
-
-@dataclass(frozen=True)
-class Shuffled:
-    """No sort gate (ablation): linkage returns the nearest first, so an unchanged list would still be sorted."""
-
-    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return neighbours.reorder(rng.random(neighbours.similarity.shape).argsort(axis=1))
 
 
 def keep_most_similar(neighbours: Neighbours) -> Neighbours:
@@ -271,14 +262,6 @@ class LearntWeight:
         return SimilarityModel(self.hidden)
 
 
-@dataclass(frozen=True)
-class SimilarityAsWeight:
-    """The paper's "without weight gate": the similarity, which may be negative, is the weight."""
-
-    def build(self) -> nn.Module:
-        return nn.Identity()
-
-
 class SimilarityModel(nn.Module):
     """1 -> hidden -> 1, then a sigmoid."""
 
@@ -312,64 +295,13 @@ class MergeShape:
     outputs: int
     cut: int
     task: PredictionTask
+    weight: WeightGate
 
 
 class MergeGate(Protocol):
     """A way to merge; its module maps (lists of weighted outputs, c_P, generator) to scores (B, 1, T)."""
 
     def build(self, shape: MergeShape) -> nn.Module: ...
-
-
-@dataclass(frozen=True)
-class PerceptronMerge:
-    """The paper's "without CNN": a perceptron of similar size on the flattened outputs."""
-
-    hidden: tuple[int, ...] = (1600, 1000, 400)
-    dropout: float = 0.0
-
-    def build(self, shape: MergeShape) -> nn.Module:
-        return PerceptronMergeNetwork(shape, self)
-
-
-class PerceptronMergeNetwork(nn.Module):
-    """All weighted outputs side by side, then a perceptron."""
-
-    def __init__(self, shape: MergeShape, sizes: PerceptronMerge) -> None:
-        super().__init__()
-        inputs = sum(shape.partners) * shape.outputs
-        self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
-
-    def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
-        flat = [weighted.outputs.flatten(1) for weighted in lists]  # each (B, K * R)
-        return self.perceptron.on_parts(flat, generator).unsqueeze(1)  # (B, 1, T)
-
-
-@dataclass(frozen=True)
-class MeanMerge:
-    """The weighted mean over all partners of all lists; a pair then has as many outputs as the task."""
-
-    def build(self, shape: MergeShape) -> nn.Module:
-        if shape.outputs != shape.task.outputs:
-            raise SettingError(
-                f"outputs={shape.outputs} per pair cannot be averaged into {shape.task.outputs}; set "
-                f"outputs={shape.task.outputs} or choose another merge gate",
-                code="mean-merge-outputs",
-            )
-        return MeanMergeNetwork(shape.task)
-
-
-class MeanMergeNetwork(nn.Module):
-    """Predictions averaged with weights that sum to one."""
-
-    def __init__(self, task: PredictionTask) -> None:
-        super().__init__()
-        self.task = task
-
-    def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
-        outputs = torch.cat([weighted.outputs for weighted in lists], dim=1)  # (B, all K, T)
-        weight = torch.cat([weighted.weight for weighted in lists], dim=1)  # (B, all K)
-        mean = outputs.sum(dim=1, keepdim=True) / weight.sum(dim=1)[:, None, None]  # (B, 1, T)
-        return self.task.score(mean)
 
 
 # The paper's merge gate: a convolution along the sorted partners, then a perceptron (section 4.2, "Merge Gate").
@@ -396,34 +328,25 @@ class Convolution(nn.Module):
     def __init__(self, channels: int, kernel: int) -> None:
         super().__init__()
         if channels < 1 or kernel < 1:
-            raise SettingError(
-                f"channels={channels}, kernel={kernel}; a convolution needs at least 1 of each",
-                code="empty-convolution",
-            )
-        self.shape = channels, kernel
+            message = f"channels={channels}, kernel={kernel}; a convolution needs at least 1 of each"
+            raise SettingError(message, code="empty-convolution")
         self.kernel: nn.Conv2d = nn.utils.skip_init(nn.Conv2d, 1, channels, (kernel, 1))
 
     def forward(self, outputs: Tensor) -> Tensor:
         """Multiply k shifted copies of the rows by a small matrix: a 2-D convolution, five times faster on a CPU."""
         rows, step = outputs.flatten(1), outputs.shape[2]  # (B, K * R)
-        last = self.shape[1] - 1
+        last = self.kernel.weight.shape[2] - 1
         shifted = [F.pad(rows, ((last - tap) * step, tap * step)) for tap in range(last + 1)]
         kernel = self.kernel.weight[:, 0, :, 0].expand(len(rows), -1, -1)  # (B, H, k)
         bias = self.kernel.bias[None, :, None]  # type: ignore[index]
         convolved = torch.baddbmm(bias, kernel, torch.stack(shifted, dim=1))  # (B, H, L * R)
         return F.relu(convolved, inplace=True).flatten(1)
 
-    def width(self, partners: int, outputs: int) -> int:
-        """Return H * L * R."""
-        channels, kernel = self.shape
-        return channels * (partners + kernel - 1) * outputs
-
 
 def _convolutions(shape: MergeShape, sizes: ConvolutionMerge | AttentionMerge) -> tuple[nn.ModuleList, int]:
-    """Return one convolution per list and the width of all their outputs together."""
-    kernels = [Convolution(sizes.channels, sizes.kernel) for _ in shape.partners]
-    width = sum(kernel.width(k, shape.outputs) for kernel, k in zip(kernels, shape.partners, strict=True))
-    return nn.ModuleList(kernels), width
+    """Return one convolution per list and H * L * R, the width of its outputs, summed over all lists."""
+    kernels = nn.ModuleList([Convolution(sizes.channels, sizes.kernel) for _ in shape.partners])
+    return kernels, sum(sizes.channels * (k + sizes.kernel - 1) * shape.outputs for k in shape.partners)
 
 
 class ConvolutionMergeNetwork(nn.Module):

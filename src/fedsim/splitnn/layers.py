@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -113,11 +113,8 @@ class Features:
         not_finite = ~np.isfinite(self.numbers).all(axis=0)
         if not_finite.any():
             column = self._column_name(int(not_finite.argmax()))
-            raise InputError(
-                f"feature column {column} of {party} has missing or infinite values; fill them first",
-                code="feature-not-finite",
-                column=column,
-            )
+            message = f"feature column {column} of {party} has missing or infinite values; fill them first"
+            raise InputError(message, code="feature-not-finite", column=column)
         for place, cardinality in enumerate(self.cardinalities):
             codes = self.codes[:, place]
             if len(codes) and (codes.min() < 0 or codes.max() >= cardinality):
@@ -151,13 +148,6 @@ class FeatureTensors:
 # Basic layers
 
 
-@runtime_checkable
-class SelfInitialised(Protocol):
-    """A module that draws its own parameters."""
-
-    def draw(self, generator: torch.Generator) -> None: ...
-
-
 def uninitialised_linear(inputs: int, outputs: int) -> nn.Linear:
     """Return a linear layer whose weights are not drawn yet."""
     layer: nn.Linear = nn.utils.skip_init(nn.Linear, inputs, outputs)
@@ -167,8 +157,8 @@ def uninitialised_linear(inputs: int, outputs: int) -> nn.Linear:
 def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
     """Draw all weights from PyTorch's default distributions, from this generator, in the order of the modules."""
     for layer in module.modules():
-        if isinstance(layer, SelfInitialised):
-            layer.draw(generator)
+        if isinstance(layer, CategoryEmbedding):
+            nn.init.uniform_(layer.weight, -0.5, 0.5, generator=generator)
         elif isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
             if layer.bias is not None:
@@ -210,9 +200,8 @@ class Perceptron(nn.Module):
     def __init__(self, sizes: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
         if min(sizes) < 1:
-            raise SettingError(
-                f"layers of {', '.join(map(str, sizes))} units; every layer needs at least one", code="empty-layer"
-            )
+            message = f"layers of {', '.join(map(str, sizes))} units; every layer needs at least one"
+            raise SettingError(message, code="empty-layer")
         self.first = uninitialised_linear(sizes[0], sizes[1])
         self.others = nn.ModuleList([uninitialised_linear(*pair) for pair in pairwise(sizes[1:])])
         self.dropout = Dropout(dropout)
@@ -329,9 +318,6 @@ class CategoryEmbedding(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, width))
 
-    def draw(self, generator: torch.Generator) -> None:
-        nn.init.uniform_(self.weight, -0.5, 0.5, generator=generator)
-
     def forward(self, codes: Tensor) -> Tensor:
         return F.embedding(codes, self.weight)
 
@@ -398,9 +384,6 @@ class RawFeatureNetwork(nn.Module):
 # Clipping bounds the length of the cut layer's rows, so that noise on them gives a privacy guarantee.
 
 
-MIN_ROW_LENGTH = 1e-12
-
-
 def clip_rows(rows: Tensor, clip: float) -> Tensor:
     """Scale rows down to a length of at most ``clip``, (B, C) -> (B, C); gradients flow through it.
 
@@ -408,7 +391,7 @@ def clip_rows(rows: Tensor, clip: float) -> Tensor:
     [1.0, 0.5]
     """
     length: Tensor = rows.norm(dim=1, keepdim=True)  # (B, 1)
-    return rows * (clip / length.clamp_min(MIN_ROW_LENGTH)).clamp_max(1.0)
+    return rows * (clip / length.clamp_min(1e-12)).clamp_max(1.0)
 
 
 class ClippedNetwork(nn.Module):

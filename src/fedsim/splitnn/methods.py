@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from fedsim.errors import SettingError
 from fedsim.splitnn import gates
-from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, gather_rows, keep_most_similar
+from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
 from fedsim.splitnn.layers import (
     Bare,
     Features,
@@ -156,14 +156,8 @@ class FedSim:
 
     def build(self, spec: NetworkSpec) -> nn.Module:
         if min(self.hidden, self.outputs) < 1:
-            raise SettingError(
-                f"hidden={self.hidden}, outputs={self.outputs}; both must be at least 1", code="empty-layer"
-            )
-        if isinstance(self.merge, gates.MeanMerge) and isinstance(self.weight, gates.SimilarityAsWeight):
-            raise SettingError(
-                "MeanMerge divides by the sum of the weights, and similarities may add up to zero; choose LearntWeight",
-                code="mean-of-similarities",
-            )
+            message = f"hidden={self.hidden}, outputs={self.outputs}; both must be at least 1"
+            raise SettingError(message, code="empty-layer")
         return FedSimNetwork(self, spec)
 
 
@@ -175,23 +169,21 @@ class FedSimNetwork(nn.Module):
         self.task = spec.task
         self.local = spec.local.build(spec.features)
         self.lists = nn.ModuleList([ListGates(sizes, spec.local.cut, shape) for shape in spec.branches])
-        partners = tuple(shape.partners for shape in spec.branches)
-        self.merge = sizes.merge.build(gates.MergeShape(partners, sizes.outputs, spec.local.cut, spec.task))
+        partners, cut = tuple(shape.partners for shape in spec.branches), spec.local.cut
+        self.merge = sizes.merge.build(gates.MergeShape(partners, sizes.outputs, cut, spec.task, sizes.weight))
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         c_p, weighted = self.weighted(batch, generator)
         y: Tensor = self.merge(weighted, c_p, generator)  # line 11: (B, 1, T)
         return y
 
-    def weighted(
-        self, batch: Batch, generator: torch.Generator | None = None
-    ) -> tuple[Tensor, list[gates.WeightedOutputs]]:
+    def weighted(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, list[WeightedOutputs]]:
         """Return what the merge gate takes: c_P and the weighted outputs of every list."""
         c_p = self.local(batch.features, generator)  # line 6: (B, C)
         weighted = []
         for list_gates, branch in zip(self.lists, batch.branches, strict=True):
             o, w = list_gates(c_p, branch)  # lines 7 and 8: (B, K, R), (B, K)
-            weighted.append(gates.WeightedOutputs(w.unsqueeze(-1) * self.task.squash(o), w))  # line 9: (B, K, R)
+            weighted.append(WeightedOutputs(w.unsqueeze(-1) * self.task.squash(o), w))  # line 9: (B, K, R)
         return c_p, weighted
 
 

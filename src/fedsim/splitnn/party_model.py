@@ -142,31 +142,19 @@ class _Moments:
         return {"mean": self.means, "square": self.squares}
 
     def fused(
-        self,
-        kernel: Callable[..., Any],
-        places: Sequence[int],
-        targets: Sequence[Tensor],
-        count: Tensor,
-        rate: Tensor | float,
-        decay: float,
+        self, kernel: Callable[..., Any], places: Sequence[int], targets: Sequence[Tensor], count: Tensor, **rates: Any
     ) -> None:
         """Update both moments at these places and add the step to the targets, in one pass over memory."""
         gradients = [self.parameters[place].grad for place in places]  # None where backpropagation did not pass
+        pairs = zip(places, gradients, strict=True)
         kernel(
             [targets[place] for place in places],
-            [
-                torch.zeros_like(targets[place]) if gradient is None else gradient
-                for place, gradient in zip(places, gradients, strict=True)
-            ],
+            [torch.zeros_like(targets[place]) if gradient is None else gradient for place, gradient in pairs],
             [self.means[place] for place in places],
             [self.squares[place] for place in places],
             [],
             [count] * len(places),
-            lr=rate,
-            beta1=self.settings.betas[0],
-            beta2=self.settings.betas[1],
-            weight_decay=decay,
-            eps=self.settings.eps,
+            **dict(zip(("beta1", "beta2"), self.settings.betas, strict=True), eps=self.settings.eps, **rates),
             amsgrad=False,
             maximize=False,
         )
@@ -208,7 +196,7 @@ class RunningAdamW(_Moments):
     @torch.no_grad()
     def step(self) -> None:
         for places, decay in self._groups:
-            self.fused(torch._fused_adamw_, places, self.parameters, self._count, self.rate, decay)
+            self.fused(torch._fused_adamw_, places, self.parameters, self._count, lr=self.rate, weight_decay=decay)
 
 
 @dataclass(frozen=True)
@@ -226,9 +214,6 @@ class Lamb:
         return RunningLamb(self, parameters, total_steps)
 
 
-LATE_STEP = 1e9  # 0.999 ** LATE_STEP is zero
-
-
 class RunningLamb(_Moments):
     """LAMB in one pass over memory instead of nine, without waiting for the device.
 
@@ -240,7 +225,7 @@ class RunningLamb(_Moments):
         super().__init__(settings, parameters, total_steps)
         self._greatest_norm = settings.greatest_norm
         self._moves = [torch.empty_like(parameter) for parameter in self.parameters]
-        self._late = torch.full((), LATE_STEP, device=self.device)
+        self._late = torch.full((), 1e9, device=self.device)  # 0.999 ** 1e9 is zero
 
     @torch.no_grad()
     def step(self) -> None:
@@ -248,8 +233,8 @@ class RunningLamb(_Moments):
             return
         for move, parameter in zip(self._moves, self.parameters, strict=True):
             torch.mul(parameter, self.settings.decay, out=move)
-        everything = range(len(self.parameters))
-        self.fused(torch._fused_adam_, everything, self._moves, self._late, -1.0, 0.0)
+        every = range(len(self.parameters))
+        self.fused(torch._fused_adam_, every, self._moves, self._late, lr=-1.0, weight_decay=0.0)
         # The trust ratio of a tensor is the norm of its weights over that of its move, 1 where either is zero.
         weights = torch.stack(torch._foreach_norm(self.parameters)).clamp_(max=self._greatest_norm)
         lengths = torch.stack(torch._foreach_norm(self._moves))
@@ -289,10 +274,9 @@ class PartyModel:
         try:
             self.network.load_state_dict(dict(weights))
         except RuntimeError as error:
-            raise FileError(
-                f"the weights of {self.random_source.party} do not fit the model they were saved with; save it again",
-                code="weights-mismatch",
-            ) from error
+            party = self.random_source.party
+            message = f"the weights of {party} do not fit the model they were saved with; save it again"
+            raise FileError(message, code="weights-mismatch") from error
         self.network.to(self.device)
         self.keep_best()
 

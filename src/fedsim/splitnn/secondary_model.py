@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,16 +16,9 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import SettingError
-from fedsim.registry import METHODS, PRESETS
+from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
-from fedsim.splitnn.layers import (
-    Bare,
-    ClippedNetwork,
-    Features,
-    FeatureTensors,
-    Local,
-    Piecewise,
-)
+from fedsim.splitnn.layers import Bare, ClippedNetwork, Features, FeatureTensors, Local, Piecewise
 from fedsim.splitnn.party_model import (
     CPU,
     AdamW,
@@ -131,11 +123,8 @@ class LocalSecondary:
     def descend(self, gradients: Tensor, step: int) -> None:
         pending_step, outputs = self._pending or (None, gradients)
         if pending_step != step:
-            raise SettingError(
-                f"{self.name} received gradients of step {step}, but its activations are of step {pending_step}; ask "
-                "for activations first",
-                code="step-mismatch",
-            )
+            steps = f"gradients of step {step}, but its activations are of step {pending_step}"
+            raise SettingError(f"{self.name} received {steps}; ask for activations first", code="step-mismatch")
         self._pending = None
         if outputs.requires_grad:
             outputs.backward(gradients)
@@ -163,9 +152,8 @@ class LocalSecondary:
 
     def _store(self) -> CheckpointStore:
         if self.checkpoint_store is None:
-            raise SettingError(
-                f"{self.name} has no folder for checkpoints; give it one, or train without", code="no-checkpoint-folder"
-            )
+            message = f"{self.name} has no folder for checkpoints; give it one, or train without"
+            raise SettingError(message, code="no-checkpoint-folder")
         return self.checkpoint_store
 
 
@@ -174,17 +162,10 @@ class LocalSecondary:
 
 @dataclass(frozen=True)
 class Preset:
-    """Settings of all parties under one name.
+    """Settings of all parties under one name: local network and optimiser of every party, configuration of the primary.
 
-    Parameters
-    ----------
-    local
-        Local network of every party.
-    optimiser
-        Optimiser of every party.
-    config
-        A function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the primary, or
-        ``"module:function"``, which only the primary imports because it is above the cut.
+    ``config`` is a function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the
+    primary, or ``"module:function"``, which only the primary imports because it is above the cut.
     """
 
     local: Local
@@ -196,11 +177,7 @@ class Preset:
 
         Local network and optimiser are always those of the preset, because the secondaries read them here.
         """
-        function = self.config
-        if isinstance(function, str):
-            module, _, name = function.partition(":")
-            function = getattr(import_module(module), name)
-        return replace(function(method), local=self.local, optimiser=self.optimiser)
+        return replace(load_value(self.config)(method), local=self.local, optimiser=self.optimiser)
 
 
 MODERN = Preset(

@@ -122,11 +122,7 @@ def build_config(preset: str, method: str | Method, overrides: ConfigOverrides, 
     """
     chosen: Any = METHODS[method]() if isinstance(method, str) else method
     config: Config = PRESETS[preset].build(None if method == "fedsim" else chosen)  # a preset brings its own FedSim
-    changes: dict[str, Any] = {
-        "epochs": overrides.epochs,
-        "batch": overrides.batch_size,
-        "patience": overrides.patience,
-    }
-    changes = {name: value for name, value in changes.items() if value is not None}
+    wanted = {"epochs": overrides.epochs, "batch": overrides.batch_size, "patience": overrides.patience}
+    changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     optimiser = with_learning_rate(config.optimiser, overrides.learning_rate)
     return replace(config, seed=seed, device=device, optimiser=optimiser, **changes)

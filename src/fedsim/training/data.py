@@ -118,16 +118,40 @@ MAX_LABEL = 1e150  # the square of a larger one overflows
 
 def check_primary(primary: PrimaryData, split: Split) -> None:
     """Raise InputError if features, labels or split of the primary cannot be used."""
+    name, labels = primary.name, primary.labels
     features = as_features(primary.features)
-    features.check(primary.name)
-    if primary.labels.shape != (len(features),):
-        raise InputError(
-            f"{primary.name} has labels of shape {primary.labels.shape} for {len(features)} records; give one label "
-            "per record",
-            code="label-shape",
-        )
+    features.check(name)
+    if labels.shape != (len(features),):
+        message = f"{name} has labels of shape {labels.shape} for {len(features)} records; give one label per record"
+        raise InputError(message, code="label-shape")
     _check_split(split, len(features))
-    _check_labels(primary, split)
+    if primary.task_type is TaskType.NUMBERS:
+        real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
+        if not (real and np.isfinite(labels).all()):
+            message = f"the labels of {name} are not all finite numbers; drop those records"
+            raise InputError(message, code="label-not-finite")
+        if np.abs(labels.astype(np.float64)).max() > MAX_LABEL:
+            message = f"labels of {name} are above {MAX_LABEL:g}; choose a larger unit"
+            raise InputError(message, code="label-too-large")
+    elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
+        message = f"the classes of {name} are of type {labels.dtype}; give integers"
+        raise InputError(message, code="class-not-integer")
+    elif len(np.unique(labels[split.train])) < 2:
+        message = f"the training labels of {name} are all of one class; give at least two"
+        raise InputError(message, code="one-class")
+
+
+def _check_split(split: Split, n_records: int) -> None:
+    parts = {"training": split.train, "validation": split.validation, "test": split.test}
+    for name, rows in parts.items():
+        integers = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
+        if not integers or (len(rows) and (rows.min() < 0 or rows.max() >= n_records)):
+            raise InputError(f"the {name} rows of the split are not row numbers below {n_records}", code="split-rows")
+        if not len(rows) and name != "test":
+            raise InputError(f"the split has no {name} rows; give at least one", code="split-empty")
+    rows = np.concatenate(list(parts.values()))
+    if len(np.unique(rows)) < len(rows):
+        raise InputError("the parts of the split share rows; each record belongs to one part", code="split-overlap")
 
 
 def check_names(names: Sequence[str]) -> None:
@@ -144,75 +168,28 @@ def check_lists(lists: Sequence[NeighbourList], n_records: int, required: Partne
     for listed in lists:
         if not listed.holders:
             raise InputError("a list of partners has no holder; give a secondary that has those rows", code="no-holder")
-        leader = listed.holders[0]
-        _check_neighbours(listed.neighbours, leader.name, n_records, leader.n_records)
-        if required is PartnerRequirement.EVERY and (listed.neighbours.partner < 0).any():
+        party, n_rows = listed.holders[0].name, listed.holders[0].n_records
+        partner, similarity = listed.neighbours.partner, listed.neighbours.similarity
+        if partner.ndim != 2 or partner.shape != similarity.shape or len(partner) != n_records or not partner.size:
             raise InputError(
-                f"the list of {leader.name} has records without a partner (row -1), which only the method Exact allows",
-                code="missing-partners",
+                f"the list of {party} has partners of shape {partner.shape} and similarities of shape "
+                f"{similarity.shape} for {n_records} primary records; both need a row per record and a "
+                "column per partner",
+                code="list-shape",
             )
+        if (k := listed.neighbours.k) > n_rows:
+            message = f"k={k}, but {party} has {n_rows} records; choose k between 1 and {n_rows}"
+            raise SettingError(message, code="k-too-large", limit=n_rows)
+        if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_rows:
+            message = f"the list of {party} has partners outside its {n_rows} rows; rows count from zero"
+            raise InputError(message, code="partner-out-of-range")
+        if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
+            message = f"the similarities of {party} are not all finite; link again"
+            raise InputError(message, code="similarity-not-finite")
+        if required is PartnerRequirement.EVERY and (partner < 0).any():
+            message = f"the list of {party} has records without a partner (row -1), which only the method Exact allows"
+            raise InputError(message, code="missing-partners")
         for holder in listed.holders:
-            if holder.n_records != leader.n_records:
-                raise InputError(
-                    f"{holder.name} has {holder.n_records} records and {leader.name} has {leader.n_records}; aligned "
-                    "parties hold the same rows",
-                    code="aligned-sizes",
-                )
-
-
-def _check_neighbours(neighbours: Neighbours, party: str, n_records: int, n_candidates: int) -> None:
-    partner, similarity = neighbours.partner, neighbours.similarity
-    if partner.ndim != 2 or partner.shape != similarity.shape or len(partner) != n_records or not partner.size:
-        raise InputError(
-            f"the list of {party} has partners of shape {partner.shape} and similarities of shape {similarity.shape} "
-            f"for {n_records} primary records; both need a row per record and a column per partner",
-            code="list-shape",
-        )
-    if neighbours.k > n_candidates:
-        raise SettingError(
-            f"k={neighbours.k}, but {party} has {n_candidates} records; choose k between 1 and {n_candidates}",
-            code="k-too-large",
-            limit=n_candidates,
-        )
-    if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_candidates:
-        raise InputError(
-            f"the list of {party} has partners outside its {n_candidates} rows; rows count from zero",
-            code="partner-out-of-range",
-        )
-    if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
-        raise InputError(f"the similarities of {party} are not all finite; link again", code="similarity-not-finite")
-
-
-def _check_split(split: Split, n_records: int) -> None:
-    parts = {"training": split.train, "validation": split.validation, "test": split.test}
-    for name, rows in parts.items():
-        integers = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
-        if not integers or (len(rows) and (rows.min() < 0 or rows.max() >= n_records)):
-            raise InputError(f"the {name} rows of the split are not row numbers below {n_records}", code="split-rows")
-        if not len(rows) and name != "test":
-            raise InputError(f"the split has no {name} rows; give at least one", code="split-empty")
-    rows = np.concatenate(list(parts.values()))
-    if len(np.unique(rows)) < len(rows):
-        raise InputError("the parts of the split share rows; each record belongs to one part", code="split-overlap")
-
-
-def _check_labels(primary: PrimaryData, split: Split) -> None:
-    labels: NDArray[Any] = primary.labels
-    if primary.task_type is TaskType.NUMBERS:
-        real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
-        if not (real and np.isfinite(labels).all()):
-            raise InputError(
-                f"the labels of {primary.name} are not all finite numbers; drop those records", code="label-not-finite"
-            )
-        if np.abs(labels.astype(np.float64)).max() > MAX_LABEL:
-            raise InputError(
-                f"labels of {primary.name} are above {MAX_LABEL:g}; choose a larger unit", code="label-too-large"
-            )
-    elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
-        raise InputError(
-            f"the classes of {primary.name} are of type {labels.dtype}; give integers", code="class-not-integer"
-        )
-    elif len(np.unique(labels[split.train])) < 2:
-        raise InputError(
-            f"the training labels of {primary.name} are all of one class; give at least two", code="one-class"
-        )
+            if holder.n_records != n_rows:
+                sizes = f"{holder.name} has {holder.n_records} records and {party} has {n_rows}"
+                raise InputError(f"{sizes}; aligned parties hold the same rows", code="aligned-sizes")

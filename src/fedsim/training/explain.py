@@ -180,7 +180,6 @@ def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterato
 def _fedsim_network(model: Model) -> FedSimNetwork:
     network = model.primary.model.network
     if not isinstance(network, FedSimNetwork):
-        raise SettingError(
-            f"{type(model.config.method).__name__} has no gates to explain; train FedSim", code="no-gates"
-        )
+        message = f"{type(model.config.method).__name__} has no gates to explain; train FedSim"
+        raise SettingError(message, code="no-gates")
     return network

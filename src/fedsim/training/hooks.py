@@ -111,9 +111,8 @@ class TensorBoardHook(Hook):
             except ImportError:
                 continue
         else:
-            raise SettingError(
-                "TensorBoardHook requires a writer of event files; install tensorboardX", code="missing-package"
-            )
+            message = "TensorBoardHook requires a writer of event files; install tensorboardX"
+            raise SettingError(message, code="missing-package")
 
     def epoch_ended(self, epoch: Epoch) -> None:
         self._writer.add_scalar("loss/training", epoch.loss, epoch.number)

@@ -13,13 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.errors import FileError, SettingError
-from fedsim.splitnn.gates import (
-    BinaryClassification,
-    BoundedRegression,
-    MulticlassClassification,
-    PredictionTask,
-    Regression,
-)
+from fedsim.splitnn import gates
+from fedsim.splitnn.gates import BoundedRegression, PredictionTask, Regression
 from fedsim.types import Floats
 
 # Metrics. scikit-learn has them too, but training runs on machines with torch and numpy alone.
@@ -146,7 +141,8 @@ class ClassTarget:
 
     @property
     def task(self) -> PredictionTask:
-        return BinaryClassification() if len(self.classes) == 2 else MulticlassClassification(len(self.classes))
+        n = len(self.classes)
+        return gates.BinaryClassification() if n == 2 else gates.MulticlassClassification(n)
 
     def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         places = np.searchsorted(self.classes, labels)
@@ -180,7 +176,5 @@ def target_from_state(state: Mapping[str, Any]) -> Target:
             return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
         return NumericTarget(state["shift"], state["scale"], BoundedRegression() if state["bounded"] else Regression())
     except (LookupError, TypeError) as error:
-        raise FileError(
-            f"the scale of the labels cannot be read ({type(error).__name__}); save the model again",
-            code="target-unreadable",
-        ) from error
+        message = f"the scale of the labels cannot be read ({type(error).__name__}); save the model again"
+        raise FileError(message, code="target-unreadable") from error

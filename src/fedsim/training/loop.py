@@ -215,10 +215,8 @@ class RunCheckpoints:
             except DamagedCheckpoint as fault:
                 faults.append(str(fault))
         if faults:
-            raise FileError(
-                f"no checkpoint can be read ({'; '.join(faults)}); start again in another folder",
-                code="no-readable-checkpoint",
-            )
+            message = f"no checkpoint can be read ({'; '.join(faults)}); start again in another folder"
+            raise FileError(message, code="no-readable-checkpoint")
         return TrainingProgress()
 
     def _restore_step(self, step: int) -> TrainingProgress:
@@ -284,38 +282,29 @@ def run_epochs(job: TrainingJob, progress: TrainingProgress) -> History:
 
 
 def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
-    began, number = job.clock(), len(progress.history) + 1
-    loss = float(_run_steps(job, progress)) / len(job.split.train)
-    _, metrics, validation_loss = evaluate_rows(job, job.split.validation)
-    if not math.isfinite(loss + validation_loss):
-        rate = job.config.optimiser.rate
-        raise SettingError(
-            f"the loss is not finite in epoch {number}; choose a learning rate below {rate}",
-            code="diverged",
-            epoch=number,
-            learning_rate=rate,
-        )
-    best = is_better(metrics, progress.history)
-    if best:
-        job.primary.model.keep_best()
-        for secondary in job.secondaries:
-            secondary.keep_best()
-    return Epoch(number, loss, validation_loss, metrics, job.clock() - began, best)
-
-
-def _run_steps(job: TrainingJob, progress: TrainingProgress) -> Tensor:
-    """Run the remaining steps of an epoch; return the loss of all its steps, summed over records."""
-    epoch, every = len(progress.history), job.config.save_steps
-    total = progress.loss.to(job.scaled.device, copy=True)
-    for taken, request in enumerate(iterate_batches(job, epoch, progress.steps), start=progress.steps + 1):
-        step = epoch * job.steps_per_epoch + taken - 1
+    """Run the remaining steps of an epoch, then validate."""
+    began, number, every = job.clock(), len(progress.history) + 1, job.config.save_steps
+    total = progress.loss.to(job.scaled.device, copy=True)  # summed over the records of all steps
+    for taken, request in enumerate(iterate_batches(job, number - 1, progress.steps), start=progress.steps + 1):
+        step = (number - 1) * job.steps_per_epoch + taken - 1
         total += job.descend(request, step) * len(request.rows)
         # No checkpoint after the last step: that of the epoch follows its validation.
         if job.checkpoints and every and taken % every == 0 and taken < job.steps_per_epoch:
             job.checkpoints.save(step + 1, TrainingProgress(progress.history, taken, total))
         for hook in job.hooks:
             hook.stepped(step)
-    return total
+    loss = float(total) / len(job.split.train)
+    _, metrics, validation_loss = evaluate_rows(job, job.split.validation)
+    if not math.isfinite(loss + validation_loss):
+        rate = job.config.optimiser.rate
+        message = f"the loss is not finite in epoch {number}; choose a learning rate below {rate}"
+        raise SettingError(message, code="diverged", epoch=number, learning_rate=rate)
+    best = is_better(metrics, progress.history)
+    if best:
+        job.primary.model.keep_best()
+        for secondary in job.secondaries:
+            secondary.keep_best()
+    return Epoch(number, loss, validation_loss, metrics, job.clock() - began, best)
 
 
 def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
@@ -368,10 +357,8 @@ def select_lists(
     if config.method.partners is PartnerRequirement.NONE:
         return ()
     if not lists:
-        raise InputError(
-            f"{type(config.method).__name__} learns from linked records; give at least one secondary",
-            code="no-secondary",
-        )
+        method = type(config.method).__name__
+        raise InputError(f"{method} learns from linked records; give at least one secondary", code="no-secondary")
     return tuple(lists)
 
 
@@ -400,18 +387,8 @@ def prepare_job(
         store = _checkpoint_store(primary, arranged, split, context.folder, config)
         checkpoints = RunCheckpoints(store, model, holders)
         journal = TrainingLog(context.folder / "log.jsonl")
-    return TrainingJob(
-        config=config,
-        target=target,
-        split=split,
-        labels=primary.labels,
-        records=PrimaryRecords(features.on(context.device), arranged),
-        primary=Primary(model, target.task),
-        secondaries=holders,
-        checkpoints=checkpoints,
-        journal=journal,
-        hooks=hooks,
-    )
+    records, party = PrimaryRecords(features.on(context.device), arranged), Primary(model, target.task)
+    return TrainingJob(config, target, split, primary.labels, records, party, holders, checkpoints, journal, hooks)
 
 
 def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape, ...]:
@@ -462,16 +439,12 @@ def start_local_secondaries(
     for party in secondaries:
         if not party.aligned_with:
             if party.neighbours is None:
-                raise InputError(
-                    f"{party.name} has no list of partners; give partner and similarity, or aligned_with",
-                    code="no-partner-list",
-                )
+                message = f"{party.name} has no list of partners; give partner and similarity, or aligned_with"
+                raise InputError(message, code="no-partner-list")
             leaders.append(party.name)
         elif party.aligned_with not in leaders:
-            raise InputError(
-                f"{party.name} is aligned with '{party.aligned_with}', which is not an earlier secondary with a list",
-                code="unknown-alignment",
-            )
+            aligned = f"{party.name} is aligned with '{party.aligned_with}'"
+            raise InputError(f"{aligned}, which is not an earlier secondary with a list", code="unknown-alignment")
     started = [(party.aligned_with or party.name, start_local_secondary(party, context)) for party in secondaries]
     return tuple(
         NeighbourList(party.neighbours, tuple(holder for leader, holder in started if leader == party.name))

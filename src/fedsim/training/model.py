@@ -22,7 +22,7 @@ from fedsim.training import loop
 from fedsim.training.config import Config
 from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, as_features, check_lists, check_names
 from fedsim.training.labels import Metrics, Target
-from fedsim.training.loop import Epoch, History, Hook, TrainingJob, TrainingOutline, TrainingProgress
+from fedsim.training.loop import Epoch, History, Hook, TrainingOutline, TrainingProgress
 from fedsim.training.primary import Primary, PrimaryRecords, arrange_lists
 from fedsim.types import Floats, Split
 
@@ -86,9 +86,8 @@ class Model:
                 code="other-columns",
             )
         if len(lists) != len(self.groups):
-            raise InputError(
-                f"{len(lists)} lists of partners given; the model was trained on {len(self.groups)}", code="other-lists"
-            )
+            message = f"{len(lists)} lists of partners given; the model was trained on {len(self.groups)}"
+            raise InputError(message, code="other-lists")
         paired = [NeighbourList(neighbours, holders) for neighbours, holders in zip(lists, self.groups, strict=True)]
         check_lists(paired, len(features), self.config.method.partners)
         rng, device = RandomSource(self.config.seed, self.name).rng("order of new records"), self.primary.model.device
@@ -241,46 +240,33 @@ def train_with(
         holder.begin(context.total_steps)
     job = loop.prepare_job(primary, used, split, context, hooks)
     progress = job.checkpoints.restore() if job.checkpoints else TrainingProgress()
-    _announce_start(job, progress.history)
+    device, description = job.primary.model.device.type, describe(config)
+    outline = TrainingOutline(config.epochs, job.steps_per_epoch, len(progress.history), device, description)
+    if job.journal:
+        job.journal.begin({"device": device, "config": description}, progress.history)
+    for hook in hooks:
+        hook.started(outline)
     try:
         history = loop.run_epochs(job, progress)
-        columns = as_features(primary.features).columns
-        groups = tuple(partners.holders for partners in job.records.lists)
-        return _evaluate(Model(config, job.target, job.primary, groups, columns, primary.name), job, history)
+        best = loop.best_epoch(history) or history[-1]
+        parts = {"validation": split.validation, "test": split.test}
+        evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
+        metrics = {name: values for name, (_, values, _) in evaluated.items()}
+        predictions = {name: values for name, (values, _, _) in evaluated.items()}
+        if job.journal:
+            job.journal.add("end", {"best_epoch": best.number, "metrics": metrics})
+        for hook in hooks:
+            hook.ended(metrics)
     except BaseException:
         for hook in hooks:
             hook.failed()
         raise
+    groups = tuple(partners.holders for partners in job.records.lists)
+    model = Model(config, job.target, job.primary, groups, as_features(primary.features).columns, primary.name)
+    return TrainingResult(model, history, best, metrics, predictions)
 
 
 def _integer_rows(split: Split) -> Split:
     """Convert row numbers to the one type that torch takes; the checks refuse anything but integers."""
     parts = [np.asarray(rows) for rows in (split.train, split.validation, split.test)]
     return Split(*(rows.astype(np.int64) if np.issubdtype(rows.dtype, np.integer) else rows for rows in parts))
-
-
-def _announce_start(job: TrainingJob, history: History) -> None:
-    outline = TrainingOutline(
-        epochs=job.config.epochs,
-        steps_per_epoch=job.steps_per_epoch,
-        epochs_done=len(history),
-        device=job.primary.model.device.type,
-        job=describe(job.config),
-    )
-    if job.journal:
-        job.journal.begin({"device": outline.device, "config": outline.job}, history)
-    for hook in job.hooks:
-        hook.started(outline)
-
-
-def _evaluate(model: Model, job: TrainingJob, history: History) -> TrainingResult:
-    best = loop.best_epoch(history) or history[-1]
-    parts = {"validation": job.split.validation, "test": job.split.test}
-    evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
-    metrics = {name: values for name, (_, values, _) in evaluated.items()}
-    predictions = {name: values for name, (values, _, _) in evaluated.items()}
-    if job.journal:
-        job.journal.add("end", {"best_epoch": best.number, "metrics": metrics})
-    for hook in job.hooks:
-        hook.ended(metrics)
-    return TrainingResult(model, history, best, metrics, predictions)

@@ -224,7 +224,13 @@ class CudaGraphStep:
         self.taken += 1
         if len(request.rows) != self.batch or self.taken <= WARMUP_STEPS:
             return self.plain(request, step)
-        self._fill(request)
+        # Copy the request to the tensors that the recorded kernels read.
+        self.request.rows.copy_(request.rows)
+        for partners, place, wanted in zip(self.lists, self.request.requests, request.requests, strict=True):
+            place.rows[: len(wanted.rows)].copy_(wanted.rows)
+            place.position.copy_(wanted.position)
+            if partners.has_gaps:  # the row of zeros follows the padding
+                place.position.masked_fill_(place.position == len(wanted.rows), len(place.rows))
         for model in self.models:
             model.begin(step)
         if self.graph is None:
@@ -236,15 +242,6 @@ class CudaGraphStep:
                 self.loss = self.plain(self.request, step)
         self.graph.replay()
         return self.loss
-
-    def _fill(self, request: BatchRequest) -> None:
-        """Copy a request to the tensors that the recorded kernels read."""
-        self.request.rows.copy_(request.rows)
-        for partners, place, wanted in zip(self.lists, self.request.requests, request.requests, strict=True):
-            place.rows[: len(wanted.rows)].copy_(wanted.rows)
-            place.position.copy_(wanted.position)
-            if partners.has_gaps:  # the row of zeros follows the padding
-                place.position.masked_fill_(place.position == len(wanted.rows), len(place.rows))
 
 
 def _allocate_request(partners: PartnerList, batch: int) -> RowRequest:

@@ -14,6 +14,7 @@ from fedsim.cli import main
 from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.rungs import Rung, primary_data, result_key, run_training, secondary_data
 from fedsim.errors import FedSimError
+from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import generate_firms
 from fedsim_lab.experiment_config import read_experiment_config, read_experiment_dataset
@@ -74,8 +75,8 @@ def arrays_of(toy: Path, split: str = "random") -> SplitArrays:
 
 def test_arrays_survive_their_file(toy: Path) -> None:
     arrays = arrays_of(toy)
-    arrays.save(toy / "one.npz")
-    again = SplitArrays.load(toy / "one.npz")
+    save_arrays(arrays, toy / "one.npz")
+    again = load_arrays(toy / "one.npz")
     np.testing.assert_array_equal(arrays.secondaries[0].similarity, again.secondaries[0].similarity)
     np.testing.assert_array_equal(arrays.primary.numbers, again.primary.numbers)
     assert again.digest == arrays.digest

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import Rung, secondary_data, train_missing
 from fedsim.errors import FedSimError, SettingError
+from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.reproduce import REPRODUCTIONS, STUDIES
@@ -262,13 +262,13 @@ def test_noise_moves_similarities_and_leaves_the_partners() -> None:
 
 def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
     arrays = DatasetCases(load_sample("firms", Path(), 120)).one("random", 0)
-    arrays.save(tmp_path / "firms.npz")
+    save_arrays(arrays, tmp_path / "firms.npz")
     rungs = [Rung(word, word, word, epochs=1) for word in ("solo", "top1sim")]
     write_plan([PlannedTraining("firms.npz", rung, {"seed": 3}) for rung in rungs], tmp_path / "plan.json")
     run_plan(read_plan(tmp_path / "plan.json"), tmp_path, tmp_path / "crew", workers=2, seconds=600)
     together, alone = ResultStore(tmp_path / "together"), ResultStore(tmp_path / "alone")
     assert collect_results(sorted((tmp_path / "crew").glob("worker-*")), together) == 2
-    loaded = SplitArrays.load(tmp_path / "firms.npz")
+    loaded = load_arrays(tmp_path / "firms.npz")
     train_missing([replace(loaded, about={**loaded.about, "seed": 3})], rungs, alone, lambda _: None)
     for line in alone.lines:
         np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-5)
@@ -282,7 +282,7 @@ def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(fold
     assert [order.rung.key for order in orders] == ["solo", "fedsim"]
     for order in orders:
         train_missing(
-            [SplitArrays.load(plan / order.arrays)],
+            [load_arrays(plan / order.arrays)],
             [order.rung],
             ResultStore(folder / "back" / "worker-0"),
             lambda _: None,

@@ -1,0 +1,109 @@
+"""The paper's ablations of FedSim and its merge by a mean: gates that only experiments use.
+
+Letters: B records of a batch, K partners of a list, R outputs per pair, T outputs of the task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.errors import SettingError
+from fedsim.splitnn.gates import MergeShape, Neighbours, PredictionTask, WeightedOutputs
+from fedsim.splitnn.layers import Perceptron
+from fedsim.splitnn.methods import FedSim
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """No sort gate: linkage returns the nearest first, so an unchanged list would still be sorted."""
+
+    def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
+        return neighbours.reorder(rng.random(neighbours.similarity.shape).argsort(axis=1))
+
+
+@dataclass(frozen=True)
+class SimilarityAsWeight:
+    """The paper's "without weight gate": the similarity, which may be negative, is the weight."""
+
+    def build(self) -> nn.Module:
+        return nn.Identity()
+
+
+@dataclass(frozen=True)
+class PerceptronMerge:
+    """The paper's "without CNN": a perceptron of similar size on the flattened outputs."""
+
+    hidden: tuple[int, ...] = (1600, 1000, 400)
+    dropout: float = 0.0
+
+    def build(self, shape: MergeShape) -> nn.Module:
+        return PerceptronMergeNetwork(shape, self)
+
+
+class PerceptronMergeNetwork(nn.Module):
+    """All weighted outputs side by side, then a perceptron."""
+
+    def __init__(self, shape: MergeShape, sizes: PerceptronMerge) -> None:
+        super().__init__()
+        inputs = sum(shape.partners) * shape.outputs
+        self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
+
+    def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
+        flat = [weighted.outputs.flatten(1) for weighted in lists]  # each (B, K * R)
+        return self.perceptron.on_parts(flat, generator).unsqueeze(1)  # (B, 1, T)
+
+
+@dataclass(frozen=True)
+class MeanMerge:
+    """The weighted mean over all partners of all lists; a pair then has as many outputs as the task."""
+
+    def build(self, shape: MergeShape) -> nn.Module:
+        if isinstance(shape.weight, SimilarityAsWeight):
+            raise SettingError(
+                "MeanMerge divides by the sum of the weights, and similarities may add up to zero; choose LearntWeight",
+                code="mean-of-similarities",
+            )
+        if shape.outputs != shape.task.outputs:
+            raise SettingError(
+                f"outputs={shape.outputs} per pair cannot be averaged into {shape.task.outputs}; set "
+                f"outputs={shape.task.outputs} or choose another merge gate",
+                code="mean-merge-outputs",
+            )
+        return MeanMergeNetwork(shape.task)
+
+
+class MeanMergeNetwork(nn.Module):
+    """Predictions averaged with weights that sum to one."""
+
+    def __init__(self, task: PredictionTask) -> None:
+        super().__init__()
+        self.task = task
+
+    def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
+        outputs = torch.cat([weighted.outputs for weighted in lists], dim=1)  # (B, all K, T)
+        weight = torch.cat([weighted.weight for weighted in lists], dim=1)  # (B, all K)
+        mean = outputs.sum(dim=1, keepdim=True) / weight.sum(dim=1)[:, None, None]  # (B, 1, T)
+        return self.task.score(mean)
+
+
+# Rungs name these variants of a preset's FedSim.
+
+
+def without_weight(fedsim: FedSim) -> FedSim:
+    """Return the method without its weight gate."""
+    return replace(fedsim, weight=SimilarityAsWeight())
+
+
+def without_sort(fedsim: FedSim) -> FedSim:
+    """Return the method without its sort gate."""
+    return replace(fedsim, order=Shuffled())
+
+
+def without_cnn(fedsim: FedSim) -> FedSim:
+    """Return the method without its convolution."""
+    return replace(fedsim, merge=PerceptronMerge())
