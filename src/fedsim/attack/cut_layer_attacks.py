@@ -6,10 +6,11 @@ Letters: U distinct rows of the secondary, C width of the cut layer, F features.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression, RidgeCV
@@ -120,7 +121,7 @@ def mean_label_by_row(partner: Integers, labels: NDArray[Any], n_rows: int) -> F
 
 
 @timed
-def norm_attack(gradients: Floats, labels: NDArray[Any], *, rng: np.random.Generator) -> AttackFinding:
+def norm_attack(gradients: Floats, labels: NDArray[Any], *, rng: Generator) -> AttackFinding:
     """Tell two classes apart by the norm of their gradients, (U, C) and (U,)."""
     positive = rarer_class_mask(labels)
     score = auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
@@ -130,9 +131,7 @@ def norm_attack(gradients: Floats, labels: NDArray[Any], *, rng: np.random.Gener
 
 
 @timed
-def direction_attack(
-    gradients: Floats, labels: NDArray[Any], known: Integers, *, rng: np.random.Generator
-) -> AttackFinding:
+def direction_attack(gradients: Floats, labels: NDArray[Any], known: Integers, *, rng: Generator) -> AttackFinding:
     """Tell two classes apart by the angle to the gradients of the ``known`` rows; one row is enough."""
     positive = rarer_class_mask(labels)
     if not len(known):
@@ -169,7 +168,7 @@ def _label_finding(attack: str, score: IntervalEstimate, targets: int, knew: str
 
 @timed
 def completion_attack(
-    activations: Floats, features: Floats, labels: NDArray[Any], known: Integers, *, rng: np.random.Generator
+    activations: Floats, features: Floats, labels: NDArray[Any], known: Integers, *, rng: Generator
 ) -> AttackFinding:
     """Learn labels from the secondary's own activations on the ``known`` rows, and guess all others.
 
@@ -182,25 +181,16 @@ def completion_attack(
     rest = np.setdiff1d(np.arange(len(positive)), known)
     guesses = []
     for inputs in (np.asarray(rows, dtype=np.float64) for rows in (activations, features)):
-        model = fit_best(candidate_classifiers(len(known), rng), inputs[known], positive[known], roc_auc)
+        model = fit_best(candidate_models(len(known), rng, classes=True), inputs[known], positive[known], roc_auc)
         guesses.append(np.asarray(model.predict_proba(inputs[rest])[:, 1]))
-    return AttackFinding(
-        "model completion",
-        AttackKind.COMPLETION,
-        Adversary.SECONDARY,
-        "AUC of the labels",
-        auc_estimate(guesses[0], positive[rest], rng),
-        0.5,
-        len(rest),
-        f"its own network and features, and the labels of {len(known)} rows",
-        {"AUC from raw features": roc_auc(guesses[1], positive[rest]), "known rows": float(len(known))},
-    )
+    score, knew = auc_estimate(guesses[0], positive[rest], rng), "its own network and features, and the labels of"
+    found = _label_finding("model completion", score, len(rest), f"{knew} {len(known)} rows")
+    figures = {"AUC from raw features": roc_auc(guesses[1], positive[rest]), "known rows": float(len(known))}
+    return replace(found, kind=AttackKind.COMPLETION, figures=figures)
 
 
 @timed
-def inversion_attack(
-    activations: Floats, features: NDArray[Any], known: Integers, *, rng: np.random.Generator
-) -> AttackFinding:
+def inversion_attack(activations: Floats, features: NDArray[Any], known: Integers, *, rng: Generator) -> AttackFinding:
     """Learn features from activations on the ``known`` rows, and guess all others, (U, C) and (U, F).
 
     Averaging activations over several answers first makes the attack stronger against fresh noise.
@@ -221,20 +211,14 @@ def inversion_attack(
     def score(guess: Floats, truth: Floats) -> float:
         return mean_r2(guess.reshape(truth.shape), truth)  # some models return a flat array for a single feature
 
-    model = fit_best(candidate_regressors(len(known), rng), inputs[known], scaled[known], score)
+    model = fit_best(candidate_models(len(known), rng, classes=False), inputs[known], scaled[known], score)
     guess, truth = model.predict(inputs[rest]).reshape(len(rest), -1), scaled[rest]
     each = [mean_r2(guess[:, [column]], truth[:, [column]]) for column in range(truth.shape[1])]
-    return AttackFinding(
-        "feature inversion",
-        AttackKind.INVERSION,
-        Adversary.PRIMARY,
-        "mean R2 of the features",
-        bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng),
-        0.0,
-        len(rest),
-        f"activations, and the features of {len(known)} rows",
-        {"R2 of the feature guessed best": max(each), "known rows": float(len(known))},
-    )
+    figures = {"R2 of the feature guessed best": max(each), "known rows": float(len(known))}
+    found = bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng)
+    kind, who, measure = AttackKind.INVERSION, Adversary.PRIMARY, "mean R2 of the features"
+    knew = f"activations, and the features of {len(known)} rows"
+    return AttackFinding("feature inversion", kind, who, measure, found, 0.0, len(rest), knew, figures)
 
 
 def mean_r2(guess: Floats, truth: Floats) -> float:
@@ -252,22 +236,17 @@ def mean_r2(guess: Floats, truth: Floats) -> float:
 # The small models that an adversary trains on the rows it knows.
 
 
-def candidate_regressors(n_known: int, rng: np.random.Generator) -> list[Any]:
-    """Return ridge regression, nearest neighbours and a small network, all on standardised columns."""
-    models: list[Any] = [
-        RidgeCV(np.logspace(-3, 3, 13)),
-        KNeighborsRegressor(_n_neighbours(n_known), weights="distance"),
-    ]
+def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any]:
+    """Return a linear model, nearest neighbours and a small network, all on standardised columns."""
+    neighbours = max(1, min(5, n_known // 3))  # no more than a fold has rows
+    models: list[Any] = [RidgeCV(np.logspace(-3, 3, 13)), KNeighborsRegressor(neighbours, weights="distance")]
+    if classes:
+        models = [LogisticRegression(max_iter=5_000), KNeighborsClassifier(neighbours)]
     if n_known >= MIN_ROWS_FOR_MLP:
-        models.append(MLPRegressor(hidden_layer_sizes=(64,), **_mlp_options(n_known, rng)))
-    return [make_pipeline(StandardScaler(), model) for model in models]
-
-
-def candidate_classifiers(n_known: int, rng: np.random.Generator) -> list[Any]:
-    """Return logistic regression, nearest neighbours and a small network, all on standardised columns."""
-    models: list[Any] = [LogisticRegression(max_iter=5_000), KNeighborsClassifier(_n_neighbours(n_known))]
-    if n_known >= MIN_ROWS_FOR_MLP:
-        models.append(MLPClassifier(hidden_layer_sizes=(32,), **_mlp_options(n_known, rng)))
+        # Early stopping ends long before max_iter.
+        options: dict[str, Any] = {"early_stopping": True, "max_iter": 2_000, "batch_size": min(32, n_known // 3)}
+        options |= {"learning_rate_init": 3e-3, "random_state": int(rng.integers(2**31))}
+        models.append(MLPClassifier((32,), **options) if classes else MLPRegressor((64,), **options))
     return [make_pipeline(StandardScaler(), model) for model in models]
 
 
@@ -285,13 +264,3 @@ def fit_best(models: Sequence[Any], rows: NDArray[Any], wanted: NDArray[Any], sc
             scores.append(score(guess, wanted[held_out]))
         means.append(np.mean(scores))
     return clone(models[int(np.argmax(means))]).fit(rows, wanted)
-
-
-def _n_neighbours(n_known: int) -> int:
-    return max(1, min(5, n_known // 3))  # no more than a fold has rows
-
-
-def _mlp_options(n_known: int, rng: np.random.Generator) -> dict[str, Any]:
-    # Early stopping ends long before max_iter.
-    options = {"early_stopping": True, "max_iter": 2_000, "batch_size": min(32, n_known // 3)}
-    return options | {"learning_rate_init": 3e-3, "random_state": int(rng.integers(2**31))}

@@ -9,20 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment, quadratic_assignment
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components, dijkstra
 from scipy.stats import spearmanr
 
-from fedsim.attack.finding import (
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    binomial_estimate,
-    bootstrap_estimate,
-    timed,
-)
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, bootstrap_estimate, timed
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.search.runner import distinct_records
 from fedsim.types import Bits, Floats, Integers
@@ -93,29 +87,29 @@ def frequency_attack(
 
     Where bits were flipped at random, filters as similar as two copies of one name count as equal.
     """
-    if len(filters) != len(truth) or len(public.names) != len(public.count) or len(public.names) < 2:
-        raise InputError(
-            f"{len(filters)} filters with {len(truth)} true names, and {len(public.names)} names with "
-            f"{len(public.count)} counts; pass as many of each, and a list of at least two names",
-            code="shape-mismatch",
+    n_filters, n_names = len(filters), len(public.names)
+    if n_filters != len(truth) or n_names != len(public.count) or n_names < 2:
+        counts = (
+            f"{n_filters} filters with {len(truth)} true names, and {n_names} names with {len(public.count)} counts"
         )
-    if len(filters) * len(public.names) > MAX_PAIRS:
-        message = f"{len(filters)} filters and {len(public.names)} names make more than {MAX_PAIRS} pairs; sample some"
+        raise InputError(f"{counts}; pass as many of each, and a list of at least two names", code="shape-mismatch")
+    if n_filters * n_names > MAX_PAIRS:
+        message = f"{n_filters} filters and {n_names} names make more than {MAX_PAIRS} pairs; sample some"
         raise SettingError(message, code="too-many-pairs", limit=MAX_PAIRS)
     ones, kind = _cluster_copies(filters, flip_probability)
     matcher = _FrequencyMatcher.of(ones, np.bincount(kind), public)
     name, _ = max((matcher.match(seeds) for seeds in SEED_SIZES), key=lambda attempt: attempt[1])
-    return AttackFinding(
-        "frequency of string filters",
-        AttackKind.NAMES,
-        Adversary.COORDINATOR,
-        "share of records named",
-        binomial_estimate(int((name[kind] == truth).sum()), len(truth)),
-        float((truth == int(np.argmax(public.count))).mean()),
-        len(truth),
-        "the filters of one party, and a public list of names with their frequencies",
-        {"distinct filters": float(len(ones))},
-    )
+    blind, figures = float((truth == int(np.argmax(public.count))).mean()), {"distinct filters": float(len(ones))}
+    knew = "the filters of one party, and a public list of names with their frequencies"
+    return _name_finding("frequency of string filters", name[kind] == truth, blind, knew, figures)
+
+
+def _name_finding(
+    attack: str, hits: NDArray[np.bool_], blind: float, knew: str, figures: dict[str, float]
+) -> AttackFinding:
+    who, score = Adversary.COORDINATOR, binomial_estimate(int(hits.sum()), len(hits))
+    measure = "share of records named"
+    return AttackFinding(attack, AttackKind.NAMES, who, measure, score, blind, len(hits), knew, figures)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,10 +128,8 @@ class _FrequencyMatcher:
         # The square root of a count has a variance of about 1/4, whatever the count; both sides' counts are random.
         apart = np.sqrt(count + 0.375)[:, None] - np.sqrt(expected + 0.375)
         likelihood = -2.0 * apart**2 / (1.0 + count.sum() / public.count.sum())
-        order = np.argsort(-count, kind="stable")
-        return cls(
-            ones - ones.mean(axis=0), grams - grams.mean(axis=0), np.maximum(likelihood, MIN_LOG_LIKELIHOOD), order
-        )
+        frequency, order = np.maximum(likelihood, MIN_LOG_LIKELIHOOD), np.argsort(-count, kind="stable")
+        return cls(ones - ones.mean(axis=0), grams - grams.mean(axis=0), frequency, order)
 
     def match(self, seeds: int) -> tuple[Integers, float]:
         """Return a name for every filter (-1 where none is left), and how well the names explain the bits.
@@ -149,7 +141,13 @@ class _FrequencyMatcher:
             rows = self.commonest[:known]
             row, name = linear_sum_assignment(gain[rows], maximize=True)
             row = rows[row]
-            likeness = self._likeness(row, name)
+            # Ridge regression on the pairs so far says which bits a q-gram sets; it tolerates wrong pairs. The likeness
+            # (D, V) correlates every filter with the bits that every name should have.
+            pairs = self.grams[name]
+            weights = pairs.T @ np.linalg.solve(pairs @ pairs.T + RIDGE * np.eye(len(pairs)), self.bits[row])  # (G, N)
+            expected = self.grams @ weights  # (V, N)
+            length = np.linalg.norm(self.bits, axis=1)[:, None] * np.linalg.norm(expected, axis=1)
+            likeness = np.asarray(self.bits @ expected.T / np.maximum(length, 1e-12))
             if known >= len(self.commonest):
                 break
             known = int(known * GROWTH_FACTOR) + 1
@@ -157,17 +155,6 @@ class _FrequencyMatcher:
         names = np.full(len(self.bits), -1)
         names[row] = name
         return names, float(likeness[row, name].mean())
-
-    def _likeness(self, row: Integers, name: Integers) -> Floats:
-        """Return the correlation of every filter with the bits that every name should have, (D, V).
-
-        Ridge regression on the pairs so far says which bits a q-gram sets; it tolerates wrong pairs.
-        """
-        known = self.grams[name]
-        weights = known.T @ np.linalg.solve(known @ known.T + RIDGE * np.eye(len(known)), self.bits[row])  # (G, N)
-        expected = self.grams @ weights  # (V, N)
-        length = np.linalg.norm(self.bits, axis=1)[:, None] * np.linalg.norm(expected, axis=1)
-        return np.asarray(self.bits @ expected.T / np.maximum(length, 1e-12))
 
 
 def _check_flip_probability(probability: float) -> None:
@@ -226,37 +213,41 @@ def graph_attack(encoded: Floats, plain: Floats, truth: Integers, *, seeds: Inte
     already knows.
     """
     known = np.array([], dtype=np.int64) if seeds is None else np.unique(seeds)
-    _check_graph_inputs(encoded, plain, truth, known)
-    guess = _match_graphs(encoded, plain, truth, known)
-    targets = np.setdiff1d(np.flatnonzero(truth >= 0), known)
-    return AttackFinding(
-        "graph matching of filters",
-        AttackKind.NAMES,
-        Adversary.COORDINATOR,
-        "share of records named",
-        binomial_estimate(int((guess[targets] == truth[targets]).sum()), len(targets)),
-        1.0 / len(plain),
-        len(targets),
-        f"the filters of one party, a list of {len(plain)} names, and {len(known)} known pairs",
-        {"overlap of the two tables": float((truth >= 0).sum() / max(len(truth), len(plain)))},
-    )
+    if encoded.shape != (len(truth), len(truth)) or plain.shape != (len(plain), len(plain)):
+        message = f"similarities have shapes {encoded.shape} and {plain.shape} for {len(truth)} filters; pass squares"
+        raise InputError(message, code="shape-mismatch")
+    if (largest := max(len(encoded), len(plain))) > MAX_GRAPH_RECORDS:
+        message = f"{largest} records, but graph matching takes at most {MAX_GRAPH_RECORDS}; pass a part of both tables"
+        raise SettingError(message, code="too-many-records", limit=MAX_GRAPH_RECORDS)
+    if min(len(encoded), len(plain)) <= N_NEIGHBOURS or (truth[known] < 0).any():
+        message = f"graph matching needs more than {N_NEIGHBOURS} records per side, and seeds that both sides have"
+        raise InputError(message, code="too-few-records", limit=N_NEIGHBOURS)
+    guess, targets = _match_graphs(encoded, plain, truth, known), np.setdiff1d(np.flatnonzero(truth >= 0), known)
+    knew = f"the filters of one party, a list of {len(plain)} names, and {len(known)} known pairs"
+    figures = {"overlap of the two tables": float((truth >= 0).sum() / largest)}
+    return _name_finding("graph matching of filters", (guess == truth)[targets], 1.0 / len(plain), knew, figures)
 
 
 def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Integers) -> Integers:
     """Return the name of every filter, by descriptors first and then by edges; -1 where no name is left."""
     size = max(len(encoded), len(plain))
     left, right = _pad_square(_match_quantiles(encoded, plain), size), _pad_square(plain, size)
-    cost = _pad_square(_descriptor_distances(_node_descriptors(encoded, plain), _node_descriptors(plain, plain)), size)
+    filters, names = _node_descriptors(encoded, plain), _node_descriptors(plain, plain)
+    spread = names.std(axis=0)  # every number of a descriptor is scaled by its spread among the names
+    keep = spread > 1e-9
+    filters, names = filters[:, keep] / spread[keep], names[:, keep] / spread[keep]
+    squares = (filters**2).sum(axis=1)[:, None] + (names**2).sum(axis=1) - 2.0 * filters @ names.T
+    cost = _pad_square(np.sqrt(np.maximum(squares, 0.0)), size)
     cost[known] = cost.max() + 1.0
     cost[known, truth[known]] = -1.0
     start = np.zeros((size, size))
     start[linear_sum_assignment(cost)] = 1.0
     # Nothing is drawn with a given start, but scipy would use its global generator otherwise.
-    options = {"maximize": True, "P0": (start + 1.0 / size) / 2.0, "maxiter": FAQ_ROUNDS}
-    options["rng"] = np.random.default_rng(0)
-    names = quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
-    names[known] = truth[known]
-    return np.where(names < len(plain), names, -1)
+    rng = np.random.default_rng(0)
+    options = {"maximize": True, "P0": (start + 1.0 / size) / 2.0, "maxiter": FAQ_ROUNDS, "rng": rng}
+    guess = quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
+    guess[known] = truth[known]
+    return np.where(guess < len(plain), guess, -1)
 
 
 def _dice(table: Floats) -> Floats:
@@ -267,9 +258,8 @@ def _dice(table: Floats) -> Floats:
 
 def _match_quantiles(encoded: Floats, plain: Floats) -> Floats:
     """Map similarities of filters to those of names with the same rank, since collisions shift all of them alike."""
-    seen, wanted = (
-        np.quantile(side[~np.eye(len(side), dtype=bool)], np.linspace(0, 1, 1_001)) for side in (encoded, plain)
-    )
+    shares = np.linspace(0, 1, 1_001)
+    seen, wanted = (np.quantile(side[~np.eye(len(side), dtype=bool)], shares) for side in (encoded, plain))
     return np.asarray(np.interp(encoded, seen, wanted))
 
 
@@ -284,31 +274,10 @@ def _node_descriptors(similarity: Floats, plain: Floats) -> Floats:
     return np.hstack([features, around.mean(axis=1), around[:, 0], around[:, 1], around.std(axis=1)])
 
 
-def _descriptor_distances(left: Floats, right: Floats) -> Floats:
-    """Return the distances between descriptors, every number scaled by its spread among the names."""
-    spread = right.std(axis=0)
-    keep = spread > 1e-9
-    left, right = left[:, keep] / spread[keep], right[:, keep] / spread[keep]
-    squares = (left**2).sum(axis=1)[:, None] + (right**2).sum(axis=1) - 2.0 * left @ right.T
-    return np.asarray(np.sqrt(np.maximum(squares, 0.0)))
-
-
 def _pad_square(matrix: Floats, size: int) -> Floats:
     padded = np.zeros((size, size))
     padded[: matrix.shape[0], : matrix.shape[1]] = matrix
     return padded
-
-
-def _check_graph_inputs(encoded: Floats, plain: Floats, truth: Integers, known: Integers) -> None:
-    if encoded.shape != (len(truth), len(truth)) or plain.shape != (len(plain), len(plain)):
-        message = f"similarities have shapes {encoded.shape} and {plain.shape} for {len(truth)} filters; pass squares"
-        raise InputError(message, code="shape-mismatch")
-    if (largest := max(len(encoded), len(plain))) > MAX_GRAPH_RECORDS:
-        message = f"{largest} records, but graph matching takes at most {MAX_GRAPH_RECORDS}; pass a part of both tables"
-        raise SettingError(message, code="too-many-records", limit=MAX_GRAPH_RECORDS)
-    if min(len(encoded), len(plain)) <= N_NEIGHBOURS or (truth[known] < 0).any():
-        message = f"graph matching needs more than {N_NEIGHBOURS} records per side, and seeds that both sides have"
-        raise InputError(message, code="too-few-records", limit=N_NEIGHBOURS)
 
 
 # The order attack on FEDERAL filters needs no key and no other party, only the bits of one table. Bits with close
@@ -364,7 +333,7 @@ def find_bit_chains(ones: NDArray[np.bool_], fields: int, *, flip_probability: f
 
 @timed
 def order_attack(
-    filters: Bits, truth: Floats, known: Integers, *, rng: np.random.Generator, flip_probability: float = 0.0
+    filters: Bits, truth: Floats, known: Integers, *, rng: Generator, flip_probability: float = 0.0
 ) -> AttackFinding:
     """Recover the order of the records along each true column, (n, bytes) and (n, A).
 
@@ -389,17 +358,10 @@ def order_attack(
     figures: dict[str, float] = {}
     for axis, place in enumerate(best):
         figures |= _error_figures(place, truth[:, axis], known, f"column {axis + 1}")
-    return AttackFinding(
-        "order of numeric filters",
-        AttackKind.BIT_ORDER,
-        Adversary.COORDINATOR,
-        "mean rank correlation with the true numbers",
-        bootstrap_estimate(mean_order, len(ones), rng, resamples=50),
-        0.0,
-        len(ones),
-        f"the filters of one party, and the numbers of {len(known)} records",
-        figures,
-    )
+    score, who = bootstrap_estimate(mean_order, len(ones), rng, resamples=50), Adversary.COORDINATOR
+    attack, measure = "order of numeric filters", "mean rank correlation with the true numbers"
+    knew = f"the filters of one party, and the numbers of {len(known)} records"
+    return AttackFinding(attack, AttackKind.BIT_ORDER, who, measure, score, 0.0, len(ones), knew, figures)
 
 
 def _bit_similarity(ones: NDArray[np.float32], flip: float) -> NDArray[np.float32]:
@@ -452,13 +414,12 @@ def _error_figures(place: Floats, numbers: Floats, known: Integers, name: str) -
     covered = np.isfinite(place)
     anchors = known[covered[known]]
     rest = np.setdiff1d(np.flatnonzero(covered), known)
+    figures = {f"{name}: share of records placed": float(covered.mean())}
     if len(anchors) < 2 or not len(rest):
-        return {f"{name}: share of records placed": float(covered.mean())}
+        return figures
     slope = np.sign(np.corrcoef(place[anchors], numbers[anchors])[0, 1]) or 1.0
     at, value = np.sort(slope * place[anchors]), np.sort(numbers[anchors])
     guess = np.interp(slope * place[rest], at, value)
-    return {
-        f"{name}: share of records placed": float(covered.mean()),
-        f"{name}: median error": float(np.median(np.abs(guess - numbers[rest]))),
-        f"{name}: median error of blind guessing": float(np.median(np.abs(np.median(value) - numbers[rest]))),
-    }
+    figures[f"{name}: median error"] = float(np.median(np.abs(guess - numbers[rest])))
+    blind = np.abs(np.median(value) - numbers[rest])
+    return figures | {f"{name}: median error of blind guessing": float(np.median(blind))}

@@ -19,6 +19,7 @@ from fedsim.types import Floats
 
 CONFIDENCE_LEVEL = 0.95  # of every interval
 RESAMPLES = 200
+CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 MEDIAN_ERROR_METRES = "median error in metres"
 RADIUS_METRES = "radius in metres"
 Arguments = ParamSpec("Arguments")
@@ -197,3 +198,13 @@ def rarer_class_mask(labels: NDArray[Any]) -> NDArray[np.bool_]:
             classes=len(kinds),
         )
     return np.asarray(kind == int(counts[1] <= counts[0]))
+
+
+def check_finding(
+    name: str, who: Adversary, missing: tuple[float, float], numbers: int, measure: str, knew: str
+) -> AttackFinding:
+    """Return the result of a build check; ``missing`` is a share and half the width of its interval."""
+    share, doubt = missing
+    low, value, high = (min(1.0, max(0.0, share + step)) for step in (-doubt, 0.0, doubt))
+    score = IntervalEstimate(value, low, high)
+    return AttackFinding(name, AttackKind.BUILD_CHECK, who, measure, score, 0.0, numbers, knew)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 from scipy.spatial import cKDTree
 
 from fedsim.attack.finding import (
@@ -62,9 +63,7 @@ class LocationGuesses:
     places: Floats
 
 
-def location_finding(
-    guesses: LocationGuesses, truth: TrueLocations, own: Floats, rng: np.random.Generator
-) -> AttackFinding:
+def location_finding(guesses: LocationGuesses, truth: TrueLocations, own: Floats, rng: Generator) -> AttackFinding:
     """Evaluate guesses; blind guessing names the centre of the primary's own records for every target."""
     target = truth.places[guesses.row]
     error = great_circle_metres(guesses.places, target)
@@ -83,17 +82,10 @@ def location_finding(
         "median distance to the nearest other record in metres": nearest,
         RADIUS_METRES: truth.radius,
     }
-    return AttackFinding(
-        guesses.attack,
-        AttackKind.LOCATION,
-        Adversary.PRIMARY,
-        f"share of partner records located within {truth.radius:g} m",
-        binomial_estimate(int((error <= truth.radius).sum()), len(error)),
-        float((blind <= truth.radius).mean()),
-        len(error),
-        guesses.knew,
-        figures,
-    )
+    score = binomial_estimate(int((error <= truth.radius).sum()), len(error))
+    luck, measure = float((blind <= truth.radius).mean()), f"share of partner records located within {truth.radius:g} m"
+    kind, who = AttackKind.LOCATION, Adversary.PRIMARY
+    return AttackFinding(guesses.attack, kind, who, measure, score, luck, len(error), guesses.knew, figures)
 
 
 # The link-graph attack uses no similarity: that a partner is among the top K says where it is. The primary takes the
@@ -150,7 +142,7 @@ def link_graph_attack(
     own: Floats,
     truth: TrueLocations,
     *,
-    rng: np.random.Generator,
+    rng: Generator,
     way: CentroidRule = PLAIN_CENTROID,
 ) -> AttackFinding:
     """Locate every listed partner by the records that list it; ``own`` holds the primary's places in degrees."""
@@ -166,7 +158,7 @@ def link_graph_attack(
 
 @timed
 def consistency_attack(
-    view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: np.random.Generator, rounds: int = CONSISTENCY_ROUNDS
+    view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, rounds: int = CONSISTENCY_ROUNDS
 ) -> AttackFinding:
     """Locate every listed partner by who lists it and who does not; ``own`` holds the primary's places in degrees."""
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))
@@ -177,8 +169,7 @@ def consistency_attack(
     for _ in range(rounds):
         points = points + CONSISTENCY_STEP * lists.mean_displacements(points)
     knew, guess = f"{_LINKS}; no similarity", to_degrees(points, origin)
-    guesses = LocationGuesses("link graph made consistent", knew, named.row, guess)
-    return location_finding(guesses, truth, own, rng)
+    return location_finding(LocationGuesses("link graph made consistent", knew, named.row, guess), truth, own, rng)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,7 +194,10 @@ class _PartnerLists:
         away, near = cKDTree(points).query(self.own, k=np.arange(1, most + 1))  # (n, K)
         reach = away[np.arange(len(away)), np.maximum(self.length - 1, 0)]  # (n,), the K-th distance as it stands
         inside = np.arange(most) < self.length[:, None]
-        place, column = np.nonzero(inside & ~self._listed(near))
+        pairs = np.sort(self.place * self.n_partners + self.partner)
+        wanted = np.arange(len(near))[:, None] * self.n_partners + near
+        listed = pairs[np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)] == wanted
+        place, column = np.nonzero(inside & ~listed)
         partner = np.concatenate([self.partner, near[place, column]])
         place = np.concatenate([self.place, place])
         apart = points[partner] - self.own[place]
@@ -214,13 +208,6 @@ class _PartnerLists:
         moves = -apart * (excess / distance)[:, None]
         total = np.column_stack([np.bincount(partner, weights=move, minlength=self.n_partners) for move in moves.T])
         return np.asarray(total / np.maximum(count, 1.0)[:, None])
-
-    def _listed(self, near: Integers) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """Return whether each of these partners is on the list of its place."""
-        pairs = np.sort(self.place * self.n_partners + self.partner)
-        wanted = np.arange(len(near))[:, None] * self.n_partners + near
-        found = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-        return np.asarray(pairs[found] == wanted)
 
 
 # Multilateration: the primary knows where its own records are and gets a noisy distance from each to the same partner;
@@ -271,14 +258,24 @@ def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> Sim
         places, cost = _descend(links, places, line, rounds=5)
         cost /= named.degree
         # A partner that was placed at the wrong one of two likely places must not bend the line.
-        line = _project_line(links, places, line, 1.0 / (1.0 + (cost / np.median(cost)) ** 2))
+        trust = 1.0 / (1.0 + (cost / np.median(cost)) ** 2)
+        apart = places[named.owner] - links.origin
+        distance = np.maximum(np.hypot(*apart.T), 1e-9)
+        gradient = apart / distance[:, None]  # (L, 2), of the distance
+        residual = named.similarity - line.top + line.slope * distance  # (L,)
+        columns = np.column_stack([np.ones_like(distance), -distance, residual])  # (L, 3)
+        square = named.sums(gradient[:, :, None] * gradient[:, None, :])  # (J, 2, 2)
+        shared = named.sums(gradient[:, :, None] * columns[:, None, :])  # (J, 2, 3)
+        moves = np.linalg.solve(square + 1e-6 * named.degree[:, None, None] * np.eye(2), shared)  # (J, 2, 3)
+        free = columns - np.einsum("lx,lxc->lc", gradient, moves[named.owner])  # (L, 3)
+        free *= np.sqrt(trust)[named.owner, None]
+        change, *_ = np.linalg.lstsq(free[:, :2], free[:, 2])
+        line = SimilarityLine(line.top + float(change[0]), line.slope + float(change[1]), line.sigma)
     return line
 
 
 @timed
-def multilateration_attack(
-    view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: np.random.Generator
-) -> AttackFinding:
+def multilateration_attack(view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator) -> AttackFinding:
     """Locate every listed partner from noisy similarities that fall with the distance in metres.
 
     ``own`` holds the primary's places in degrees. If the view has no scale, it is estimated.
@@ -344,34 +341,10 @@ def _cost(links: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[F
     distance = np.maximum(np.hypot(*apart.T), 1e-9)  # (L,)
     residual = (named.similarity - line.top + line.slope * distance) / line.sigma  # (L,)
     gradient = apart * (line.slope / line.sigma / distance)[:, None]  # (L, 2), of the residual
-    products = np.column_stack(
-        [
-            residual**2,
-            residual[:, None] * gradient,
-            gradient[:, 0] ** 2,
-            gradient[:, 1] ** 2,
-            gradient[:, 0] * gradient[:, 1],
-        ]
-    )
-    total = named.sums(products)  # (J, 6)
+    products = [residual**2, residual[:, None] * gradient, gradient**2, gradient[:, 0] * gradient[:, 1]]
+    total = named.sums(np.column_stack(products))  # (J, 6)
     prior = (PRIOR_DEVIATION * links.reach) ** -2.0  # (J,)
     away = places - links.centre
     cost = total[:, 0] + prior * (away**2).sum(axis=1)
     slope = total[:, 1:3] + prior[:, None] * away
     return cost, slope, total[:, 3:6] + prior[:, None] * np.array([1.0, 1.0, 0.0])
-
-
-def _project_line(links: _PartnerLinks, places: Floats, line: SimilarityLine, trust: Floats) -> SimilarityLine:
-    """Return the line after one Gauss-Newton step for line and places together."""
-    named, apart = links.named, places[links.named.owner] - links.origin
-    distance = np.maximum(np.hypot(*apart.T), 1e-9)
-    gradient = apart / distance[:, None]  # (L, 2), of the distance
-    known = named.similarity - line.top + line.slope * distance  # (L,)
-    columns = np.column_stack([np.ones_like(distance), -distance, known])  # (L, 3)
-    square = named.sums(gradient[:, :, None] * gradient[:, None, :])  # (J, 2, 2)
-    shared = named.sums(gradient[:, :, None] * columns[:, None, :])  # (J, 2, 3)
-    moves = np.linalg.solve(square + 1e-6 * named.degree[:, None, None] * np.eye(2), shared)  # (J, 2, 3)
-    free = columns - np.einsum("lx,lxc->lc", gradient, moves[named.owner])  # (L, 3)
-    free *= np.sqrt(trust)[named.owner, None]
-    change, *_ = np.linalg.lstsq(free[:, :2], free[:, 2])
-    return SimilarityLine(line.top + float(change[0]), line.slope + float(change[1]), line.sigma)

@@ -5,9 +5,10 @@ Letters: n records, K partners of each, L links of one partner, M possible ident
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import ndtr
 
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, sample_targets, timed
@@ -75,27 +76,15 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     right = most_likely_distance(view.similarity[linked], scale, view.sigma) == distance[linked]
     expected = expected_success_rate(distance[linked], scale, view.sigma)
     figures = {"bound tau": success_bound(view.sigma, scale.deviation), EXPECTED_SHARE: expected}
-    return AttackFinding(
-        "greedy, distances",
-        AttackKind.DISTANCES,
-        Adversary.PRIMARY,
-        "share of distances guessed exactly",
-        binomial_estimate(int(right.sum()), len(right)),
-        float(np.unique(distance[linked], return_counts=True)[1].max() / len(right)),  # of the most common distance
-        len(right),
-        GREEDY_KNOWLEDGE,
-        figures,
-    )
+    score, measure = binomial_estimate(int(right.sum()), len(right)), "share of distances guessed exactly"
+    blind = float(np.unique(distance[linked], return_counts=True)[1].max() / len(right))  # the most common distance
+    kind, who, knew = AttackKind.DISTANCES, Adversary.PRIMARY, GREEDY_KNOWLEDGE
+    return AttackFinding("greedy, distances", kind, who, measure, score, blind, len(right), knew, figures)
 
 
 @timed
 def greedy_attack(
-    view: PrimaryView,
-    codes: Codebook,
-    *,
-    rng: np.random.Generator,
-    queries: int = 1,
-    targets: int | None = 5_000,
+    view: PrimaryView, codes: Codebook, *, rng: Generator, queries: int = 1, targets: int | None = 5_000
 ) -> AttackFinding:
     """Guess the filters of listed partners from ``queries`` links each (|Q| in the paper, where one is best).
 
@@ -111,7 +100,16 @@ def greedy_attack(
     drawn = [rng.choice(named.degree[place], queries, replace=False) for place in chosen]
     links = np.asarray(named.start[chosen][:, None] + np.array(drawn))  # (targets, Q)
     guessed = most_likely_distance(named.similarity[links].ravel(), scale, view.sigma).reshape(links.shape)
-    hits, right = _score_guesses(codes, named, chosen, links, guessed, rng)
+    truth = codes.truth[named.row[chosen]]
+    hits, right = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)  # filter and all distances right
+    for first in range(0, len(chosen), TARGETS_PER_TILE):
+        tile = slice(first, first + TARGETS_PER_TILE)
+        fits = np.ones((len(truth[tile]), len(codes)), dtype=bool)
+        for record, distance in zip(named.record[links[tile]].T, guessed[tile].T, strict=True):
+            fits &= codes.distances(record) == distance[:, None]
+        ticket = np.where(fits, rng.random(fits.shape), -1.0)
+        right[tile] = np.take_along_axis(fits, truth[tile, None], axis=1)[:, 0]
+        hits[tile] = right[tile] & (ticket.argmax(axis=1) == truth[tile])
     distances = binomial_estimate(int(right.sum()), len(right))
     figures = {
         "bound tau": success_bound(view.sigma, scale.deviation) ** queries,
@@ -128,23 +126,6 @@ def _filter_finding(
     (targets, possible), measure = sizes, "share of partner filters guessed exactly"
     score = binomial_estimate(hits, targets)
     return AttackFinding(kind.value, kind, Adversary.PRIMARY, measure, score, 1.0 / possible, targets, knew, figures)
-
-
-def _score_guesses(
-    codes: Codebook, named: LinksByPartner, chosen: Integers, links: Integers, guessed: Floats, rng: np.random.Generator
-) -> tuple[Integers, Integers]:
-    """Return for every target whether the filter drawn is the true one, and whether all distances were right."""
-    truth = codes.truth[named.row[chosen]]
-    hits, right = np.zeros(len(chosen), np.int64), np.zeros(len(chosen), np.int64)
-    for first in range(0, len(chosen), TARGETS_PER_TILE):
-        tile = slice(first, first + TARGETS_PER_TILE)
-        fits = np.ones((len(truth[tile]), len(codes)), dtype=bool)
-        for record, distance in zip(named.record[links[tile]].T, guessed[tile].T, strict=True):
-            fits &= codes.distances(record) == distance[:, None]
-        ticket = np.where(fits, rng.random(fits.shape), -1.0)
-        right[tile] = np.take_along_axis(fits, truth[tile, None], axis=1)[:, 0]
-        hits[tile] = right[tile] & (ticket.argmax(axis=1) == truth[tile])
-    return hits, right
 
 
 # The attack that the paper leaves open (appendix B, "non-greedy"): every possible identifier is encoded and compared
@@ -164,7 +145,7 @@ def deviance(similarity: Floats, distance: Floats, scale: Scale, sigma: float) -
 
 @timed
 def likelihood_attack(
-    view: PrimaryView, codes: Codebook, *, rng: np.random.Generator, targets: int | None = 500
+    view: PrimaryView, codes: Codebook, *, rng: Generator, targets: int | None = 500
 ) -> AttackFinding:
     """Guess the filters of listed partners from all links of each."""
     scale, named = view.known_scale(), LinksByPartner.of(view)
@@ -188,7 +169,7 @@ def grid_attack(
     truth: TrueLocations,
     encoded: PlaceEncoder,
     *,
-    rng: np.random.Generator,
+    rng: Generator,
     targets: int | None = 500,
 ) -> AttackFinding:
     """Locate partners through any encoding: search the most likely place of each target on ever finer grids.
@@ -198,6 +179,8 @@ def grid_attack(
     scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
     named = LinksByPartner.of(view.of_records(fresh))
     metres, filters = to_metres(own[fresh], origin), encoded.encode(own[fresh])
+    side = np.linspace(-1.0, 1.0, GRID_POINTS)
+    square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 
     def locate(place: int) -> Floats:
         """Return the most likely point; the centre of the records that list the partner is a weak prior."""
@@ -213,7 +196,13 @@ def grid_attack(
             prior = ((points - start) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent) ** 2
             return np.asarray(deviance(named.similarity[links], distance, scale, view.sigma) + prior)
 
-        return _search_grid(cost, start, 2.0 * extent)
+        best: Floats = start
+        reach = 2.0 * extent
+        for _ in range(ZOOM_LEVELS):
+            points = best + reach * square
+            best = points[cost(points).argmin()]
+            reach /= ZOOM_FACTOR
+        return best
 
     chosen = sample_targets(np.arange(len(named)), targets, rng)
     guess = to_degrees(np.array([locate(int(place)) for place in chosen]), origin)
@@ -221,18 +210,6 @@ def grid_attack(
     return location_finding(LocationGuesses("grid likelihood", knew, named.row[chosen], guess), truth, own, rng)
 
 
-def _search_grid(cost: Callable[[Floats], Floats], start: Floats, reach: float) -> Floats:
-    """Return the point with the lowest cost, searched on ever finer grids."""
-    side = np.linspace(-1.0, 1.0, GRID_POINTS)
-    square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-    best = start
-    for _ in range(ZOOM_LEVELS):
-        points = best + reach * square
-        best = points[cost(points).argmin()]
-        reach /= ZOOM_FACTOR
-    return best
-
-
-def _sample_partner_links(named: LinksByPartner, place: int, rng: np.random.Generator) -> Integers:
+def _sample_partner_links(named: LinksByPartner, place: int, rng: Generator) -> Integers:
     every = np.arange(named.start[place], named.start[place + 1])
     return every if len(every) <= MAX_LINKS else rng.choice(every, MAX_LINKS, replace=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -21,6 +21,11 @@ BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilomet
 SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
 DUMMY_SHARES = (0.2, 0.5, 0.9)
 NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+LINKAGE_SETTINGS = {
+    "blur": ("blur with epsilon_per_km", BLUR_EPSILONS),
+    "sigma": ("sigma", SIGMA_LEVELS),
+    "dummies": ("dummies", DUMMY_SHARES),
+}
 MIN_CLIP = 1e-9
 QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
 
@@ -73,56 +78,46 @@ class MitigationSearch:
         """The median norm of a gradient."""
         return max(self.unprotected.length if self.unprotected else 1.0, MIN_CLIP)
 
+    @cached_property
+    def plain(self) -> AuditedLinkage:
+        """The linkage without blurring, for comparison."""
+        return self.setup.linkage(blur=None)
+
     def mitigation(self, name: str, secret: str) -> Mitigation:
         """Return the mechanism of this name as a protection of a secret."""
+        if name in LINKAGE_SETTINGS:
+            setting, values = LINKAGE_SETTINGS[name]
+            return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
+        clip = float(f"{self.gradient_clip if name == 'gradients' else 1.0:.3g}")
+        terms = f"protection.{name} with {'' if name == 'features' else f'clip = {clip:g}, '}noise"
+        measure = partial(self._train_again, name, clip, secret)
+        return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
+
+    def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
+        """Return the leak of a linkage with more blur, noise or random links, and what that costs."""
         if name == "blur":
-            plain = self.setup.linkage(blur=None)
-
-            def blur(epsilon: float) -> tuple[float, str]:
-                moved = self.setup.linkage(blur=make_blur(self.setup, epsilon))
-                return self._leak(secret, moved), f"{100 * moved.share_of_links_kept(plain):.0f} % of the links remain"
-
-            return Mitigation(lambda value: f"blur with epsilon_per_km = {value:g}", BLUR_EPSILONS, blur)
-        if name == "sigma":
-
-            def sigma(value: float) -> tuple[float, str]:
-                return self._leak(secret, self.setup.linkage(tau=None, sigma=value)), "similarities carry less"
-
-            return Mitigation(lambda value: f"sigma = {value:g}", SIGMA_LEVELS, sigma)
-        if name == "dummies":
-
-            def dummies(share: float) -> tuple[float, str]:
-                leak = self._leak(secret, self.setup.linkage(dummies=share))
-                return leak, f"{100 * share:.0f} % of the links are random"
-
-            return Mitigation(lambda value: f"dummies = {value:g}", DUMMY_SHARES, dummies)
-        return self._noise(name, secret)
-
-    def _noise(self, side: str, secret: str) -> Mitigation:
-        """Return noise on features, activations or gradients."""
-        clip = float(f"{self.gradient_clip if side == 'gradients' else 1.0:.3g}")
-
-        def setting(noise: float) -> str:
-            return f"protection.{side} with {'' if side == 'features' else f'clip = {clip:g}, '}noise = {noise:g}"
-
-        def measure(noise: float) -> tuple[float, str]:
-            if self.inputs is None:
-                raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
-            linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
-            protection = make_protection(side, clip, noise)
-            transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
-            attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
-            without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
-            quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
-            return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
-
-        return Mitigation(setting, NOISE_LEVELS, measure)
-
-    def _leak(self, secret: str, linkage: AuditedLinkage) -> float:
+            linkage = self.setup.linkage(blur=make_blur(self.setup, value))
+            cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
+        elif name == "sigma":
+            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities carry less"
+        else:
+            linkage, cost = self.setup.linkage(dummies=value), f"{100 * value:.0f} % of the links are random"
         rng = np.random.default_rng([self.settings.seed, 4])
         primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
         coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
-        return self._best_advantage([*primary, *coordinator], secret)
+        return self._best_advantage([*primary, *coordinator], secret), cost
+
+    def _train_again(self, side: str, clip: float, secret: str, noise: float) -> tuple[float, str]:
+        """Return the leak of a training with noise on features, activations or gradients, and what that costs."""
+        if self.inputs is None:
+            raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
+        linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
+        protection = make_protection(side, clip, noise)
+        transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
+        attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
+        without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
+        quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
+        return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
 
     def _best_advantage(self, attacks: Iterable[PlannedAttack], secret: str) -> float:
         """Return the best advantage of all attacks on the secret, whatever its interval."""

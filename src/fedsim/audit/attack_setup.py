@@ -57,19 +57,11 @@ class AttackSetup:
         terms = self.terms.model_copy(update=changes)
         rng = np.random.default_rng([self.seed, 1])
         key, secret = Key(rng.bytes(SECRET_BYTES)), rng.bytes(SECRET_BYTES)
-        sides = [
-            blur_with_secret(frame, terms, rng.bytes(SECRET_BYTES), self.name)
-            for frame in (self.primary, self.secondary)
-        ]
+        tables = (self.primary, self.secondary)
+        sides = [blur_with_secret(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
         queries, candidates = (encode_table(terms.encoding, side, key, self.name) for side in sides)
-        linking = LinkageConfig(
-            terms.metric,
-            min(terms.k, len(candidates)),
-            terms.tau,
-            terms.sigma,
-            min_degree=terms.min_degree,
-            dummies=terms.dummies,
-        )
+        k, degree = min(terms.k, len(candidates)), terms.min_degree
+        linking = LinkageConfig(terms.metric, k, terms.tau, terms.sigma, min_degree=degree, dummies=terms.dummies)
         linked, delivery = link_encoded_tables(queries, candidates, self.counted, linking, secret, self.name, threads=1)
         partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
         view = PrimaryView(partner, similarity, linked.scale, linked.sigma)
@@ -81,7 +73,7 @@ class AttackSetup:
         return None if self.place_columns is None else read_number_columns(frame, self.place_columns, self.name)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AuditedLinkage:
     """A linkage under certain terms; partners are pseudonyms."""
 
@@ -92,9 +84,6 @@ class AuditedLinkage:
     encoded: tuple[EncodedTable, EncodedTable]
     places: Floats | None  # (n, 2), the primary's places as they were linked
     key: Key
-
-    def __repr__(self) -> str:
-        return f"AuditedLinkage({self.setup.name}, {len(self.view)} records)"
 
     @cached_property
     def visible(self) -> PrimaryView:

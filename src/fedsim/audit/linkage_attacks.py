@@ -9,29 +9,16 @@ from functools import partial
 
 import numpy as np
 import polars as pl
+from numpy.random import Generator
 from scipy.stats import spearmanr
 
-from fedsim.attack.filter_attacks import (
-    NameList,
-    filter_similarity,
-    frequency_attack,
-    graph_attack,
-    name_similarity,
-    order_attack,
-)
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
-from fedsim.attack.location_attacks import (
-    PLAIN_CENTROID,
-    RANKED_CENTROID,
-    ROBUST_CENTROID,
-    consistency_attack,
-    link_graph_attack,
-    multilateration_attack,
-)
+from fedsim import attack as attacks
+from fedsim.attack import location_attacks as locating
+from fedsim.attack.filter_attacks import filter_similarity, name_similarity
+from fedsim.attack.finding import CHECK_DEVIATIONS, Adversary, AttackFinding, AttackKind, check_finding, timed
 from fedsim.attack.primary_view import PrimaryView
-from fedsim.attack.similarity_attacks import distance_attack, greedy_attack, grid_attack, likelihood_attack
 from fedsim.audit.attack_setup import AuditedLinkage
-from fedsim.audit.report import CHECK_DEVIATIONS, NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack, check_finding
+from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.cells import read_number_columns
 from fedsim.linkage import similarities
 from fedsim.linkage.encoding import NumericFilter, StringFilter
@@ -52,9 +39,7 @@ MAX_ORDER_BITS = 4_096  # the cost grows with their square; of longer filters on
 ViewAttack = Callable[[PrimaryView], AttackFinding]
 
 
-def primary_attacks(
-    linkage: AuditedLinkage, settings: AuditSettings, rng: np.random.Generator
-) -> Iterator[PlannedAttack]:
+def primary_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack of the primary that applies to this linkage, and the checks of the build."""
     yield from _filter_attacks(linkage, settings, rng)
     before, after, blur = linkage.setup.places(linkage.setup.primary), linkage.places, linkage.terms.blur
@@ -100,21 +85,24 @@ def row_order_check(order: Integers) -> AttackFinding:
     return check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
 
 
-def _filter_attacks(
-    linkage: AuditedLinkage, settings: AuditSettings, rng: np.random.Generator
-) -> Iterator[PlannedAttack]:
-    view, promised = linkage.visible, _tau_guarantee(linkage)
+def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
+    view, promised, terms = linkage.visible, NO_GUARANTEE, linkage.terms
+    if terms.tau is not None:  # the bound that the job claims, whatever the build does
+        promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
+    elif terms.sigma and terms.metric == "hamming":
+        bound = success_bound(terms.sigma, linkage.view.known_scale().deviation)
+        promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
     queries, candidates = linkage.encoded
     # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
     memory = float(3 * 200 * 8 * len(candidates) + 4 * (len(queries) + len(candidates)) * queries.bits.shape[1])
-    if linkage.terms.metric == "hamming":
+    if terms.metric == "hamming":
         distance = linkage.distances()
 
         def on_filters(seen: PrimaryView) -> AttackFinding:
-            return greedy_attack(seen, linkage.codes, rng=rng)
+            return attacks.greedy_attack(seen, linkage.codes, rng=rng)
 
         def on_distances(seen: PrimaryView) -> AttackFinding:
-            return distance_attack(seen, distance)
+            return attacks.distance_attack(seen, distance)
 
         guarantee = promised
         if memory <= settings.memory:
@@ -125,39 +113,36 @@ def _filter_attacks(
         guarantee = _with_reference_noise(linkage, promised, distinct, on_distances, rng)
         run = partial(_best_of_two_attackers, distinct, on_distances)
         yield _planned(AttackKind.DISTANCES, "greedy, distances", learns, run, guarantee)
-    not_covered = Guarantee("none: tau covers single similarities only")
-    yield _planned(
-        AttackKind.LIKELIHOOD,
-        "likelihood",
-        FILTER_SECRET,
-        lambda: likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets),
-        NO_GUARANTEE if promised.most is None else not_covered,
-        memory,
-    )
+    if promised.most is not None:
+        promised = Guarantee("none: tau covers single similarities only")
+
+    def likelihood() -> AttackFinding:
+        return attacks.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
+
+    yield _planned(AttackKind.LIKELIHOOD, "likelihood", FILTER_SECRET, likelihood, promised, memory)
 
 
-def location_attacks(
-    linkage: AuditedLinkage, settings: AuditSettings, rng: np.random.Generator
-) -> Iterator[PlannedAttack]:
+def location_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack that locates partner records; a blurred job guarantees something against all of them."""
     view, own, truth = linkage.visible, linkage.places, linkage.truth(settings.metres)
     if own is None:
         return
     learns, promised = f"where a partner record is, within {settings.metres:g} m", blur_guarantee(linkage, settings)
     located = partial(_planned, AttackKind.LOCATION)
-    ways = [PLAIN_CENTROID, RANKED_CENTROID, *([ROBUST_CENTROID] if linkage.terms.dummies else [])]
-    for way in ways:
-        yield located(way.attack, learns, partial(link_graph_attack, view, own, truth, rng=rng, way=way), promised)
+    ways = [locating.PLAIN_CENTROID, locating.RANKED_CENTROID]
+    for way in [*ways, locating.ROBUST_CENTROID] if linkage.terms.dummies else ways:
+        run = partial(attacks.link_graph_attack, view, own, truth, rng=rng, way=way)
+        yield located(way.attack, learns, run, promised)
     if not linkage.terms.hide_rows and not linkage.terms.dummies:
-        run = partial(consistency_attack, view, own, truth, rng=rng)
+        run = partial(attacks.consistency_attack, view, own, truth, rng=rng)
         yield located("link graph made consistent", learns, run, promised)
     if not linkage.terms.hide_rows:
         without_scale = PrimaryView(view.partner, view.similarity, None, view.sigma)
-        run = partial(multilateration_attack, without_scale, own, truth, rng=rng)
+        run = partial(attacks.multilateration_attack, without_scale, own, truth, rng=rng)
         yield located("multilateration", learns, run, promised)
     encoder = linkage.place_encoder()
     if encoder is not None:
-        run = partial(grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
+        run = partial(attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
         yield located("grid likelihood", learns, run, promised)
 
 
@@ -176,19 +161,8 @@ def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings) -> Guarante
     return Guarantee(PlanarLaplace(blur.epsilon).guarantee, min(1.0, most + PRIOR_SLACK))
 
 
-def _tau_guarantee(linkage: AuditedLinkage) -> Guarantee:
-    """Return the bound that the job claims, whatever the build does."""
-    terms, scale = linkage.terms, linkage.view.known_scale()
-    if terms.tau is not None:
-        return Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
-    if terms.sigma and terms.metric == "hamming":
-        bound = success_bound(terms.sigma, scale.deviation)
-        return Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
-    return NO_GUARANTEE
-
-
 def _with_reference_noise(
-    linkage: AuditedLinkage, promised: Guarantee, seen: PrimaryView, attack: ViewAttack, rng: np.random.Generator
+    linkage: AuditedLinkage, promised: Guarantee, seen: PrimaryView, attack: ViewAttack, rng: Generator
 ) -> Guarantee:
     """Add the score under noise drawn here: the theorem assumes normal similarities, which real ones are not quite."""
     scale = linkage.view.known_scale()
@@ -208,9 +182,7 @@ def _best_of_two_attackers(view: PrimaryView, attack: ViewAttack) -> AttackFindi
     return max(tries, key=lambda found: found.score.value)
 
 
-def coordinator_attacks(
-    linkage: AuditedLinkage, settings: AuditSettings, rng: np.random.Generator
-) -> Iterator[PlannedAttack]:
+def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack of the coordinator that applies to these filters; it has no key."""
     schema, table = linkage.terms.encoding, linkage.encoded[1]
     flips = next((step.flip_probability for step in schema.hardening if isinstance(step, BitFlip)), 0.0)
@@ -219,24 +191,25 @@ def coordinator_attacks(
     promised = NO_GUARANTEE
     if flips:
         promised = Guarantee(f"none that bounds this attack: each bit is flipped with probability {flips:.3g}")
+
+    def order() -> AttackFinding:
+        step = -(-8 * table.bits.shape[1] // MAX_ORDER_BITS)
+        truth = read_number_columns(linkage.setup.secondary, numeric, linkage.setup.name)
+        known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
+        filters = np.ascontiguousarray(table.bits[:, ::step])
+        return attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
+
     if numeric:
-        bits = min(table.n_bits, MAX_ORDER_BITS)
-        yield PlannedAttack(
-            AttackKind.BIT_ORDER,
-            Adversary.COORDINATOR,
-            "order of numeric filters",
-            f"the order of {', '.join(numeric)} in the secondary's table",
-            lambda: _run_order_attack(linkage, numeric, flips, rng),
-            promised,
-            memory=16.0 * bits**2 + 6.0 * len(table) * bits,
-        )
+        bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the secondary's table"
+        memory, what = 16.0 * bits**2 + 6.0 * len(table) * bits, "order of numeric filters"
+        yield PlannedAttack(AttackKind.BIT_ORDER, Adversary.COORDINATOR, what, learns, order, promised, memory)
     if len(texts) == 1 and len(schema.fields) == 1:
         most = RECORDS_PER_TARGET * settings.targets
         yield from _name_attacks(linkage, texts[0].column, flips, promised, rng, most)
 
 
 def _name_attacks(
-    linkage: AuditedLinkage, column: str, flips: float, promised: Guarantee, rng: np.random.Generator, most: int
+    linkage: AuditedLinkage, column: str, flips: float, promised: Guarantee, rng: Generator, most: int
 ) -> Iterator[PlannedAttack]:
     """Plan the attacks on names, with the secondary's own list as the public one."""
     filters, fields = linkage.encoded[1].bits, linkage.terms.encoding.fields
@@ -248,8 +221,8 @@ def _name_attacks(
     def frequency() -> AttackFinding:
         chosen = [names[row] for row in rows]
         public, truth, count = np.unique(chosen, return_inverse=True, return_counts=True)
-        listed = NameList(public.tolist(), count.astype(np.float64), code.grams)
-        return frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
+        listed = attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
+        return attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
 
     def graph() -> AttackFinding:
         public, first = np.unique(names, return_index=True)
@@ -257,7 +230,7 @@ def _name_attacks(
         shuffled = rng.permutation(len(chosen))
         encoded = filter_similarity(filters[first[chosen][shuffled]])
         plain = name_similarity([str(name) for name in public[chosen]], code.grams)
-        return graph_attack(encoded, plain, shuffled.astype(np.int64))
+        return attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
 
     learns = f"the {column} of a record, with the party's own list as the public one"
     for what, run, memory in (
@@ -265,13 +238,3 @@ def _name_attacks(
         ("graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2),
     ):
         yield PlannedAttack(AttackKind.NAMES, Adversary.COORDINATOR, what, learns, run, promised, memory)
-
-
-def _run_order_attack(
-    linkage: AuditedLinkage, numeric: list[str], flips: float, rng: np.random.Generator
-) -> AttackFinding:
-    filters, setup = linkage.encoded[1].bits, linkage.setup
-    step = -(-8 * filters.shape[1] // MAX_ORDER_BITS)
-    truth = read_number_columns(setup.secondary, numeric, setup.name)
-    known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
-    return order_attack(np.ascontiguousarray(filters[:, ::step]), truth, known, rng=rng, flip_probability=flips)

@@ -8,14 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
-from fedsim.attack.finding import (
-    MEDIAN_ERROR_METRES,
-    RADIUS_METRES,
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    IntervalEstimate,
-)
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind
 from fedsim.config.policy import AUDIT_FORMAT
 from fedsim.errors import FedSimError
 from fedsim.validation import validate_integer, validate_number
@@ -26,7 +19,6 @@ DEFAULT_MEMORY = 4 * GIB
 FULL_EPOCHS, FULL_TARGETS = 3, 500  # an audit with less is quick
 # From the 95 % of an interval to 99.9 %: an audit makes many tests, and a single false alarm is too many.
 INTERVAL_FACTOR = 3.29 / 1.96
-CHECK_DEVIATIONS = 4.0  # half the width of the interval of a build check, in standard deviations
 
 
 @dataclass(frozen=True)
@@ -177,9 +169,6 @@ class SkippedAttack:
     what: str
     why: str
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"adversary": self.who.value, "what": self.what, "why": self.why}
-
 
 NEVER_ATTACKED = (
     SkippedAttack(
@@ -230,16 +219,6 @@ def run_attacks(
     return rows, skipped
 
 
-def check_finding(
-    name: str, who: Adversary, missing: tuple[float, float], numbers: int, measure: str, knew: str
-) -> AttackFinding:
-    """Return the result of a build check; ``missing`` is a share and half the width of its interval."""
-    share, doubt = missing
-    low, value, high = (min(1.0, max(0.0, share + step)) for step in (-doubt, 0.0, doubt))
-    score = IntervalEstimate(value, low, high)
-    return AttackFinding(name, AttackKind.BUILD_CHECK, who, measure, score, 0.0, numbers, knew)
-
-
 # The report.
 
 
@@ -253,9 +232,6 @@ class Advice:
     leak: float
     reached: bool
     cost: str
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -314,8 +290,8 @@ class AuditReport:
             "settings": None if self.settings is None else self.settings.as_dict(),
             "exceeds": bool(self.over) or bool(self.broken),
             "findings": [row.as_dict() for row in self.rows],
-            "not_attacked": [skipped.as_dict() for skipped in self.skipped],
-            "advice": [advice.as_dict() for advice in self.advice],
+            "not_attacked": [{"adversary": s.who.value, "what": s.what, "why": s.why} for s in self.skipped],
+            "advice": [asdict(advice) for advice in self.advice],
             "notes": list(self.notes),
         }
 

@@ -10,18 +10,9 @@ from typing import Any
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import advice, linkage_attacks, split_attacks
+from fedsim.audit import advice, linkage_attacks, report, split_attacks
 from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
-from fedsim.audit.report import (
-    MIN_RECORDS,
-    NEVER_ATTACKED,
-    Advice,
-    AuditReport,
-    AuditRow,
-    AuditSettings,
-    SkippedAttack,
-    run_attacks,
-)
+from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, SkippedAttack, run_attacks
 from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.data.splits import random_split
@@ -74,7 +65,12 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     if twice is not None:
         raise SettingError(f"several files are of {twice}; pass one file per party", code="party-twice")
     notes: list[str] = []
-    tables = {own.name: _read_party_table(job, own, most, rng, notes) for own in holders}
+    tables = {}
+    for own in holders:
+        table = tables[own.name] = PartyData.read(job, own, least=report.MIN_RECORDS)
+        if (n := len(table)) > most:
+            notes.append(f"{own.party}: a sample of {most:,} of {n:,} records; the full, denser table reveals more")
+            tables[own.name] = table.take(np.sort(rng.choice(n, most, replace=False)))
     primary = next((tables[own.name] for own in holders if own.role is Role.PRIMARY), None)
     secondaries = {own.name: tables[own.name] for own in holders if own.role is Role.SECONDARY}
     if primary is not None and secondaries:
@@ -84,7 +80,8 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
         f"only {alone.own.party} is here: a random half of its own table replaces the other side, so the results are "
         "estimates of what the true partner will see"
     )
-    first, second = _split_in_half(alone, rng)
+    rows = rng.permutation(len(alone))
+    first, second = alone.take(rows[: len(rows) // 2]), alone.take(rows[len(rows) // 2 :])
     if primary is None:
         name, *others = secondaries
         notes += [f"{tables[n].own.party} was left out; audit it alone, or with the primary's file" for n in others]
@@ -92,20 +89,6 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     name = next(iter(job.secondaries))
     columns = PartyColumns({name: second.columns.identifiers[name]}, second.columns.features, None)
     return AuditTables(first, {name: replace(second, columns=columns)}, tuple(notes))
-
-
-def _read_party_table(job: Job, own: PartyFile, most: int, rng: np.random.Generator, notes: list[str]) -> PartyData:
-    table = PartyData.read(job, own, least=MIN_RECORDS)
-    if len(table) <= most:
-        return table
-    notes.append(f"{own.party}: a sample of {most:,} of {len(table):,} records; the full, denser table reveals more")
-    return table.take(np.sort(rng.choice(len(table), most, replace=False)))
-
-
-def _split_in_half(table: PartyData, rng: np.random.Generator) -> tuple[PartyData, PartyData]:
-    rows = rng.permutation(len(table))
-    middle = len(rows) // 2
-    return table.take(rows[:middle]), table.take(rows[middle:])
 
 
 def audit_job(
@@ -176,13 +159,13 @@ def attack_secondary(
         why = "the filters combine several fields or are salted; no attack applies"
         left.append(SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
     rows, skipped = rows + found, skipped + left
-    if audited.inputs is None:
-        return rows, skipped
-    progress(f"training {settings.epochs} epochs with {name} to record the cut layer")
-    transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
-    attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
-    found, left = run_attacks(name, attacks, settings.memory)
-    return rows + found, skipped + left
+    if audited.inputs is not None:
+        progress(f"training {settings.epochs} epochs with {name} to record the cut layer")
+        transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
+        attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
+        found, left = run_attacks(name, attacks, settings.memory)
+        rows, skipped = rows + found, skipped + left
+    return rows, skipped
 
 
 # The privacy-utility trade-off.
@@ -237,14 +220,12 @@ def _sweep_settings(
     setup, plain = audited.setup, audited.setup.linkage(tau=None, sigma=None, blur=None)
     points = [(f"no {sweep}", plain, Protection())]
     if sweep == "tau":
-        if plain.terms.metric != "hamming":
-            message = (
-                f"tau applies to hamming distances, but the metric is {plain.terms.metric}; sweep another mechanism"
-            )
-            raise SettingError(message, code="tau-needs-hamming", metric=plain.terms.metric)
+        if (metric := plain.terms.metric) != "hamming":
+            message = f"tau applies to hamming distances, but the metric is {metric}; sweep another mechanism"
+            raise SettingError(message, code="tau-needs-hamming", metric=metric)
         least = lowest_bound(plain.view.known_scale().deviation)  # no noise reaches a tau at or below it
-        for tau in (tau for tau in TAU_LEVELS if tau > least):
-            points.append((f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()))
+        levels = [tau for tau in TAU_LEVELS if tau > least]
+        points += [(f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()) for tau in levels]
     elif sweep == "blur":
         for epsilon in advice.BLUR_EPSILONS[:7]:
             linkage = setup.linkage(tau=None, sigma=None, blur=advice.make_blur(setup, epsilon))

@@ -18,18 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedsim.attack.cut_layer_attacks import (
-    Eavesdropper,
-    completion_attack,
-    direction_attack,
-    inversion_attack,
-    mean_by_row,
-    mean_label_by_row,
-    norm_attack,
-)
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
+from fedsim.attack import Eavesdropper, completion_attack, direction_attack, inversion_attack, norm_attack
+from fedsim.attack.cut_layer_attacks import mean_by_row, mean_label_by_row
+from fedsim.attack.finding import CHECK_DEVIATIONS, Adversary, AttackFinding, AttackKind, check_finding, timed
 from fedsim.audit.attack_setup import AuditedLinkage
-from fedsim.audit.report import CHECK_DEVIATIONS, NO_GUARANTEE, Guarantee, PlannedAttack, check_finding
+from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection
 from fedsim.errors import InputError
 from fedsim.privacy.keyed_prng import SECRET_BYTES
@@ -51,7 +44,7 @@ DELTA = 1e-5
 WARM_UP_SHARE = 0.25  # of the steps; their gradients are long and say little
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TrainingInputs:
     """The features of both sides, the labels, and the split."""
 
@@ -60,11 +53,8 @@ class TrainingInputs:
     secondary: Features  # in the secondary's own order
     split: Split
 
-    def __repr__(self) -> str:
-        return f"TrainingInputs({len(self.secondary)} rows)"
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CutTranscript:
     """What crossed the cut layer, as a mean by row over the run, and the metrics of the model."""
 
@@ -78,13 +68,6 @@ class CutTranscript:
     metrics: Metrics  # on the validation records
     test: Metrics = field(default_factory=dict)
     noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
-
-    @property
-    def max_times_sent(self) -> int:
-        return int(self.counts.max())
-
-    def __repr__(self) -> str:
-        return f"CutTranscript({len(self.rows)} rows)"
 
 
 def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
@@ -114,11 +97,8 @@ def record_training(
     lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
-    noise = {
-        "features": _feature_noise(inputs.secondary, features),
-        "activations": answering.meter,
-        "gradients": sending.meter,
-    }
+    measured = _feature_noise(inputs.secondary, features)
+    noise = {"features": measured, "activations": answering.meter, "gradients": sending.meter}
     transcript = replace(transcript, noise=noise, test=result.metrics["test"])
     if protection.gradients is None or protection.gradients.noise == 0:
         return transcript
@@ -157,11 +137,9 @@ def _transcript(
 def _feature_noise(features: Features, used: Features) -> NoiseMeter:
     """Measure the noise on features, in standard deviations of their columns."""
     meter, before = NoiseMeter(), features.numbers.astype(np.float64)
-    deviation = before.std(axis=0)
+    mean, deviation = before.mean(axis=0), before.std(axis=0)
     varies = deviation > 0
-    scaled, noisy = (
-        (numbers - before.mean(axis=0))[:, varies] / deviation[varies] for numbers in (before, used.numbers)
-    )
+    scaled, noisy = ((numbers - mean)[:, varies] / deviation[varies] for numbers in (before, used.numbers))
     meter.add(torch.from_numpy(np.clip(scaled, -CLIP_DEVIATIONS, CLIP_DEVIATIONS)), torch.from_numpy(noisy))
     return meter
 
@@ -174,25 +152,19 @@ def training_attacks(
     known = rng.choice(n_rows, min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows))), replace=False)
     columns = numbers if numbers.shape[1] else inputs.secondary.codes
     features = np.asarray(columns, dtype=np.float64)[transcript.rows]
-    promised = _accountant_guarantee(protection.activations, transcript.max_times_sent)
+    most = int(transcript.counts.max())
+    promised = _accountant_guarantee(protection.activations, most)
     if protection.features is not None:
         promised = Guarantee(NoisyFeatures(protection.features.noise).guarantee, claimed=True)
-    yield PlannedAttack(
-        AttackKind.INVERSION,
-        Adversary.PRIMARY,
-        "feature inversion",
-        f"the features of {linkage.setup.name}",
-        lambda: inversion_attack(transcript.activations, features, known, rng=rng),
-        promised,
-        memory=16.0 * transcript.activations.size,
-    )
+    learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
+    run = partial(inversion_attack, transcript.activations, features, known, rng=rng)
+    yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)
     learns = "whether the records that list a row have labels above the median"
-    promised = _accountant_guarantee(protection.gradients, transcript.max_times_sent, bounds_auc=True)
-    for name, run in {
-        "gradient norm": lambda: norm_attack(transcript.gradients, transcript.labels, rng=rng),
-        "gradient direction": lambda: direction_attack(transcript.gradients, transcript.labels, known, rng=rng),
-    }.items():
-        yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, name, learns, run, promised)
+    promised = _accountant_guarantee(protection.gradients, most, bounds_auc=True)
+    run = partial(norm_attack, transcript.gradients, transcript.labels, rng=rng)
+    yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient norm", learns, run, promised)
+    run = partial(direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
+    yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient direction", learns, run, promised)
 
     def row_counts() -> AttackFinding:
         # Rows that are requested often lie where records are dense; noise on gradients does not hide that.

@@ -19,6 +19,7 @@ ADVERSARY_KNOWLEDGE = {
     Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }
+MARKS_NOTE = "The short line is blind guessing, the dashed line the most that the job guarantees."
 EDGE_SHARE = 0.2
 
 
@@ -27,22 +28,33 @@ def audit_page(report: AuditReport) -> str:
     sentences = dict.fromkeys(row.guarantee.sentence for row in report.rows if row.guarantee != NO_GUARANTEE)
     numbers = {sentence: number for number, sentence in enumerate(sentences, 1)}
     several = len({row.about for row in report.rows}) > 1
-    names = [f"{row.found.attack}, {row.about}" if several else row.found.attack for row in report.rows]
     effort, settings = "", report.settings
     if settings is not None:
         effort = (
             f"{'quick, ' if settings.quick else ''}at most {format_count(settings.most_records)} records per table, "
             f"{pluralise(settings.epochs, 'epoch')}; a place counts as found within {format_number(settings.metres)} m"
         )
+    metres = [row.found.figures[MEDIAN_ERROR_METRES] for row in report.rows if MEDIAN_ERROR_METRES in row.found.figures]
+    checks = sum(row.is_check for row in report.rows)
+    others = f"{format_count(len(report.skipped))} skipped; {pluralise(checks, 'build check')}"
+    tiles = [
+        (format_count(len(report.rows) - checks), "attacks run", others),
+        (format_count(len(report.over)), "above the limit", f"gain over guessing > {format_number(report.limit)}"),
+        (format_count(len(report.broken)), "guarantees broken", "with 99.9 % confidence"),
+    ]
+    if metres:
+        tiles.append((f"{format_number(min(metres))} m", "best location", "median error of the best attack"))
+    seconds = sum(row.found.seconds for row in report.rows if row.found.seconds == row.found.seconds)
+    tiles.append((format_duration(seconds), "all attacks", "on this machine"))
     return render_template(
         "audit_page.html",
         title=f"Audit of {report.job}",
         report=report,
         calm=not (report.over or report.broken),
-        tiles=_tiles(report),
+        tiles=tiles,
         figures=attack_figures([row.as_dict() for row in report.rows]),
         effort=effort,
-        rows=[(name, *_cells(row, report.limit, numbers)) for name, row in zip(names, report.rows, strict=True)],
+        rows=[_cells(row, report.limit, numbers, several) for row in report.rows],
         guarantees=list(numbers),
         advice=[(a.attack, a.setting, format_percent(a.leak), a.cost, a.reached) for a in report.advice],
     )
@@ -59,49 +71,27 @@ def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[Figure]:
         rows, cells = [], []
         for one in found:
             name = f"{one['attack']}, {one['about']}" if several else one["attack"]
-            score, blind = one["score"], one["blind"]
-            value, low, high, guess = (
-                format_number(number) for number in (score["value"], score["low"], score["high"], blind)
-            )
-            words = f"{name}: {value} ({low} to {high}), guessing {guess}"
-            inside = [min(1.0, max(0.0, number)) for number in (score["value"], score["low"], score["high"], blind)]
-            limit = one["promised_at_most"]
-            row = ChartRow(name, inside[0], value, (inside[1], inside[2]), (), inside[3], limit, tooltip=words)
-            rows.append(row)
+            numbers = [one["score"]["value"], one["score"]["low"], one["score"]["high"], one["blind"]]
+            value, low, high, guess = map(format_number, numbers)
+            words, limit = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
+            inside = [min(1.0, max(0.0, number)) for number in numbers]
+            rows.append(ChartRow(name, inside[0], value, (inside[1], inside[2]), (), inside[3], limit, tooltip=words))
             cells.append((name, value, f"{low} to {high}", guess))
-        caption = (
-            f"{ADVERSARY_KNOWLEDGE[adversary]} The short line is blind guessing, the dashed line the most that the job "
-            "guarantees."
-        )
+        caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
         labels = ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
         head = ("attack", "success", "95 % interval", "guessing")
         figures.append(replace(rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))
     return figures
 
 
-def _tiles(report: AuditReport) -> list[tuple[str, str, str]]:
-    """Return value, name and detail of every tile."""
-    metres = [row.found.figures[MEDIAN_ERROR_METRES] for row in report.rows if MEDIAN_ERROR_METRES in row.found.figures]
-    checks = sum(row.is_check for row in report.rows)
-    others = f"{format_count(len(report.skipped))} skipped; {pluralise(checks, 'build check')}"
-    tiles = [
-        (format_count(len(report.rows) - checks), "attacks run", others),
-        (format_count(len(report.over)), "above the limit", f"gain over guessing > {format_number(report.limit)}"),
-        (format_count(len(report.broken)), "guarantees broken", "with 99.9 % confidence"),
-    ]
-    if metres:
-        tiles.append((f"{format_number(min(metres))} m", "best location", "median error of the best attack"))
-    seconds = sum(row.found.seconds for row in report.rows if row.found.seconds == row.found.seconds)
-    return [*tiles, (format_duration(seconds), "all attacks", "on this machine")]
-
-
-def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int]) -> tuple[str, ...]:
-    """Return adversary, secret, measure, success, guessing, guarantee, verdict and the class of the table row."""
+def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int], several: bool) -> tuple[str, ...]:
+    """Return name, adversary, secret, measure, success, guessing, guarantee, verdict and the class of the table row."""
     found, guarantee = row.found, row.guarantee
     value, low, high = (format_number(part) for part in (found.score.value, found.score.low, found.score.high))
     error = f"; {format_number(found.figures[MEDIAN_ERROR_METRES])} m" if MEDIAN_ERROR_METRES in found.figures else ""
     most = "" if guarantee.most is None else f"at most {format_number(guarantee.most)} "
     return (
+        f"{found.attack}, {row.about}" if several else found.attack,
         found.adversary.value,
         row.learns,
         found.measure,
@@ -114,12 +104,7 @@ def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int]) -> tuple[str
 
 
 def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:
-    """Return a self-contained HTML page about the sweep of one mechanism."""
-    return render_template("tradeoff_page.html", title=title, figures=[_tradeoff_figure(points)])
-
-
-def _tradeoff_figure(points: Sequence[TradeoffPoint]) -> Figure:
-    """Draw the model's quality over the attacker's gain; lines join the settings of one seed."""
+    """Return a self-contained HTML page about a sweep: quality over the gain of the attacker, a line per seed."""
     metric, qualities = points[0].metric, [point.quality for point in points]
     x, y = svg.x_scale(0.0, 1.0), svg.y_scale(*svg.nice_range(min(qualities), max(qualities)))
     parts = [svg.left_axis(y, f"validation {metric}"), svg.bottom_axis(x, "gain of the best attack")]
@@ -133,8 +118,9 @@ def _tradeoff_figure(points: Sequence[TradeoffPoint]) -> Figure:
         outer = "start" if point.gain < EDGE_SHARE else "end"
         anchor = "middle" if EDGE_SHARE <= point.gain <= 1.0 - EDGE_SHARE else outer
         parts.append(svg.text(point.setting, x(point.gain), y(point.quality) - 8, anchor=anchor))
-    title, better = "The price of protection", "lower" if metric == "rmse" else "higher"
+    heading, better = "The price of protection", "lower" if metric == "rmse" else "higher"
     caption = f"Further left is safer, {better} is a better model. A gain of 0 is blind guessing, 1 is certainty."
     rows = tuple((p.setting, format_number(p.gain), format_number(p.quality), p.attack) for p in points)
     head = ("setting", "gain", metric, "best attack")
-    return Figure(title, caption, svg.image(title, f"{len(points)} settings", parts), head, rows)
+    figure = Figure(heading, caption, svg.image(heading, f"{len(points)} settings", parts), head, rows)
+    return render_template("tradeoff_page.html", title=title, figures=[figure])

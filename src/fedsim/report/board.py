@@ -58,7 +58,16 @@ class BoardServer(ThreadingHTTPServer):
     def state(self) -> list[dict[str, Any]]:
         """Return the progress of every party of the latest runs, those that are running first."""
         latest = sorted(find_files(self.folder, PROGRESS_FILE), key=lambda path: -_modified_at(path))[:MAX_RUNS]
-        parties = [party for path in latest if (party := _read_progress(path, self.folder)) is not None]
+        parties = []
+        for path in latest:
+            try:
+                # Earlier versions wrote NaN, which a browser cannot parse.
+                party = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
+            except (OSError, ValueError):
+                continue
+            if isinstance(party, dict):
+                folder, silent = str(path.parent.relative_to(self.folder)), time.time() - _modified_at(path)
+                parties.append(party | {"folder": folder, "silent": silent})
         return sorted(parties, key=lambda party: (party.get("state") != RUNNING, party["folder"]))
 
 
@@ -67,18 +76,6 @@ def _modified_at(path: Path) -> float:
         return path.stat().st_mtime
     except OSError:  # deleted in the meantime
         return 0.0
-
-
-def _read_progress(path: Path, above: Path) -> dict[str, Any] | None:
-    """Return the progress of a party with its folder and the seconds since; None for an unreadable file."""
-    try:
-        # Earlier versions wrote NaN, which a browser cannot parse.
-        progress = json.loads(path.read_text(encoding="utf-8"), parse_constant=lambda _: None)
-    except (OSError, ValueError):
-        return None
-    if not isinstance(progress, dict):
-        return None
-    return progress | {"folder": str(path.parent.relative_to(above)), "silent": time.time() - _modified_at(path)}
 
 
 class _BoardRequestHandler(BaseHTTPRequestHandler):

@@ -79,9 +79,7 @@ def rows_figure(
     if x.low <= 0.0 <= x.high:
         parts.append(svg.path([(x(0), TOP), (x(0), bottom)], class_="axis"))
     for number, row in enumerate(rows):
-        top = TOP + ROW_HEIGHT * number
-        parts += _row_texts(row, top)
-        parts += [_row_bar(row, x, top)] if bars else _row_dot(row, x, top + 26)
+        parts += _row_marks(row, x, TOP + ROW_HEIGHT * number, bar=bars)
     for value, label in ticks.items():
         # Labels at the ends stay inside the drawing.
         outer = "start" if x(value) <= x.start + 1 else "end"
@@ -93,34 +91,27 @@ def rows_figure(
     return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.label) for row in rows))
 
 
-def _row_texts(row: ChartRow, top: float) -> list[Markup]:
+def _row_marks(row: ChartRow, x: LinearScale, top: float, *, bar: bool) -> Iterator[Markup]:
     left = RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.label)
     room = max(8, int(left / (STRONG_LETTER_WIDTH if row.strong else LETTER_WIDTH)))
     name = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
-    return [
-        svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name"),
-        svg.text(row.label, RIGHT, top + 14, "figure", "end"),
-    ]
-
-
-def _row_bar(row: ChartRow, x: LinearScale, top: float) -> Markup:
-    left, right = sorted((x(0), x(row.value)))
+    yield svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name")
+    yield svg.text(row.label, RIGHT, top + 14, "figure", "end")
     words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
-    return svg.bar(left, max(left + 1.0, right), top + 20, top + 32, words, class_)
-
-
-def _row_dot(row: ChartRow, x: LinearScale, middle: float) -> Iterator[Markup]:
+    if bar:
+        left, right = sorted((x(0), x(row.value)))
+        yield svg.bar(left, max(left + 1.0, right), top + 20, top + 32, words, class_)
+        return
+    middle = top + 26
     yield svg.path([(x.start, middle), (x.end, middle)], class_="grid")
     if row.interval:
         low, high = (x(value) for value in row.interval)
         yield svg.path([(low, middle), (max(high, low + 0.5), middle)], class_="line")
         yield from (svg.path([(end, middle - 4), (end, middle + 4)], class_="line") for end in (low, high))
-    if row.baseline is not None:
-        yield svg.path([(x(row.baseline), middle - 7), (x(row.baseline), middle + 7)], class_="baseline")
-    if row.limit is not None:
-        yield svg.path([(x(row.limit), middle - 9), (x(row.limit), middle + 9)], class_="marker")
+    for mark, reach, mark_class in ((row.baseline, 7, "baseline"), (row.limit, 9, "marker")):
+        if mark is not None:
+            yield svg.path([(x(mark), middle - reach), (x(mark), middle + reach)], class_=mark_class)
     yield from (svg.dot(x(value), middle, 2.6, format_number(value), "point") for value in row.points)
-    words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
     yield svg.dot(x(row.value), middle, 5, words, class_)
 
 
@@ -173,27 +164,27 @@ def lines_figure(
     margin = 0.3 if axes.names else 0.0
     x = svg.x_scale(1 - margin, steps + margin) if steps > 1 else svg.x_scale(0.5, 1.5)
     y = svg.y_scale(*svg.nice_range(min(finite), max(finite)), top=top)
-    labels: dict[float, str] = {step: f"{step:,}" for step in rank_ticks(steps)}
-    if axes.names:
-        labels = dict(enumerate(axes.names, start=1))
+    labels: dict[float, str] = dict(enumerate(axes.names, start=1)) or {step: f"{step:,}" for step in rank_ticks(steps)}
     parts = [svg.left_axis(y, axes.y)]
+    # A band over a single step is drawn a little to its left and right.
+    places = np.arange(1.0, steps + 1) if steps > 1 else np.array([0.7, 1.3])
     for edges, class_ in reversed(list(zip(bands.values(), BAND_CLASSES, strict=False))):  # the outer band first
-        parts.append(_band(*edges, x, y, class_))
+        low, high = ([(x(a), y(b)) for a, b in np.broadcast(places, edge)] for edge in edges)
+        parts.append(svg.path([*high, *reversed(low)], closed=True, class_=class_))
     parts += [part for line, class_ in zip(lines, LINE_CLASSES, strict=False) for part in _line(line, class_, x, y)]
     if axes.marker:
         parts.append(svg.vertical_marker(x(axes.marker[0]), axes.marker[1], top))
-    entries = [*((f"line {kind}", line.name) for line, kind in zip(lines, LINE_CLASSES, strict=False))]
-    entries += [*zip(BAND_CLASSES, bands, strict=False)]
-    words = [
-        f"{axes.names[step] if axes.names else step + 1}: {_step_text(lines, bands, step)}" for step in range(steps)
-    ]
+    entries = [(f"line {kind}", line.name) for line, kind in zip(lines, LINE_CLASSES, strict=False)]
+    entries += zip(BAND_CLASSES, bands, strict=False)
+    words = []
+    for step in range(steps):
+        texts = [f"{line.name} {format_number(line.values[step])}" for line in lines]
+        texts += [f"{name} {format_number(a[step])} to {format_number(b[step])}" for name, (a, b) in bands.items()]
+        words.append(f"{axes.names[step] if axes.names else step + 1}: {', '.join(texts)}")
     parts += [svg.bottom_axis(x, axes.x, labels), svg.hover_columns(x, words, top), legend(entries)]
-    description = "; ".join(
-        f"{line.name} goes from {format_number(line.values[0])} to {format_number(line.values[-1])}" for line in lines
-    )
-    rows = tuple(
-        (label, *(format_number(line.values[int(step) - 1]) for line in lines)) for step, label in labels.items()
-    )
+    ends = [(line.name, *map(format_number, (line.values[0], line.values[-1]))) for line in lines]
+    description = "; ".join(f"{name} goes from {first} to {last}" for name, first, last in ends)
+    rows = tuple((label, *(format_number(line.values[int(at) - 1]) for line in lines)) for at, label in labels.items())
     head = (axes.x, *(line.name for line in lines))
     return Figure(title, caption, svg.image(title, f"{description}.", parts), head, rows)
 
@@ -249,24 +240,6 @@ def _line(line: LineSeries, class_: str, x: LinearScale, y: LinearScale) -> Iter
             yield svg.dot(x(step), y(value), 6, f"{line.name}: {format_number(value)}", f"ring {class_}")
 
 
-def _band(low: Floats, high: Floats, x: LinearScale, y: LinearScale, class_: str) -> Markup:
-    # A band over a single step is drawn a little to its left and right.
-    steps = np.arange(1.0, len(low) + 1) if len(low) > 1 else np.array([0.7, 1.3])
-    lower, upper = (
-        [(x(step), y(value)) for step, value in zip(steps, np.broadcast_to(edge, steps.shape), strict=True)]
-        for edge in (low, high)
-    )
-    return svg.path([*upper, *reversed(lower)], closed=True, class_=class_)
-
-
-def _step_text(lines: Sequence[LineSeries], bands: Mapping[str, tuple[Floats, Floats]], step: int) -> str:
-    texts = [f"{line.name} {format_number(line.values[step])}" for line in lines]
-    texts += [
-        f"{name} {format_number(low[step])} to {format_number(high[step])}" for name, (low, high) in bands.items()
-    ]
-    return ", ".join(texts)
-
-
 # Histograms: records per bin.
 
 MAX_BINS = 40
@@ -309,7 +282,15 @@ def bin_edges(values: Floats) -> Floats:
 def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> Figure:
     """Draw the records per bin with the median; the caption counts the records that are left out."""
     finite = values[np.isfinite(values)]
-    counts, edges = _histogram(finite)
+    counts, edges = np.zeros(1, dtype=np.int64), np.array([0.0, 1.0])
+    if len(finite) >= MIN_RECORDS_SHOWN:
+        edges = bin_edges(finite)
+        counts = hide_small(np.histogram(finite, edges)[0])
+        while len(counts) > 1 and counts.sum() < (1.0 - MAX_HIDDEN_SHARE) * len(finite):  # too many hidden: wider bins
+            edges = (edges if len(counts) % 2 == 0 else np.append(edges, 2 * edges[-1] - edges[-2]))[::2]
+            counts = hide_small(np.histogram(finite, edges)[0])
+        first, last = _filled_range(counts)
+        counts, edges = counts[first:last], edges[first : last + 1]
     most, about = _count_axis(HEADROOM * counts.max())
     x, y = svg.x_scale(edges[0], edges[-1]), svg.y_scale(0.0, most)
     bins = [(low, high, int(n)) for (low, high), n in zip(pairwise(edges), counts, strict=True)]
@@ -327,20 +308,6 @@ def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> 
     note = hidden_note(len(values) - int(counts.sum()))
     rows = tuple((format_number(low), format_number(high), format_count(n)) for low, high, n in bins if n)
     return Figure(title, caption + note, svg.image(title, description + note, parts), ("from", "to", "records"), rows)
-
-
-def _histogram(values: Floats) -> tuple[Integers, Floats]:
-    """Count records per bin; widen the bins until few records are hidden, and cut off empty ends."""
-    if len(values) < MIN_RECORDS_SHOWN:
-        return np.zeros(1, dtype=np.int64), np.array([0.0, 1.0])
-    edges = bin_edges(values)
-    while True:
-        counts = hide_small(np.histogram(values, edges)[0])
-        if len(counts) == 1 or counts.sum() >= (1.0 - MAX_HIDDEN_SHARE) * len(values):
-            break
-        edges = (edges if len(counts) % 2 == 0 else np.append(edges, 2 * edges[-1] - edges[-2]))[::2]
-    first, last = _filled_range(counts)
-    return counts[first:last], edges[first : last + 1]
 
 
 def _filled_range(counts: Integers) -> tuple[int, int]:
@@ -375,10 +342,8 @@ def outlines_figure(quantities: Mapping[str, Floats], *, title: str, caption: st
     columns = svg.hover_columns(LinearScale(0.5, len(edges) - 0.5, LEFT, RIGHT), words, PLOT_TOP)
     parts += [svg.bottom_axis(x, axis), columns, legend(entries)]
     description = "; ".join(f"{name}: median {format_number(float(np.median(v)))}" for name, v in quantities.items())
-    rows = tuple(
-        (name, *(format_number(float(part)) for part in np.quantile(values, [0.05, 0.5, 0.95])))
-        for name, values in quantities.items()
-    )
+    shares = (0.05, 0.5, 0.95)
+    rows = tuple((name, *map(format_number, np.quantile(values, shares))) for name, values in quantities.items())
     return Figure(title, caption, svg.image(title, f"{description}.", parts), ("", "5 %", "median", "95 %"), rows)
 
 
@@ -393,7 +358,14 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
     for place, (name, n) in enumerate(zip(names, counts, strict=True)):
         words = f"{name} records: {pluralise(n, 'candidate')}"
         parts.append(svg.bar(x(place - 0.42), x(place + 0.42), y(n), BOTTOM, words))
-    parts.append(svg.bottom_axis(x, "records that list the candidate", _labels_that_fit(names, x)))
+    labels: dict[float, str] = {0: names[0]}
+    for step in range(1, len(names)):  # every label, or every second or third one, so that they do not overlap
+        shown = list(range(0, len(names), step))
+        needed = [AXIS_LETTER_WIDTH * (len(names[a]) + len(names[b])) / 2 + AXIS_LABEL_GAP for a, b in pairwise(shown)]
+        if all(x(b) - x(a) >= room for (a, b), room in zip(pairwise(shown), needed, strict=True)):
+            labels = {place: names[place] for place in shown}
+            break
+    parts.append(svg.bottom_axis(x, "records that list the candidate", labels))
     description = f"{format_count(counts[0])} of {format_count(len(used))} candidates are listed by no record."
     shares = [(name, format_count(n), format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
     head = ("records", "candidates", "share")
@@ -411,16 +383,6 @@ def doubling_ranges(most: int) -> list[tuple[int, int]]:
         start = bounds[-1][1] + 1
         bounds.append((start, 2 * start - 1))
     return bounds
-
-
-def _labels_that_fit(names: Sequence[str], x: LinearScale) -> dict[float, str]:
-    """Return every label, or every second or third one, so that they do not overlap."""
-    for step in range(1, len(names)):
-        shown = list(range(0, len(names), step))
-        needed = [AXIS_LETTER_WIDTH * (len(names[a]) + len(names[b])) / 2 + AXIS_LABEL_GAP for a, b in pairwise(shown)]
-        if all(x(b) - x(a) >= room for (a, b), room in zip(pairwise(shown), needed, strict=True)):
-            return {place: names[place] for place in shown}
-    return {0: names[0]}
 
 
 # Maps: records in square cells, shaded by a median.

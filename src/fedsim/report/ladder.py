@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -121,22 +120,18 @@ def _gains_figure(ladder: LadderResults, split: str) -> Figure:
     caption += "means that no gain was shown."
     axis = f"gain in {ladder.metric_text}; right of zero is better"
     labels = ChartLabels(f"Gain by step, {split} split", caption, axis, ("step", "gain (95 % interval)"))
-    notes = (*(gain.says for gain in gains), *_chosen_rungs_note(ladder, split))
-    return replace(rows_figure(rows, labels, include=(0.0,)), notes=notes)
-
-
-def _chosen_rungs_note(ladder: LadderResults, split: str) -> Iterator[str]:
-    """Name the two rungs that the headline compares; they are chosen on the validation records of every seed."""
+    notes = [gain.says for gain in gains]
     scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
     alone, together = (
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
     )
     if split == ladder.splits[-1] and alone and together:
-        yield (
+        notes.append(
             f"The headline compares the best method without the partner, {alone}, with the best one with the partner, "
             f"{together}. Both are chosen on the validation records, so another method may be better on the test "
             "records."
         )
+    return replace(rows_figure(rows, labels, include=(0.0,)), notes=tuple(notes))
 
 
 def _rungs_figure(ladder: LadderResults, split: str) -> Figure:
@@ -158,6 +153,5 @@ def _rungs_figure(ladder: LadderResults, split: str) -> Figure:
         f"Test {ladder.metric_text}, {seeds}; {better} is better. A placebo partner has its feature rows shuffled; "
         "shuffled links point to the partner records of other records."
     )
-    return rows_figure(
-        rows, ChartLabels(f"All methods, {split} split", caption, ladder.metric_text, ("method", ladder.metric))
-    )
+    head = ("method", ladder.metric)
+    return rows_figure(rows, ChartLabels(f"All methods, {split} split", caption, ladder.metric_text, head))

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import starmap
 
 import numpy as np
 
 from fedsim.linkage import Diagnostics
-from fedsim.report.charts import (
-    ChartLabels,
-    ChartRow,
-    band_figure,
-    grid_map_figure,
-    histogram_figure,
-    reuse_figure,
-    rows_figure,
-)
+from fedsim.report import charts
 from fedsim.report.formatting import (
     METRIC_UNITS,
     format_count,
@@ -89,49 +82,60 @@ def links_page(
     figures = _figures(links, diagnostics, summary)
     if positions is not None:
         unit = f" ({METRIC_UNITS[summary.metric]})" if summary.metric in METRIC_UNITS else ""
-        caption = (
-            f"The primary's records in cells, shaded by the median distance to partner record {summary.k:,}{unit}."
-        )
-        figure = grid_map_figure(positions, diagnostics.kth_distance, title="Distance on the map", caption=caption)
+        rank = f"{summary.k:,}{unit}"
+        caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
+        distance = diagnostics.kth_distance
+        figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption)
         figures += [] if figure is None else [figure]
     chosen = "the most similar one" if summary.k == 1 else f"the {format_count(summary.k)} most similar"
     candidates = pluralise(summary.candidates, "candidate")
     lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
-    return render_template(
-        "links_page.html", title=title, summary=summary, lead=lead, tiles=_tiles(summary), figures=figures
-    )
+    used = summary.candidates_used / summary.candidates
+    tiles = [
+        (format_count(summary.records), "records linked", f"{pluralise(summary.k, 'partner record')} each"),
+        (format_count(summary.candidates), "candidates", f"{format_percent(used)} used"),
+        (format_distance(summary.nearest_median, summary.metric), "to the nearest", "median distance"),
+        (format_distance(summary.kth_median, summary.metric), f"to rank {format_count(summary.k)}", "median distance"),
+    ]
+    if summary.boundary_tie_share is not None:
+        tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "lists cut between equals"))
+    tiles.append((format_number(summary.sigma) if summary.sigma else "none", "noise σ", "on the similarities"))
+    if summary.seconds is not None:
+        pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
+        tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
+    return render_template("links_page.html", title=title, summary=summary, lead=lead, tiles=tiles, figures=figures)
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[Figure]:
     axis = f"{links.metric} distance" + (f", {METRIC_UNITS[links.metric]}" if links.metric in METRIC_UNITS else "")
     even = summary.records * summary.k / summary.candidates
     figures = [
-        band_figure(
+        charts.band_figure(
             diagnostics.similarity_by_rank,
             title="Similarity by rank",
             caption="The input of the network. A steep fall means that few partner records matter; a flat band, that "
             "a larger K may help.",
             axis="similarity, scaled",
         ),
-        band_figure(
+        charts.band_figure(
             diagnostics.distance_by_rank,
             title="Distance by rank",
             caption="The distances found by the search, in the unit of the metric.",
             axis=axis,
         ),
-        histogram_figure(
+        charts.histogram_figure(
             links.distance[:, 0],
             title="Distance to the nearest partner record",
             caption="Records far to the right have no good partner record, however large K is.",
             axis=axis,
         ),
-        histogram_figure(
+        charts.histogram_figure(
             diagnostics.kth_distance,
             title=f"Distance to the last partner record (rank {links.k:,})",
             caption="Where this distance is large, a smaller K may be enough.",
             axis=axis,
         ),
-        reuse_figure(
+        charts.reuse_figure(
             diagnostics.hubness,
             title="Reuse of candidates",
             caption=f"Evenly used, each candidate would be in {format_number(even)} lists; the most used one is in "
@@ -145,28 +149,7 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
             "An estimate before training: how much similarity each simpler method loses or overestimates. The larger, "
             "the more there is to gain from the whole list."
         )
-        labels = ChartLabels("Expected gain of the whole list (Δ)", caption, "Δ per record", ("compared with", "Δ"))
-        figures.append(rows_figure([ChartRow(name, value) for name, value in known.items()], labels, bars=True))
+        title, head = "Expected gain of the whole list (Δ)", ("compared with", "Δ")
+        labels, rows = charts.ChartLabels(title, caption, "Δ per record", head), starmap(charts.ChartRow, known.items())
+        figures.append(charts.rows_figure(list(rows), labels, bars=True))
     return figures
-
-
-def _tiles(summary: LinkSummary) -> list[tuple[str, str, str]]:
-    """Return value, name and detail of every tile."""
-    used = summary.candidates_used / summary.candidates
-    tiles = [
-        (format_count(summary.records), "records linked", f"{pluralise(summary.k, 'partner record')} each"),
-        (format_count(summary.candidates), "candidates", f"{format_percent(used)} used"),
-        (format_distance(summary.nearest_median, summary.metric), "to the nearest", "median distance"),
-        (
-            format_distance(summary.kth_median, summary.metric),
-            f"to rank {format_count(summary.k)}",
-            "median distance",
-        ),
-    ]
-    if summary.boundary_tie_share is not None:
-        tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "lists cut between equals"))
-    tiles.append((format_number(summary.sigma) if summary.sigma else "none", "noise σ", "on the similarities"))
-    if summary.seconds is not None:
-        pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
-        tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
-    return tiles

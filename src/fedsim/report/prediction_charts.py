@@ -10,20 +10,8 @@ import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from fedsim.report import svg
-from fedsim.report.charts import (
-    MAX_HIDDEN_SHARE,
-    MIN_RECORDS_SHOWN,
-    TAIL_RATIO,
-    AxisLabels,
-    ChartLabels,
-    ChartRow,
-    LineSeries,
-    hidden_note,
-    hide_small,
-    lines_figure,
-    rows_figure,
-)
+from fedsim.report import charts, svg
+from fedsim.report.charts import MIN_RECORDS_SHOWN, ChartLabels, ChartRow, hidden_note, hide_small, rows_figure
 from fedsim.report.formatting import format_count, format_number, format_percent, pluralise
 from fedsim.report.page import Figure
 from fedsim.report.svg import BOTTOM, LEFT, RIGHT, TOP
@@ -49,53 +37,36 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     both = np.concatenate([truth, predicted])
     first, last = float(both.min()), float(both.max())
     inner = [float(end) for end in np.quantile(both, [0.005, 0.995])]
-    if last - first > TAIL_RATIO * (inner[1] - inner[0]) > 0:
+    if last - first > charts.TAIL_RATIO * (inner[1] - inner[0]) > 0:
         first, last = inner
     inside = (np.minimum(truth, predicted) >= first) & (np.maximum(truth, predicted) <= last)
     low, high = svg.nice_range(first, last)
     true, found = (np.clip(values[inside], low, high) for values in (truth, predicted))  # remove rounding errors
-    counts, edges = _cell_counts(true, found, low, high)
-    x, y = svg.x_scale(low, high), svg.y_scale(low, high)
-    parts = [
-        svg.left_axis(y, f"predicted {unit}".strip()),
-        svg.bottom_axis(x, f"actual {unit}".strip()),
-        *_density_cells(counts, edges, x, y),
-        svg.path([(x(low), y(low)), (x(high), y(high))], class_="marker"),
-    ]
-    error = np.abs(predicted - truth)
-    summary = (
-        f"Half of the {format_count(len(truth))} test records have an error of at most "
-        f"{format_number(float(np.median(error)))}."
-    )
-    title, note = "Predictions against actual values", hidden_note(len(truth) - int(counts.sum()), "cells")
-    caption = f"{summary} Darker cells hold more records; on the diagonal both values are equal.{note}"
-    rows = tuple(
-        (f"{format_percent(share)} of records", format_number(float(np.quantile(error, share)))) for share in (0.5, 0.9)
-    )
-    return Figure(title, caption, svg.image(title, summary, parts), ("share", "error at most"), rows)
-
-
-def _cell_counts(true: Floats, found: Floats, low: float, high: float) -> tuple[Integers, Floats]:
-    """Count records per cell, without small cells, and return the edges along either side."""
     counts, edges = np.zeros((1, 1), dtype=np.int64), np.array([low, high])
     for cells in CELLS_PER_SIDE:
         drawn, edges, _ = np.histogram2d(true, found, bins=cells, range=[[low, high]] * 2)
         counts = hide_small(drawn)
-        if counts.sum() >= (1.0 - MAX_HIDDEN_SHARE) * len(true):
+        if counts.sum() >= (1.0 - charts.MAX_HIDDEN_SHARE) * len(true):
             break
-    return counts, edges
-
-
-def _density_cells(counts: Integers, edges: Floats, x: svg.LinearScale, y: svg.LinearScale) -> Iterator[Markup]:
+    x, y = svg.x_scale(low, high), svg.y_scale(low, high)
+    parts = [svg.left_axis(y, f"predicted {unit}".strip()), svg.bottom_axis(x, f"actual {unit}".strip())]
     columns, rows = np.nonzero(counts)
-    if not len(columns):
-        return
-    width, height = (RIGHT - LEFT) / len(counts), (BOTTOM - TOP) / len(counts)
-    centres = [format_number(float(centre)) for centre in (edges[1:] + edges[:-1]) / 2]
-    numbers = counts[columns, rows]
-    for column, row, n, shade in zip(columns, rows, numbers, svg.shade_classes(numbers)[0], strict=True):
-        words = f"actual about {centres[column]}, predicted about {centres[row]}: {pluralise(int(n), 'record')}"
-        yield svg.heat_cell((x(edges[column]), y(edges[row + 1])), width, height, int(shade), words)
+    if len(columns):
+        width, height = (RIGHT - LEFT) / len(counts), (BOTTOM - TOP) / len(counts)
+        centres = [format_number(float(centre)) for centre in (edges[1:] + edges[:-1]) / 2]
+        numbers = counts[columns, rows]
+        for column, row, n, shade in zip(columns, rows, numbers, svg.shade_classes(numbers)[0], strict=True):
+            words = f"actual about {centres[column]}, predicted about {centres[row]}: {pluralise(int(n), 'record')}"
+            parts.append(svg.heat_cell((x(edges[column]), y(edges[row + 1])), width, height, int(shade), words))
+    parts.append(svg.path([(x(low), y(low)), (x(high), y(high))], class_="marker"))
+    error = np.abs(predicted - truth)
+    half = format_number(float(np.median(error)))
+    summary = f"Half of the {format_count(len(truth))} test records have an error of at most {half}."
+    title, note = "Predictions against actual values", hidden_note(len(truth) - int(counts.sum()), "cells")
+    caption = f"{summary} Darker cells hold more records; on the diagonal both values are equal.{note}"
+    errors = {share: format_number(float(np.quantile(error, share))) for share in (0.5, 0.9)}
+    table = tuple((f"{format_percent(share)} of records", most) for share, most in errors.items())
+    return Figure(title, caption, svg.image(title, summary, parts), ("share", "error at most"), table)
 
 
 def confusion_figure(test: pl.DataFrame) -> Figure | None:
@@ -227,9 +198,10 @@ def threshold_figure(test: pl.DataFrame) -> Figure | None:
         f"'{rarer}' (recall), and {format_percent(precision[best - 1])} of the selected records are '{rarer}' "
         "(precision). Choose yours by the costs of a miss and of a false alarm."
     )
-    lines = [LineSeries("recall", recall), LineSeries("precision", precision), LineSeries("selected", selected)]
-    axes = AxisLabels(f"threshold on the probability of '{rarer}', %", "share", (best, f"{best} %"))
-    return lines_figure(lines, axes, title="Decision threshold", caption=caption)
+    named = {"recall": recall, "precision": precision, "selected": selected}
+    lines = [charts.LineSeries(name, values) for name, values in named.items()]
+    axes = charts.AxisLabels(f"threshold on the probability of '{rarer}', %", "share", (best, f"{best} %"))
+    return charts.lines_figure(lines, axes, title="Decision threshold", caption=caption)
 
 
 def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
@@ -242,19 +214,18 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
         errors = [group.error for group in by[name]]
         return (max(errors) - min(errors)) / (max(errors) or 1.0)
 
-    chosen = sorted((name for name in by if len(by[name]) > 1), key=lambda name: -spread(name))
-    return [_group_figure(name, by[name], numbers) for name in chosen[:MAX_GROUP_COLUMNS]]
-
-
-def _group_figure(name: str, groups: list[GroupError], numbers: bool) -> Figure:
-    rows = []
-    for group in groups:
-        text = format_percent(group.error)
-        if group.bias is not None:
-            text = f"{format_number(group.error)}, bias {'+' if group.bias > 0 else ''}{format_number(group.bias)}"
-        rows.append(ChartRow(f"{group.group} ({format_count(group.records)})", group.error, text))
-    worst = max(groups, key=lambda group: group.error)
     bias = " The bias is the mean of predicted minus actual." if numbers else ""
-    caption = f"The error is largest where {name} is {worst.group}. The number of test records is in brackets.{bias}"
     axis = "root mean squared error" if numbers else "share of wrong predictions"
-    return rows_figure(rows, ChartLabels(f"Error by {name}", caption, axis, (name, "error")), bars=True)
+    figures = []
+    for name in sorted((name for name in by if len(by[name]) > 1), key=lambda name: -spread(name))[:MAX_GROUP_COLUMNS]:
+        rows = []
+        for group in by[name]:
+            text = format_percent(group.error)
+            if group.bias is not None:
+                text = f"{format_number(group.error)}, bias {'+' if group.bias > 0 else ''}{format_number(group.bias)}"
+            rows.append(ChartRow(f"{group.group} ({format_count(group.records)})", group.error, text))
+        worst = max(by[name], key=lambda group: group.error).group
+        caption = f"The error is largest where {name} is {worst}. The number of test records is in brackets.{bias}"
+        labels = ChartLabels(f"Error by {name}", caption, axis, (name, "error"))
+        figures.append(rows_figure(rows, labels, bars=True))
+    return figures

@@ -14,6 +14,7 @@ import polars as pl
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, identifier_columns
+from fedsim.config.policy import AUDIT_FORMAT
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
@@ -31,7 +32,6 @@ from fedsim.runs.run_folder import read_ledger
 from fedsim.runtime.run_store import frame_digest
 
 AUDIT_FILE = "audit.json"
-AUDIT_FORMAT = "fedsim audit 1"
 MAX_DEPTH = 4  # of a run below the folder that is searched
 SILENT_AFTER = 20.0  # seconds, as on the board; a running party writes its progress every five
 DIED, DAMAGED = "died", "damaged"
@@ -78,10 +78,19 @@ def read_run(folder: Path) -> FinishedRun:
     record = read_run_record(folder)
     job, test, ledger = Job.from_dict(record.job), read_test_predictions(folder), read_ledger(folder)
     ladder, ladder_note = read_run_ladder(folder, record)
-    audit, audit_note = _read_audit(folder), ""
-    if audit is not None and audit.get("hash") != record.hash:
-        audit_note = _other_job_note("audit", str(audit.get("job")))
-        audit = None
+    audit: dict[str, Any] | None = None
+    audit_note, path = "", folder / AUDIT_FILE
+    if path.is_file():
+        try:
+            audit = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            audit = {}
+        if audit.get("format") != AUDIT_FORMAT:
+            message = f"{path} is not an audit of this version; run `fedsim audit` again, or move the file away"
+            raise FileError(message, code="audit-unreadable")
+        if audit.get("hash") != record.hash:
+            audit_note = _other_job_note("audit", str(audit.get("job")))
+            audit = None
     return FinishedRun(folder, record, job, test, ledger, ladder, audit, ladder_note, audit_note)
 
 
@@ -97,45 +106,26 @@ def _other_job_note(thing: str, job: str) -> str:
     return f"The {thing} in this folder belongs to another job, '{job}', or to other settings; it is not shown."
 
 
-def _read_audit(folder: Path) -> dict[str, Any] | None:
-    path = folder / AUDIT_FILE
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] == AUDIT_FORMAT:
-            return dict(content)
-    except (OSError, ValueError, LookupError, TypeError):
-        pass
-    message = f"{path} is not an audit of this version; run `fedsim audit` again, or move the file away"
-    raise FileError(message, code="audit-unreadable")
-
-
 def read_primary_table(run: FinishedRun, own: PartyFile) -> pl.DataFrame:
     """Read the primary's table; raise an error where it is not the table of the run."""
     if own.name != run.record.party or own.data is None:
         message = f"this is not the party file of '{run.record.party}', the primary of the run; pass that file"
         raise SettingError(message, code="not-the-primary", party=run.record.party)
     frame, expected = read_table(own.data.source, separator=own.data.separator), run.record.table
+    change = "has changed since the run"
     if len(frame) != expected.records:
-        raise InputError(
-            f"the table of '{own.name}' has {len(frame)} records, but had {expected.records} in the run; restore the "
-            "table of the run",
-            code="table-changed",
-            records=len(frame),
-        )
-    if frame_digest(frame) != expected.digest:
-        message = f"the table of '{own.name}' has changed since the run; restore the table of the run"
-        raise InputError(message, code="table-changed", records=len(frame))
-    return frame
+        change = f"has {len(frame)} records, but had {expected.records} in the run"
+    elif frame_digest(frame) == expected.digest:
+        return frame
+    message = f"the table of '{own.name}' {change}; restore the table of the run"
+    raise InputError(message, code="table-changed", records=len(frame))
 
 
 def example_identifiers(run: FinishedRun, own: PartyFile) -> Mapping[int, str]:
     """Return the identifiers of the example records by row, for a report that only the owner reads."""
     frame = read_primary_table(run, own)
-    columns = dict.fromkeys(
-        column for name in run.job.secondaries for column in identifier_columns(run.job, own, name).values()
-    )
+    agreed = (identifier_columns(run.job, own, name) for name in run.job.secondaries)
+    columns = dict.fromkeys(column for names in agreed for column in names.values())
     rows = dict.fromkeys(example.row for example in run.record.examples)
     return {row: ", ".join(f"{column} {frame[column][row]}" for column in columns) for row in rows}
 

@@ -5,29 +5,43 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
-from fedsim.config.disclosure import summarise_settings
-from fedsim.config.party_file import PartyFile
+from fedsim.cells import read_number_columns
+from fedsim.config.disclosure import describe_noise, summarise_settings
+from fedsim.config.job import CutTerms, Job, coordinate_columns
+from fedsim.config.party_file import PartyFile, identifier_columns
+from fedsim.errors import SettingError
+from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.messages import replace_unprintable
-from fedsim.report.formatting import format_bytes, format_count, format_duration, format_number, pluralise
-from fedsim.report.page import render_template, write_page
-from fedsim.report.run_data import FinishedRun, example_identifiers, read_run
-from fedsim.report.run_sections import (
-    ReportOptions,
-    cli_command,
-    location_map_figures,
-    probability_warnings,
-    run_sections,
-    visibility_table,
+from fedsim.report import charts, prediction_charts
+from fedsim.report.audit_page import attack_figures
+from fedsim.report.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+    format_percent,
+    pluralise,
 )
-from fedsim.storage.files import atomic_write
+from fedsim.report.gates_page import importance_figure, weight_figure
+from fedsim.report.ladder import ladder_figures
+from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
+from fedsim.report.run_data import FinishedRun, example_identifiers, read_primary_table, read_run
+from fedsim.runs.record import PREDICTED_COLUMN, TRUTH_COLUMN, LinkListSummary
+from fedsim.training.explain import MergeImportance, WeightCurve
+from fedsim.types import Floats
 
 REPORT_FILE = "report.html"
 CARD_MARKDOWN_FILE, CARD_JSON_FILE = "model-card.md", "model-card.json"
@@ -40,6 +54,17 @@ COMPARE_HINT = (
 )
 ANONYMOUS_NOTE = "This page contains counts, averages and cells, and a few records without identifiers or row numbers"
 IDENTIFIERS_NOTE = "This page contains the IDENTIFIERS of a few records, as requested by their owner: keep it private"
+MAX_MESSAGE_KINDS = 6
+SHARP_DROP = 0.4  # of the whole fall in similarity, within one rank
+NO_BREAK_SPACE = "\u00a0"
+NOT_SEEN = "–"
+OWN_IDENTIFIERS_SUFFIX = "-identifiers"  # ends the key of a rung that also uses the primary's own identifiers
+RANK_NAMES = ("first partner record", "second", "third", "fourth", "fifth")
+LINKS_NOTE = (
+    "What the primary sees of the links: the similarities that the coordinator sends, and pseudonymous row numbers. "
+    "Distances stay with the coordinator. Similarities are scaled: 0 is the average link of the training records, 1 is "
+    "one standard deviation more similar."
+)
 _SPECIAL = re.compile(r"([\\`*_\[\]{}<>|#&])")
 
 
@@ -63,11 +88,9 @@ def write_report(folder: Path, mapped: PartyFile | None = None, named: PartyFile
     run = read_run(folder)
     maps = () if mapped is None else location_map_figures(run, mapped)
     names = {} if named is None else example_identifiers(run, named)
-    write_page(run_page(run, ReportOptions(maps, names)), folder / REPORT_FILE)
-    with atomic_write(folder / CARD_JSON_FILE) as part:
-        part.write_text(json.dumps(model_card(run), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    with atomic_write(folder / CARD_MARKDOWN_FILE) as part:
-        part.write_text("\n".join(model_card_lines(run)) + "\n", encoding="utf-8")
+    write_page(run_page(run, maps, names), folder / REPORT_FILE)
+    write_page(json.dumps(model_card(run), indent=1, ensure_ascii=False) + "\n", folder / CARD_JSON_FILE)
+    write_page("\n".join(model_card_lines(run)) + "\n", folder / CARD_MARKDOWN_FILE)
     return folder / REPORT_FILE
 
 
@@ -75,35 +98,16 @@ def _contribution(run: FinishedRun) -> str:
     return f"{run.ladder_note} {NOT_MEASURED}".strip() if run.ladder is None else run.ladder.worth
 
 
-def run_page(run: FinishedRun, options: ReportOptions) -> str:
+def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> str:
     """Return a self-contained HTML page; the content security policy allows its one script by its hash."""
     script = files("fedsim.report").joinpath("tips.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    record = run.record
+    record, (part, metrics) = run.record, run.record.judged
     partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
     lead = (
         f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} with {partners}, "
         f"linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
     )
-    return render_template(
-        "run_page.html",
-        title=f"{run.job.name}: {record.method} at {record.party}",
-        answer=_contribution(run),
-        command=cli_command(run, "compare") if run.ladder is None else "",
-        hint=COMPARE_HINT,
-        lead=lead,
-        tiles=_tiles(run),
-        sections=run_sections(run, options),
-        content_note=IDENTIFIERS_NOTE if options.names else ANONYMOUS_NOTE,
-        job=json.dumps({"job": record.job, "training": record.config}, indent=2, ensure_ascii=False),
-        script=Markup(script),  # noqa: S704 - our own file, without user data
-        script_policy=f"; script-src 'sha256-{digest}'",
-    )
-
-
-def _tiles(run: FinishedRun) -> list[tuple[str, str, str]]:
-    """Return value, name and detail of every tile."""
-    record, (part, metrics) = run.record, run.record.judged
     n_records = record.table.test if part == "test" else record.table.validation
     records = f"{pluralise(n_records, 'record')}, {run.job.task.split} split"
     noise = {
@@ -111,13 +115,313 @@ def _tiles(run: FinishedRun) -> list[tuple[str, str, str]]:
         for terms in run.job.secondaries.values()
     }
     threads = pluralise(int(record.versions.get("threads", "1")), "thread")
-    return [
+    tiles = [
         *((format_number(value), f"{part} {name} of this model", records) for name, value in list(metrics.items())[:2]),
         (f"{record.best_epoch}", "best epoch", f"of {len(record.history)}, by the validation records"),
         (format_bytes(run.total_bytes), "transferred", "sent and received by the primary"),
         (format_duration(record.seconds), "total time", threads),
         (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
     ]
+    return render_template(
+        "run_page.html",
+        title=f"{run.job.name}: {record.method} at {record.party}",
+        answer=_contribution(run),
+        command=cli_command(run, "compare") if run.ladder is None else "",
+        hint=COMPARE_HINT,
+        lead=lead,
+        tiles=tiles,
+        sections=[
+            contribution_section(run),
+            links_section(run, maps, names),
+            *(section(run) for section in (_training, _gates, _predictions, _privacy, _cost, _settings)),
+        ],
+        content_note=IDENTIFIERS_NOTE if names else ANONYMOUS_NOTE,
+        job=json.dumps({"job": record.job, "training": record.config}, indent=2, ensure_ascii=False),
+        script=Markup(script),  # noqa: S704 - our own file, without user data
+        script_policy=f"; script-src 'sha256-{digest}'",
+    )
+
+
+# The sections of the page.
+
+
+def cli_command(run: FinishedRun, name: str) -> str:
+    """Return the command line of `fedsim compare` or `fedsim audit`, with the file names that `fedsim init` uses."""
+    files = [shlex.quote(f"{party}.toml") for party in (run.job.primary.name, *run.job.secondaries)]
+    folder = run.path_argument
+    return f"fedsim {name} job.toml {' '.join(files)} --out {folder}/{name} && fedsim report {folder}"
+
+
+def contribution_section(run: FinishedRun) -> PageSection:
+    """Return what the partner adds; empty where `fedsim compare` was not run."""
+    title, ladder = "What the partner adds", run.ladder
+    if ladder is None:
+        return PageSection("contribution", title)
+    seeds = f"{ladder.seeds} seeds" if ladder.seeds > 1 else "one seed"
+    note = f"Every method was trained with {seeds} and evaluated on {pluralise(ladder.records, 'test record')} each."
+    section = PageSection("contribution", title, (note,), tuple(ladder_figures(ladder)))
+    part, metrics = run.record.judged
+    linking = {column for terms in run.job.secondaries.values() for column in terms.encoding.columns}
+    key = run.record.method + (OWN_IDENTIFIERS_SUFFIX if linking & set(run.record.table.features) else "")
+    rung = next((rung for rung in ladder.rungs if (rung.key, rung.split) == (key, run.job.task.split)), None)
+    if rung is None or ladder.metric not in metrics:
+        return section
+    # A ladder that knows the job's hash used the test records of this run for its first seed.
+    same, score = ladder.hash == run.record.hash, format_number(rung.mean)
+    if ladder.seeds == 1:
+        score += f" on {'the same' if same else 'other'} test records ({rung.split} split)"
+    else:
+        first = f"; {format_number(rung.values[0])} with the first seed, on the same test records" if same else ""
+        score += f" over {ladder.seeds} seeds ({rung.split} split{first})"
+    difference = (
+        f"The model of this run was trained separately: its {part} {ladder.metric} is "
+        f"{format_number(metrics[ladder.metric])}. Compare it with {rung.name}, {score}. Initial weights and noise "
+        "differ, and the number of epochs where the comparison sets its own."
+    )
+    return replace(section, paragraphs=(note, difference))
+
+
+def links_section(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> PageSection:
+    """Return the similarity by rank, the choice of K, the reuse of candidates, examples and maps."""
+    notes, has_places = [LINKS_NOTE], any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values())
+    if has_places and not maps:
+        file = shlex.quote(f"{run.record.party}.toml")
+        notes.append(f"To add a map of the primary's places: fedsim report {run.path_argument} --map {file}")
+    figures = [figure for links in run.record.lists for figure in _link_figures(run, links)]
+    return PageSection("links", "Links", tuple(notes), (*figures, *maps), tuple(_example_tables(run, names)))
+
+
+def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
+    ranks = np.array(links.similarity_by_rank)
+    yield charts.band_figure(
+        ranks,
+        title=f"Similarity by rank: {links.secondary}",
+        caption="A steep fall means that few partner records matter; a flat band, that a larger K may help.",
+        axis="similarity, scaled",
+    )
+    path = run.folder / "lists" / f"{links.secondary}.safetensors"
+    if path.is_file() and links.records >= charts.MIN_RECORDS_SHOWN:
+        similarity = load_private_links(path).similarity.astype(np.float64)
+        chosen = sorted({0, (links.k - 1) // 2, links.k - 1})
+        yield charts.outlines_figure(
+            {f"rank {rank + 1}": similarity[:, rank] for rank in chosen},
+            title=f"Choice of K = {links.k}: {links.secondary}",
+            caption=judge_k(ranks),
+            axis="similarity, scaled",
+        )
+    if links.reuse:
+        even = links.records * links.k / max(1, links.candidates or 1)
+        yield charts.reuse_figure(
+            np.repeat(*(np.array(column, dtype=np.int64) for column in zip(*links.reuse, strict=True))),
+            title=f"Reuse of candidates: {links.secondary}",
+            caption=f"Evenly used, each candidate would be in {format_number(even)} lists. Links are less informative "
+            "where a few candidates are in very many lists.",
+        )
+
+
+def judge_k(ranks: Floats) -> str:
+    """Say whether K is too small or too large, from the quantiles of the similarity by rank.
+
+    >>> flat, cliff = np.zeros((8, 5)), np.repeat([[1.0], [1.0], [0.0], [0.0]], 5, axis=1)
+    >>> flat[:, 3] = 1.0
+    >>> judge_k(flat)[:46]
+    'The last link is about as similar as the first'
+    >>> judge_k(cliff)[:35]
+    'Similarity drops sharply after rank'
+    """
+    medians, spread = ranks[:, 2], float(np.median(ranks[:, 3] - ranks[:, 1]))
+    fall, steps = float(medians[0] - medians[-1]), -np.diff(medians)
+    if len(ranks) == 1:
+        return "With one link per record, it is not known whether a second would help; try a larger K."
+    if fall <= spread:
+        return "The last link is about as similar as the first; a larger K may find more useful partner records."
+    sharpest = int(steps.argmax())
+    if len(ranks) > 3 and steps[sharpest] > SHARP_DROP * fall:
+        return f"Similarity drops sharply after rank {sharpest + 1}; K = {sharpest + 1} may be enough."
+    return f"Similarity falls evenly up to rank {len(ranks)}; only training with another K can show whether K fits."
+
+
+def _example_tables(run: FinishedRun, names: Mapping[int, str]) -> Iterator[PageTable]:
+    """Show a few test records, under letters, or under their rows and identifiers where the owner asked for them."""
+    rows = dict.fromkeys(example.row for example in run.record.examples)
+    letters = dict(zip(rows, ascii_uppercase, strict=False))
+    for secondary in dict.fromkeys(example.secondary for example in run.record.examples):
+        examples = [example for example in run.record.examples if example.secondary == secondary]
+        most = max(len(example.partners) for example in examples)
+        gates = any(partner.share is not None for example in examples for partner in example.partners)
+        shown = "similarity, learned weight and share of the contribution" if gates else "similarity"
+        made_up = "Numbers of partner records" if names else "Letters and numbers"
+        note = (
+            f"{pluralise(len(examples), 'test record')}, from the best to the worst linked one, with the {shown} of "
+            f"their partner records. {made_up} are made up for this page."
+        )
+        cells = []
+        for example in examples:
+            named = [f"row {example.row + 1}", names.get(example.row, "")] if names else []
+            own = named or [f"record {letters[example.row]}"]
+            for partner in example.partners:
+                parts = [f"no. {partner.partner}: {format_number(partner.similarity)}"]
+                parts += [] if partner.weight is None else [f"weight {format_number(partner.weight)}"]
+                parts += [] if partner.share is None else [format_percent(partner.share)]
+                own.append(", ".join(part.replace(" ", NO_BREAK_SPACE) for part in parts))
+            cells.append(tuple(own))
+        head = ("record", *(["identifiers"] if names else []), *RANK_NAMES[:most])
+        yield PageTable(f"Examples: {secondary}", head, tuple(cells), note)
+
+
+def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
+    """Draw a map of the primary's places for every secondary that is linked by latitude and longitude."""
+    frame, figures = read_primary_table(run, own), []
+    for name in run.job.secondaries:
+        columns = identifier_columns(run.job, own, name)
+        axes = [columns[agreed] for agreed in coordinate_columns(list(columns)) or ()]
+        if axes:
+            links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
+            figure = charts.grid_map_figure(
+                read_number_columns(frame, axes, str(own.party)),
+                links.similarity[:, 0].astype(np.float64),
+                title=f"Similarity on the map: {name}",
+                caption="The primary's records in cells, shaded by the median similarity of the best link.",
+                shaded="median similarity",
+            )
+            figures += [] if figure is None else [figure]
+    if not figures:
+        raise SettingError(
+            f"no secondary of job '{run.job.name}' is linked by latitude and longitude, or there are too few places to "
+            "show; omit the map",
+            code="no-map",
+        )
+    return figures
+
+
+def _training(run: FinishedRun) -> PageSection:
+    history, best = run.record.history, run.record.best_epoch
+    metric, marker = next(iter(history[0]["validation"])), (best, f"best epoch: {best}")
+
+    def series(name: str, values: Iterable[float | None]) -> charts.LineSeries:
+        return charts.LineSeries(name, [math.nan if value is None else value for value in values])  # JSON has no NaN
+
+    kinds = {"training": "loss", "validation": "validation_loss"}
+    losses = [series(name, (epoch[key] for epoch in history)) for name, key in kinds.items()]
+    scores = [series(f"validation {metric}", (epoch["validation"][metric] for epoch in history))]
+    caption = "A validation loss that rises while the training loss falls is a sign of overfitting."
+    loss = charts.lines_figure(losses, charts.AxisLabels("epoch", "loss", marker), title="Loss", caption=caption)
+    axes, title = charts.AxisLabels("epoch", metric, marker), f"Validation {metric}"
+    caption = "The best epoch is chosen on the validation records; test records are used only after that."
+    score = charts.lines_figure(scores, axes, title=title, caption=caption)
+    return PageSection("training", "Training", (), (loss, score))
+
+
+def _gates(run: FinishedRun) -> PageSection:
+    record = run.record
+    curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
+    importances = [MergeImportance(part.secondary, np.array(part.values)) for part in record.importances]
+    figures = (*map(weight_figure, curves), *map(importance_figure, importances)) if curves else ()
+    return PageSection("gates", "What the gates learned", (), figures)
+
+
+def _predictions(run: FinishedRun) -> PageSection:
+    title, test = "Predictions on the test records", run.test
+    if not len(test):
+        return PageSection("predictions", title, ("The split has no test records.",))
+    warnings: tuple[str, ...] = ()
+    figures: list[Figure | None]
+    if run.record.classes:
+        warnings = tuple(probability_warnings(run))
+        figures = [
+            prediction_charts.confusion_figure(test),
+            prediction_charts.calibration_figure(test),
+            prediction_charts.threshold_figure(test),
+        ]
+    else:
+        truth, predicted = test[TRUTH_COLUMN].to_numpy(), test[PREDICTED_COLUMN].to_numpy()
+        label, caption = run.record.table.label, "Predicted minus actual; the median should be near zero."
+        errors = charts.histogram_figure(predicted - truth, title="Errors", caption=caption, axis=f"error in {label}")
+        figures = [prediction_charts.density_figure(truth, predicted, unit=label), errors]
+    groups = prediction_charts.group_figures(run.groups, numbers=not run.record.classes)
+    drawn = tuple(figure for figure in figures if figure)
+    return PageSection("predictions", title, warnings, (*drawn, *groups))
+
+
+def probability_warnings(run: FinishedRun) -> Iterator[str]:
+    """Warn where the probabilities of a classifier are not useful."""
+    return prediction_charts.calibration_warnings(run.test, run.record.metrics.get("test", {}).get("log_loss"))
+
+
+def _privacy(run: FinishedRun) -> PageSection:
+    agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(summarise_settings(run.job)))
+    tables = (visibility_table(run.job), agreed)
+    if run.audit is None:
+        note = f"{run.audit_note or 'This job has not been audited.'} To audit it: {cli_command(run, 'audit')}"
+        return PageSection("privacy", "Privacy", (note,), (), tables)
+    note, figures = f"Audit: {run.audit['headline']}.", attack_figures(run.audit["findings"])
+    return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
+
+
+def visibility_table(job: Job) -> PageTable:
+    """Return who received what in a job: one row per kind of information, one column per role."""
+    hidden = any(terms.hide_rows for terms in job.secondaries.values())
+    numbers = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
+    noise = {name: describe_noise(terms) for name, terms in job.secondaries.items()}
+    same = len(set(noise.values())) == 1
+    similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
+
+    def protection(terms: CutTerms | None) -> str:
+        return "unprotected" if terms is None else f"clipped to {terms.clip:g}, noise {terms.noise:g} times that"
+
+    rows = (
+        ("identifiers of the primary", "its own", NOT_SEEN, "encoded, without the key"),
+        ("identifiers of a secondary", NOT_SEEN, "its own", "encoded, without the key"),
+        ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
+        ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
+        ("labels", "its own", NOT_SEEN, NOT_SEEN),
+        ("distances", NOT_SEEN, NOT_SEEN, "all that it computes"),
+        ("similarities", similarities, NOT_SEEN, "before noise"),
+        ("partner records of a record", numbers, "the requested rows", "all"),
+        ("activations at the cut layer", protection(job.protection.activations), "its own", NOT_SEEN),
+        ("gradients at the cut layer", "its own", protection(job.protection.gradients), NOT_SEEN),
+    )
+    return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), rows)
+
+
+def _cost(run: FinishedRun) -> PageSection:
+    phases = []
+    for phase in run.record.phases:
+        sent = sum(entry.bytes for entry in run.ledger if entry.phase == phase.name)
+        cost = format_duration(phase.seconds), format_bytes(phase.peak_bytes), format_bytes(sent)
+        phases.append((phase.name, *cost))
+    head = ("phase", "time", "peak memory so far", "bytes")
+    tables = (PageTable("Cost by phase, at the primary", head, tuple(phases)),)
+    total, seconds = format_bytes(run.total_bytes), format_duration(run.record.seconds)
+    note = f"The primary sent and received {total} in {seconds}."
+    entries, rows = sorted(run.ledger, key=lambda entry: -entry.bytes), []
+    for entry in entries[:MAX_MESSAGE_KINDS]:
+        way = " → ".join(party.partition("'")[2].rstrip("'") for party in (entry.sender, entry.receiver))
+        text = f"{format_bytes(entry.bytes)} in {format_count(entry.messages)}"
+        rows.append(charts.ChartRow(f"{entry.kind}, {way}", entry.bytes / 1e6, text))
+    caption, rest = "Bytes and number of messages by kind, counted at the primary.", entries[MAX_MESSAGE_KINDS:]
+    if rest:
+        left = format_bytes(sum(entry.bytes for entry in rest))
+        caption += f" Not drawn: {pluralise(len(rest), 'smaller kind')}, {left}."
+    labels = charts.ChartLabels("Messages", caption, "MB", ("message", "bytes"))
+    figures = (charts.rows_figure(rows, labels, bars=True),) if rows else ()
+    return PageSection("cost", "Cost", (note,), figures, tables)
+
+
+def _settings(run: FinishedRun) -> PageSection:
+    record, table = run.record, run.record.table
+    train, validation, test = (format_count(n) for n in (table.train, table.validation, table.test))
+    facts = (
+        ("run", f"{record.started}, by {record.party}"),
+        ("job", f"{run.job.name}, hash {record.hash}"),
+        ("seed", str(run.job.seed)),
+        ("records", f"{train} training, {validation} validation, {test} test"),
+        ("table", f"label {table.label}, {pluralise(len(table.features), 'feature')}, digest {table.digest[:16]}"),
+        *record.versions.items(),
+        *record.machine.items(),
+    )
+    tables = (PageTable("To repeat this run", ("", "value"), facts),)
+    return PageSection("settings", "Settings and versions", (), (), tables)
 
 
 # The model card.
@@ -178,9 +482,8 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     yield from _markdown_table(("part", "metric", "value"), metrics)
     yield from (f"\n{escape_markdown(warning)}" for warning in (probability_warnings(run) if record.classes else ()))
     yield "\n## Groups with the largest error\n"
-    groups = [
-        (g["by"], g["group"], format_count(g["records"]), format_number(g["error"])) for g in card["worst_groups"]
-    ]
+    worst = card["worst_groups"]
+    groups = [(g["by"], g["group"], format_count(g["records"]), format_number(g["error"])) for g in worst]
     yield from _markdown_table(("column", "group", "test records", "error"), groups)
     yield "\n## Who received what\n"
     seen = visibility_table(run.job)
