@@ -85,14 +85,14 @@ AgreedSchema = Annotated[Schema, PlainValidator(_parse_schema), PlainSerializer(
 class Blur(ConfigSection):
     """Random displacement of coordinates before they are encoded (geo-indistinguishability)."""
 
-    latitude: str = setting("The agreed identifier with the latitude in degrees.", example="lat")
-    longitude: str = setting("The agreed identifier with the longitude in degrees.", example="lon")
-    epsilon_per_km: Annotated[float, real_number(0, 1e6)] = setting(
-        "Privacy budget per kilometre: two places one kilometre apart stay indistinguishable up to a "
-        "factor of e to this number, whatever is computed from the displaced coordinates. The average displacement is "
-        "2000 / epsilon_per_km metres; smaller means more privacy.",
-        example=10,
-    )
+    latitude: str = setting(example="lat")
+    """The agreed identifier with the latitude in degrees."""
+    longitude: str = setting(example="lon")
+    """The agreed identifier with the longitude in degrees."""
+    epsilon_per_km: Annotated[float, real_number(0, 1e6)] = setting(example=10)
+    """Privacy budget per kilometre: two places one kilometre apart stay indistinguishable up to a factor of e to this
+    number, whatever is computed from the displaced coordinates. The average displacement is 2000 / epsilon_per_km
+    metres; smaller means more privacy."""
 
     @property
     def epsilon(self) -> float:
@@ -103,47 +103,35 @@ class Blur(ConfigSection):
 class CutTerms(ConfigSection):
     """Clipping and noise for the rows that parties exchange during training."""
 
-    clip: Annotated[float, real_number(0, 1e6)] = setting(
-        "Maximal length (Euclidean norm) of a row; longer rows are scaled down to it.", example=1.0
-    )
-    noise: Annotated[float, real_number(0, 1e6)] = setting(
-        "Standard deviation of the noise added to every number, as a multiple of `clip`.", example=0.5
-    )
+    clip: Annotated[float, real_number(0, 1e6)] = setting(example=1.0)
+    """Maximal length (Euclidean norm) of a row; longer rows are scaled down to it."""
+    noise: Annotated[float, real_number(0, 1e6)] = setting(example=0.5)
+    """Standard deviation of the noise added to every number, as a multiple of `clip`."""
 
 
 class FeatureTerms(ConfigSection):
     """Noise that is added to features before they enter a network."""
 
-    noise: Annotated[float, real_number(0, 1e6)] = setting(
-        "Standard deviation of the noise added to every number, as a multiple of the column's standard "
-        "deviation. Categories are replaced at random, to the same effect.",
-        example=3.0,
-    )
+    noise: Annotated[float, real_number(0, 1e6)] = setting(example=3.0)
+    """Standard deviation of the noise added to every number, as a multiple of the column's standard deviation.
+    Categories are replaced at random, to the same effect."""
 
 
 class Protection(ConfigSection):
     """Noise on features, activations and gradients, in addition to the noise on similarities."""
 
-    preset: Literal["protected"] | None = setting(
-        "`protected` applies the settings recommended by our measurements: noise on the features of "
-        "secondaries, on gradients and on similarities, and displaced coordinates where latitude and longitude are "
-        "identifiers. Settings given explicitly take precedence.",
-        None,
-        example="protected",
-        exclude=True,
-    )
+    preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
+    """`protected` applies the settings recommended by our measurements: noise on the features of secondaries, on
+    gradients and on similarities, and displaced coordinates where latitude and longitude are identifiers. Settings
+    given explicitly take precedence."""
 
-    features: FeatureTerms | None = setting(
-        "Noise on the features of secondaries, drawn once per record. Protects the features from the "
-        "primary, and does not weaken with the number of training steps.",
-        None,
-    )
-    activations: CutTerms | None = setting(
-        "Clipping and noise for the activations that secondaries send. Protects their features from the primary.", None
-    )
-    gradients: CutTerms | None = setting(
-        "Clipping and noise for the gradients that the primary sends. Protects its labels.", None
-    )
+    features: FeatureTerms | None = None
+    """Noise on the features of secondaries, drawn once per record. Protects the features from the primary, and does not
+    weaken with the number of training steps."""
+    activations: CutTerms | None = None
+    """Clipping and noise for the activations that secondaries send. Protects their features from the primary."""
+    gradients: CutTerms | None = None
+    """Clipping and noise for the gradients that the primary sends. Protects its labels."""
 
     @model_validator(mode="before")
     @classmethod
@@ -156,117 +144,82 @@ class Protection(ConfigSection):
 class PartyAddress(ConfigSection):
     """A party that other parties connect to."""
 
-    name: PartyName = setting(
-        "Name of the party; its party file and its certificate have the same name.", example="notary"
-    )
-    address: Address = setting(
-        "Address at which the other parties reach it. If it listens at a different address, for example "
-        "behind a router, set network.listen in its party file.",
-        example="127.0.0.1:7411",
-    )
+    name: PartyName = setting(example="notary")
+    """Name of the party; its party file and its certificate have the same name."""
+    address: Address = setting(example="127.0.0.1:7411")
+    """Address at which the other parties reach it. If it listens at a different address, for example behind a router,
+    set network.listen in its party file."""
 
 
 class TaskSettings(ConfigSection):
     """What the model predicts, and how records are split."""
 
-    kind: Literal["regression", "classification"] = setting(
-        "Whether the label is a number, such as a price, or one of several classes.", example="regression"
-    )
-    split: Literal["random", "group"] = setting(
-        "How the primary's records are split 7:1:2 into training, validation and test. `group` keeps "
-        "records with equal identifiers in the same part: a harder and more honest test if many records share a place.",
-        "random",
-    )
+    kind: Literal["regression", "classification"] = setting(example="regression")
+    """Whether the label is a number, such as a price, or one of several classes."""
+    split: Literal["random", "group"] = "random"
+    """How the primary's records are split 7:1:2 into training, validation and test. `group` keeps records with equal
+    identifiers in the same part: a harder and more honest test if many records share a place."""
 
 
 class TrainingSettings(ConfigSection):
     """How the networks are trained."""
 
-    preset: Annotated[str, OneOf(PRESETS)] = setting("Network architecture, optimiser and default sizes.", "modern")
-    method: MethodName = setting("How the partners of a record are used.", "fedsim")
-    epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(
-        "Number of passes over the training records. Default: 60 for `modern`, 100 for `paper`.", None, example=60
-    )
-    batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(
-        "Records per training step. Default: 512 for `modern`, 128 for `paper`. Larger batches need fewer messages.",
-        None,
-        example=512,
-    )
-    learning_rate: Annotated[float | None, real_number(0, 100)] = setting(
-        "Learning rate of the optimiser. Default: that of the preset.", None, example=0.002
-    )
-    patience: Annotated[int | None, whole_number(1, 100_000)] = setting(
-        "Stop after this many epochs without improvement on the validation records. Default: all epochs "
-        "run. The weights of the best epoch are used in either case.",
-        None,
-        example=10,
-    )
-    threads: Annotated[int, whole_number(1, 1024)] = setting(
-        "CPU threads for each party's networks. The last digits of the weights depend on this number.", 1
-    )
-    checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = setting(
-        "Training steps between two checkpoints, from which an interrupted run resumes.", 200
-    )
-    wire: WireFormat = setting(
-        "Number format of activations and gradients in messages. `float16` and `bfloat16` halve the "
-        "traffic and round the numbers.",
-        "float32",
-    )
+    preset: Annotated[str, OneOf(PRESETS)] = "modern"
+    """Network architecture, optimiser and default sizes."""
+    method: MethodName = "fedsim"
+    """How the partners of a record are used."""
+    epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=60)
+    """Number of passes over the training records. Default: 60 for `modern`, 100 for `paper`."""
+    batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=512)
+    """Records per training step. Default: 512 for `modern`, 128 for `paper`. Larger batches need fewer messages."""
+    learning_rate: Annotated[float | None, real_number(0, 100)] = setting(None, example=0.002)
+    """Learning rate of the optimiser. Default: that of the preset."""
+    patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
+    """Stop after this many epochs without improvement on the validation records. Default: all epochs run. The weights
+    of the best epoch are used in either case."""
+    threads: Annotated[int, whole_number(1, 1024)] = 1
+    """CPU threads for each party's networks. The last digits of the weights depend on this number."""
+    checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
+    """Training steps between two checkpoints, from which an interrupted run resumes."""
+    wire: WireFormat = "float32"
+    """Number format of activations and gradients in messages. `float16` and `bfloat16` halve the traffic and round the
+    numbers."""
 
 
 class NetworkSettings(ConfigSection):
     """How long parties wait for each other."""
 
-    wait_seconds: Annotated[int, whole_number(1, 604_800)] = setting(
-        "Seconds after which a party stops waiting for a missing party.", 600
-    )
+    wait_seconds: Annotated[int, whole_number(1, 604_800)] = 600
+    """Seconds after which a party stops waiting for a missing party."""
 
 
 class SecondaryTerms(ConfigSection):
     """How a secondary is linked with the primary; without ``tau`` and ``sigma`` similarities have no noise."""
 
-    k: Annotated[int, whole_number(1, 10_000)] = setting(
-        "Number of partners per record of the primary; at most the number of records of the secondary. "
-        "More partners add information and traffic.",
-        example=20,
-    )
-    metric: Annotated[str, OneOf(METRICS)] = setting(
-        "Distance between two encoded identifiers (Bloom filters).", "hamming"
-    )
-    tau: Annotated[float | None, real_number(0, 1)] = setting(
-        "Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, "
-        "which guesses a partner's filter from one similarity, below this number; smaller means more noise. Requires "
-        "the metric `hamming`. Without `tau` and `sigma` there is no noise.",
-        None,
-        example=0.05,
-    )
-    sigma: Annotated[float | None, real_number(0, 1e6)] = setting(
-        "Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. "
-        "An alternative to `tau` that works with every metric.",
-        None,
-        example=0.4,
-    )
-    blur: Blur | None = setting(
-        "Displaces coordinates at random before both parties encode them. The guarantee does not weaken "
-        "with the number of links.",
-        None,
-    )
-    min_degree: Annotated[int, whole_number(1, 1_000_000)] = setting(
-        "Candidates that are partners of fewer training records than this are not listed at all.", 1
-    )
-    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = setting(
-        "Share of links that are replaced by links to random candidates.", 0.0
-    )
-    hide_rows: bool = setting(
-        "Hide from the primary which partners repeat: it requests partners by link instead of by row. "
-        "Requires noise on activations, and multiplies the traffic by up to K.",
-        False,
-    )
-    encoding: AgreedSchema = setting(
-        "The identifier columns and how they are encoded. Both parties use the same schema and key.",
-        alias="schema",
-        title="a schema with version and fields",
-    )
+    k: Annotated[int, whole_number(1, 10_000)] = setting(example=20)
+    """Number of partners per record of the primary; at most the number of records of the secondary. More partners add
+    information and traffic."""
+    metric: Annotated[str, OneOf(METRICS)] = "hamming"
+    """Distance between two encoded identifiers (Bloom filters)."""
+    tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
+    """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
+    partner's filter from one similarity, below this number; smaller means more noise. Requires the metric `hamming`.
+    Without `tau` and `sigma` there is no noise."""
+    sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
+    """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
+    `tau` that works with every metric."""
+    blur: Blur | None = None
+    """Displaces coordinates at random before both parties encode them. The guarantee does not weaken with the number of
+    links."""
+    min_degree: Annotated[int, whole_number(1, 1_000_000)] = 1
+    """Candidates that are partners of fewer training records than this are not listed at all."""
+    dummies: Annotated[float, Field(ge=0, le=0.9, title="a share from 0 to 0.9")] = 0.0
+    """Share of links that are replaced by links to random candidates."""
+    hide_rows: bool = False
+    """Hide from the primary which partners repeat: it requests partners by link instead of by row. Requires noise on
+    activations, and multiplies the traffic by up to K."""
+    encoding: AgreedSchema = setting(alias="schema", title="a schema with version and fields")
+    """The identifier columns and how they are encoded. Both parties use the same schema and key."""
 
     @model_validator(mode="after")
     def _check_noise_and_blur(self) -> Self:
@@ -340,33 +293,27 @@ class Job(ConfigFile):
     ('79d9811e6643', ['notary', 'city', 'rentals'])
     """
 
-    name: PartyName = setting("Name of the job; used in log messages and for the folders of its runs.", example="flats")
-    seed: Annotated[int, whole_number(0, 2**63 - 1)] = setting(
-        "Random seed for the split of the records and the initial weights: equal seeds give equal weights. "
-        "Privacy noise does not depend on it.",
-        0,
-    )
-    coordinator: PartyAddress = setting(
-        "The party that compares encoded identifiers and finds partners; it has no table and no key."
-    )
-    primary: PartyAddress = setting("The party with the label; it runs the training and keeps the model.")
-    task: TaskSettings = setting("What the model predicts, and how records are split.")
-    training: TrainingSettings = setting(
-        "How the networks are trained; unset settings come from the preset.", TrainingSettings()
-    )
-    network: NetworkSettings = setting("How long parties wait for each other.", NetworkSettings())
-    protection: Protection = setting(
-        "Noise on features, activations and gradients, or a preset for the whole job. Default: none.", Protection()
-    )
+    name: PartyName = setting(example="flats")
+    """Name of the job; used in log messages and for the folders of its runs."""
+    seed: Annotated[int, whole_number(0, 2**63 - 1)] = 0
+    """Random seed for the split of the records and the initial weights: equal seeds give equal weights. Privacy noise
+    does not depend on it."""
+    coordinator: PartyAddress
+    """The party that compares encoded identifiers and finds partners; it has no table and no key."""
+    primary: PartyAddress
+    """The party with the label; it runs the training and keeps the model."""
+    task: TaskSettings
+    training: TrainingSettings = TrainingSettings()
+    """How the networks are trained; unset settings come from the preset."""
+    network: NetworkSettings = NetworkSettings()
+    protection: Protection = Protection()
+    """Noise on features, activations and gradients, or a preset for the whole job. Default: none."""
     secondaries: Annotated[
         dict[str, SecondaryTerms],
-        Field(
-            min_length=1,
-            title="a section [secondaries.NAME] for each",
-            description="The parties whose records are the partners, by name, and how each is linked.",
-        ),
+        Field(min_length=1, title="a section [secondaries.NAME] for each"),
         AfterValidator(_sort_by_name),
     ]
+    """The parties whose records are the partners, by name, and how each is linked."""
 
     @model_validator(mode="after")
     def _check_parties(self) -> Self:

@@ -72,111 +72,76 @@ JobHashList = Annotated[
 class CutRequirement(ConfigSection):
     """Required protection of activations or gradients."""
 
-    max_clip: Annotated[float | None, real_number(0, 1e6)] = setting(
-        "Largest accepted `clip`. Default: no limit.", None, example=1.0
-    )
-    min_noise: Annotated[float, real_number(0, 1e6)] = setting(
-        "Smallest accepted noise, as a multiple of the clip; jobs without noise are refused.", example=0.5
-    )
+    max_clip: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=1.0)
+    """Largest accepted `clip`. Default: no limit."""
+    min_noise: Annotated[float, real_number(0, 1e6)] = setting(example=0.5)
+    """Smallest accepted noise, as a multiple of the clip; jobs without noise are refused."""
 
 
 class AuditRequirement(ConfigSection):
     """Required privacy audit of exactly this job on the party's own table."""
 
-    limit: Annotated[float, Field(ge=0, lt=1, title="a number from 0 to below 1")] = setting(
-        "Largest accepted advantage over guessing of any attack on this party in the audit: 0 means none, "
-        "1 means certainty. The audit report is stored in the party's folder, in audits/HASH.json.",
-        example=0.3,
-    )
+    limit: Annotated[float, Field(ge=0, lt=1, title="a number from 0 to below 1")] = setting(example=0.3)
+    """Largest accepted advantage over guessing of any attack on this party in the audit: 0 means none, 1 means
+    certainty. The audit report is stored in the party's folder, in audits/HASH.json."""
 
 
 class Policy(ConfigSection):
     """Conditions that every job must meet; a condition that is not set accepts everything."""
 
-    max_tau: Annotated[float | None, real_number(0, 1)] = setting(
-        "Largest accepted `tau`; jobs without `tau` are refused.", None, example=0.05
-    )
-    min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(
-        "Smallest number of own records with which the party takes part: with few records, each is easier to find.",
-        None,
-        example=1000,
-    )
-    columns: ColumnNameList | None = setting(
-        "The columns of the table that jobs may use as identifier, feature or label. Default: all.",
-        None,
-        example=["lat", "lon", "rent"],
-        title=COLUMN_NAMES_TITLE,
-    )
-    min_k: Annotated[int | None, whole_number(1, 10_000)] = setting(
-        "Smallest accepted `k`: longer lists reveal less about each record.", None, example=10
-    )
-    max_k: Annotated[int | None, whole_number(1, 10_000)] = setting(
-        "Largest accepted `k`: longer lists reveal more records.", None, example=50
-    )
+    max_tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
+    """Largest accepted `tau`; jobs without `tau` are refused."""
+    min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=1000)
+    """Smallest number of own records with which the party takes part: with few records, each is easier to find."""
+    columns: ColumnNameList | None = setting(None, example=["lat", "lon", "rent"], title=COLUMN_NAMES_TITLE)
+    """The columns of the table that jobs may use as identifier, feature or label. Default: all."""
+    min_k: Annotated[int | None, whole_number(1, 10_000)] = setting(None, example=10)
+    """Smallest accepted `k`: longer lists reveal less about each record."""
+    max_k: Annotated[int | None, whole_number(1, 10_000)] = setting(None, example=50)
+    """Largest accepted `k`: longer lists reveal more records."""
     hardening: Annotated[tuple[Annotated[str, OneOf(HARDENINGS)], ...], Strict(False)] = setting(
-        "Hardening steps that the encoding must include.", (), example=["balance"]
+        (), example=["balance"]
     )
-    max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = setting(
-        "Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. "
-        "Jobs without blur are refused.",
-        None,
-        example=10,
-    )
-    min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = setting(
-        "Smallest accepted `min_degree`.", None, example=5
-    )
+    """Hardening steps that the encoding must include."""
+    max_epsilon_per_km: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=10)
+    """Largest accepted `blur.epsilon_per_km`; the average displacement is 2000 / epsilon_per_km metres. Jobs without
+    blur are refused."""
+    min_degree: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=5)
+    """Smallest accepted `min_degree`."""
     min_dummies: Annotated[float | None, Field(gt=0, le=0.9, title="a share above 0 and up to 0.9")] = setting(
-        "Smallest accepted share of links to random candidates.", None, example=0.2
+        None, example=0.2
     )
-    hide_rows: bool = setting("Require `hide_rows`.", False)
-    min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(
-        "Smallest accepted noise on the features of secondaries, in standard deviations of each column.",
-        None,
-        example=2.0,
-    )
-    activations: CutRequirement | None = setting(
-        "Required protection of the activations that secondaries send. Default: none.", None
-    )
-    gradients: CutRequirement | None = setting(
-        "Required protection of the gradients that the primary sends. Default: none.", None
-    )
-    audit: AuditRequirement | None = setting(
-        "Privacy audit required before this party takes part. Default: none.", None
-    )
-    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = setting(
-        "Accepted methods. Default: all.", None, example=["fedsim"]
-    )
-    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = setting(
-        "Accepted number formats in messages. Default: all.", None, example=["float32"]
-    )
-    max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(
-        "Largest accepted number of epochs; jobs that do not state it are refused.", None, example=100
-    )
-    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = setting(
-        "Coordinator only: number of records per list that it links after training, over all predictions. "
-        "Without a limit, many near-copies of one record could average out the noise.",
-        100_000,
-    )
-    max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(
-        "Secondary only: number of additional training runs in which it takes part for `fedsim compare`. "
-        "Each run shows the primary more about the features, under the same protection as the job.",
-        0,
-        example=50,
-    )
-    primary: PartyNameList | None = setting(
-        "Accepted primaries. Default: all.", None, example=["city"], title=PARTY_NAMES_TITLE
-    )
-    coordinator: PartyNameList | None = setting(
-        "Accepted coordinators. Default: all.", None, example=["notary"], title=PARTY_NAMES_TITLE
-    )
-    secondaries: PartyNameList | None = setting(
-        "Accepted other secondaries. Default: all.", None, example=["schools"], title=PARTY_NAMES_TITLE
-    )
-    approve: JobHashList = setting(
-        "Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash.",
-        (),
-        example=["0b1c2d3e4f5a"],
-    )
+    """Smallest accepted share of links to random candidates."""
+    hide_rows: bool = False
+    """Require `hide_rows`."""
+    min_feature_noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=2.0)
+    """Smallest accepted noise on the features of secondaries, in standard deviations of each column."""
+    activations: CutRequirement | None = None
+    """Required protection of the activations that secondaries send. Default: none."""
+    gradients: CutRequirement | None = None
+    """Required protection of the gradients that the primary sends. Default: none."""
+    audit: AuditRequirement | None = None
+    """Privacy audit required before this party takes part. Default: none."""
+    methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = setting(None, example=["fedsim"])
+    """Accepted methods. Default: all."""
+    wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = setting(None, example=["float32"])
+    """Accepted number formats in messages. Default: all."""
+    max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=100)
+    """Largest accepted number of epochs; jobs that do not state it are refused."""
+    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 100_000
+    """Coordinator only: number of records per list that it links after training, over all predictions. Without a limit,
+    many near-copies of one record could average out the noise."""
+    max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
+    """Secondary only: number of additional training runs in which it takes part for `fedsim compare`. Each run shows
+    the primary more about the features, under the same protection as the job."""
+    primary: PartyNameList | None = setting(None, example=["city"], title=PARTY_NAMES_TITLE)
+    """Accepted primaries. Default: all."""
+    coordinator: PartyNameList | None = setting(None, example=["notary"], title=PARTY_NAMES_TITLE)
+    """Accepted coordinators. Default: all."""
+    secondaries: PartyNameList | None = setting(None, example=["schools"], title=PARTY_NAMES_TITLE)
+    """Accepted other secondaries. Default: all."""
+    approve: JobHashList = setting((), example=["0b1c2d3e4f5a"])
+    """Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash."""
 
     @model_validator(mode="after")
     def _check_k_range(self) -> Self:
@@ -190,59 +155,46 @@ class Policy(ConfigSection):
 class TlsSettings(ConfigSection):
     """Certificate files from `fedsim certs`."""
 
-    authority: ConfigPath = setting(
-        "Certificate of the authority that signed the certificates of all parties.", example="certs/ca.pem"
-    )
-    certificate: ConfigPath = setting(
-        "Certificate of this party, valid for its role and name only.", example="certs/secondary-rentals.pem"
-    )
-    key: ConfigPath = setting(
-        "Private key of the certificate; only its owner may read the file.", example="certs/secondary-rentals.key"
-    )
+    authority: ConfigPath = setting(example="certs/ca.pem")
+    """Certificate of the authority that signed the certificates of all parties."""
+    certificate: ConfigPath = setting(example="certs/secondary-rentals.pem")
+    """Certificate of this party, valid for its role and name only."""
+    key: ConfigPath = setting(example="certs/secondary-rentals.key")
+    """Private key of the certificate; only its owner may read the file."""
 
 
 class DataSettings(ConfigSection):
     """The party's table: a ``file``, or a ``table`` or ``query`` of the database at ``url``."""
 
-    file: ConfigPath | None = setting(
-        "File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet.",
-        None,
-        example="rentals.csv",
-        title="a path, relative to this file",
-    )
+    file: ConfigPath | None = setting(None, example="rentals.csv", title="a path, relative to this file")
+    """File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet."""
     url: str | None = setting(
-        "Database with the table, instead of a file; FedSim only reads from it. The password for "
-        "PostgreSQL is taken from the URL, password_file, PGPASSWORD or ~/.pgpass.",
         None,
         example="postgresql://reader@db.example.org/city",
         repr=False,
         title="a URL such as sqlite:///flats.db or postgresql://user@host/database",
     )
-    table: ColumnName | None = setting(
-        "Name of the table in the database, as schema.table if needed.",
-        None,
-        example="flats",
-        title="the name of a table",
-    )
+    """Database with the table, instead of a file; FedSim only reads from it. The password for PostgreSQL is taken from
+    the URL, password_file, PGPASSWORD or ~/.pgpass."""
+    table: ColumnName | None = setting(None, example="flats", title="the name of a table")
+    """Name of the table in the database, as schema.table if needed."""
     query: str | None = setting(
-        "SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order.",
         None,
         example="select lat, lon, price from flats order by id",
         repr=False,
         title="one SQL statement that returns a table",
     )
-    password_file: ConfigPath | None = setting(
-        "File with the database password in its first line; only its owner may read it.",
-        None,
-        example="password",
-        title="a path, relative to this file",
-    )
+    """SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order."""
+    password_file: ConfigPath | None = setting(None, example="password", title="a path, relative to this file")
+    """File with the database password in its first line; only its owner may read it."""
     separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = setting(
-        "Column separator of a text file. Default: a comma for .csv, a tab for .tsv.", None, example=";"
+        None, example=";"
     )
+    """Column separator of a text file. Default: a comma for .csv, a tab for .tsv."""
     missing: Annotated[tuple[str, ...], Strict(False), Field(title='a list of words such as ["NA"]')] = setting(
-        "Words that mark missing values in feature columns, in addition to empty cells.", (), example=["NA"]
+        (), example=["NA"]
     )
+    """Words that mark missing values in feature columns, in addition to empty cells."""
     _folder: Path = PrivateAttr(default=Path())
 
     @model_validator(mode="after")
@@ -269,23 +221,16 @@ class DataSettings(ConfigSection):
 class FeatureSettings(ConfigSection):
     """The feature columns; without ``columns`` and ``drop`` all columns that are not identifiers or label."""
 
-    columns: ColumnNameList | None = setting(
-        "The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that "
-        "is listed here is used as a feature, too.",
-        None,
-        example=["rooms", "rent"],
-        title=COLUMN_NAMES_TITLE,
-    )
-    drop: ColumnNameList = setting(
-        "Columns to ignore, such as row numbers; cannot be combined with `columns`.", (), example=["id"]
-    )
+    columns: ColumnNameList | None = setting(None, example=["rooms", "rent"], title=COLUMN_NAMES_TITLE)
+    """The feature columns. Default: all columns but identifiers, label and `drop`. An identifier that is listed here is
+    used as a feature, too."""
+    drop: ColumnNameList = setting((), example=["id"])
+    """Columns to ignore, such as row numbers; cannot be combined with `columns`."""
     kinds: dict[str, Literal["number", "category", "date"]] = setting(
-        "Kind of a column where it should not be derived from the type: number, category or date. By "
-        "default, text is a category, or a number if all its values are numbers.",
-        example={"sold": "date"},
-        default_factory=dict,
-        title="a table of columns and kinds",
+        example={"sold": "date"}, default_factory=dict, title="a table of columns and kinds"
     )
+    """Kind of a column where it should not be derived from the type: number, category or date. By default, text is a
+    category, or a number if all its values are numbers."""
 
     @model_validator(mode="after")
     def _check_columns_or_drop(self) -> Self:
@@ -297,37 +242,33 @@ class FeatureSettings(ConfigSection):
 class LabelSettings(ConfigSection):
     """The label."""
 
-    column: ColumnName = setting(
-        "The column to predict; it never leaves the party and is not used as a feature.", example="price"
-    )
+    column: ColumnName = setting(example="price")
+    """The column to predict; it never leaves the party and is not used as a feature."""
 
 
 class LinkageSettings(ConfigSection):
     """The key for encoding identifiers."""
 
-    key: ConfigPath = setting(
-        "File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never "
-        "at the coordinator.",
-        example="linkage.key",
-    )
+    key: ConfigPath = setting(example="linkage.key")
+    """File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never at the
+    coordinator."""
 
 
 class ServingSettings(ConfigSection):
     """How `fedsim serve` answers while a secondary is offline."""
 
-    when_partner_is_away: Literal["error", "solo"] = setting(
-        "What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a "
-        "second model that uses only the primary's features and is trained after the first.",
-        "error",
-    )
+    when_partner_is_away: Literal["error", "solo"] = "error"
+    """What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a second model that
+    uses only the primary's features and is trained after the first."""
 
 
 class ListenSettings(ConfigSection):
     """Where the party listens."""
 
     listen: Annotated[str | None, Field(title="host and port, such as 0.0.0.0:7412")] = setting(
-        "Address at which this party listens. Default: its address in the job.", None, example="0.0.0.0:7412"
+        None, example="0.0.0.0:7412"
     )
+    """Address at which this party listens. Default: its address in the job."""
 
     @model_validator(mode="after")
     def _check_address(self) -> Self:
@@ -383,35 +324,33 @@ _REQUIRED: dict[Role, tuple[str, ...]] = {
 class PartyFile(ConfigFile):
     """The settings of one party; its paths are relative to the folder of its file."""
 
-    name: PartyName = setting("Name of this party, as in the job.", example="rentals")
-    role: Annotated[Role, Strict(False)] = setting(
-        "Role of this party: the primary has the label, a secondary contributes the features of its "
-        "records, the coordinator finds partners and sees no table.",
-        example="secondary",
-    )
-    folder: ConfigPath = setting(
-        "Folder for this party's runs, approvals, audit log and models; created if it does not exist.",
-        example="rentals-run",
-    )
-    tls: TlsSettings | None = setting(
-        "Certificates from `fedsim certs`. Required unless all parties run on one machine.", None
-    )
-    data: DataSettings | None = setting("The party's table; a coordinator has none.", None)
+    name: PartyName = setting(example="rentals")
+    """Name of this party, as in the job."""
+    role: Annotated[Role, Strict(False)] = setting(example="secondary")
+    """Role of this party: the primary has the label, a secondary contributes the features of its records, the
+    coordinator finds partners and sees no table."""
+    folder: ConfigPath = setting(example="rentals-run")
+    """Folder for this party's runs, approvals, audit log and models; created if it does not exist."""
+    tls: TlsSettings | None = None
+    """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
+    data: DataSettings | None = None
+    """The party's table; a coordinator has none."""
     identifiers: Annotated[dict[str, Any], AfterValidator(_check_identifier_columns)] = setting(
-        "Own column names of identifiers, where they differ from the agreed names. A primary can set them "
-        "for one secondary in [identifiers.NAME].",
-        example={"lat": "latitude"},
-        default_factory=dict,
-        title="a table of agreed names and own columns",
+        example={"lat": "latitude"}, default_factory=dict, title="a table of agreed names and own columns"
     )
-    features: FeatureSettings = setting("The feature columns and their kinds.", FeatureSettings())
-    label: LabelSettings | None = setting("The label; primary only.", None)
-    linkage: LinkageSettings | None = setting("The key for encoding identifiers.", None)
-    serving: ServingSettings = setting("How predictions are served; primary only.", ServingSettings())
-    network: ListenSettings = setting("Where this party listens.", ListenSettings())
-    policy: Policy = setting(
-        "Conditions that every job must meet; a condition that is not set accepts everything.", Policy()
-    )
+    """Own column names of identifiers, where they differ from the agreed names. A primary can set them for one
+    secondary in [identifiers.NAME]."""
+    features: FeatureSettings = FeatureSettings()
+    """The feature columns and their kinds."""
+    label: LabelSettings | None = None
+    """The label; primary only."""
+    linkage: LinkageSettings | None = None
+    """The key for encoding identifiers."""
+    serving: ServingSettings = ServingSettings()
+    """How predictions are served; primary only."""
+    network: ListenSettings = ListenSettings()
+    """Where this party listens."""
+    policy: Policy = Policy()
 
     @model_validator(mode="after")
     def _check_role(self) -> Self:

@@ -1,8 +1,8 @@
 """JSON Schemas of job and party files, and the documentation of every setting that `fedsim explain` shows.
 
 The schemas are generated from the pydantic models and shipped in ``schemas/``, so that `fedsim explain` answers at once
-without loading the models. After changing a model, write them again with ``python -m fedsim.config.schema``. Choices
-that other packages registered are added when a shipped schema is loaded.
+without loading the models. After changing a model, write them again with ``python -m fedsim_lab.schema_generator``.
+Choices that other packages registered are added when a shipped schema is loaded.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, Registry
 
 SCHEMA_FOLDER = Path(__file__).with_name("schemas")
 SCHEMA_FILES = {"job": "job.schema.json", "party": "party.schema.json"}
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
 MIN_WORD_SIMILARITY = 0.65  # for "did you mean"; with lower values nearly every word resembles some setting
 
 JsonSchema = dict[str, Any]
@@ -29,47 +28,6 @@ _REGISTRIES = {registry.kind: registry for registry in (METHODS, METRICS, PRESET
 _TYPE_NAMES = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}
 _PLACEHOLDER = re.compile(r"[A-Z]+")
 
-# Settings of encodings, combinations and hardening steps, which are dataclasses: valid values, meaning, example. An
-# encoding from another package documents its settings in `dataclasses.field(metadata={"title", "description", ...})`.
-_PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
-    "numeric.low": ("a number", "Smallest number that can be encoded; agreed by all parties.", 39),
-    "numeric.high": ("a number above low", "Largest number that can be encoded.", 42),
-    "numeric.threshold": (
-        "a number above 0",
-        "Range of the distance: it grows up to twice this difference and then stays constant. A few times the "
-        "difference to the last partner works well.",
-        0.01,
-    ),
-    "numeric.bits": ("a multiple of 8", "Size of the filter; more bits find more of the true neighbours.", 1024),
-    "date.low": ("a date", "Earliest date that can be encoded; agreed by all parties.", "1900-01-01"),
-    "date.high": ("a date after low", "Latest date that can be encoded.", "2025-12-31"),
-    "date.threshold": ("a number of days above 0", "As for numbers, in days.", 365),
-    "date.bits": ("a multiple of 8", "Size of the filter.", 1024),
-    "string.q": ("a whole number from 1 to 8", "Length of the substrings (q-grams) that are hashed.", 2),
-    "string.hashes": ("a whole number from 1 to 1,024", "Number of bits that each q-gram sets.", 20),
-    "string.bits": ("a multiple of 8", "Size of the filter; about a third of the bits should be set.", 1024),
-    "string.padded": ("true or false", "Mark both ends of the text, so that they count as much as its middle.", True),
-    "string.normalised": ("true or false", "Normalise letter case, character width and repeated spaces.", True),
-    "sample.bits": ("a multiple of 8", "Size of the filter of the record.", 1024),
-    "sample.weights": ("a number for each field", "Weight of each field. Default: equal weights.", [2, 1]),
-    "bit-flip.epsilon": (
-        "a number above 0 and below 36",
-        "Differential privacy of one bit: each bit is flipped with probability 1 / (1 + e^epsilon).",
-        3.0,
-    ),
-}
-_PART_KINDS = {
-    "numeric": "Numbers, such as latitude.",
-    "date": "Dates.",
-    "string": "Text, such as a name.",
-    "concatenate": "Puts the filters side by side; distances add up.",
-    "sample": "Takes secretly chosen bits of every field, by weight.",
-    "union": "Combines filters of equal size with OR.",
-    "shuffle": "Permutes the bits secretly.",
-    "xor-fold": "Combines the two halves of a filter with XOR, which halves its size.",
-    "balance": "Appends the complement: all records have the same number of ones, and twice the bits.",
-    "bit-flip": "Flips every bit at random.",
-}
 _PART_TYPES: dict[str, JsonSchema] = {
     "float": {"type": "number"},
     "int": {"type": "integer"},
@@ -90,24 +48,24 @@ def load_schema(name: str) -> JsonSchema:
         fields = schema["$defs"]["SecondaryTerms"]["properties"]["schema"]["properties"]["fields"]
         parts = fields["items"]["properties"]["encoding"]["oneOf"]
         known = {part["properties"]["kind"]["const"] for part in parts}
-        parts += [_part_schema(kind, ENCODINGS[kind]) for kind in ENCODINGS.names(in_jobs=True) if kind not in known]
-    _add_choices(schema)
+        parts += [part_schema(kind, ENCODINGS[kind]) for kind in ENCODINGS.names(in_jobs=True) if kind not in known]
+    add_choices(schema)
     return schema
 
 
 def read_schema_text(name: str) -> str:
     """Return the schema of ``"job"`` or ``"party"`` files as JSON text."""
-    return _to_text(load_schema(name))
+    return schema_text(load_schema(name))
 
 
-def _add_choices(schema: Any) -> None:
+def add_choices(schema: Any) -> None:
     """List the names and summaries of a registry wherever a setting names one of its choices."""
     if isinstance(schema, list):
         for part in schema:
-            _add_choices(part)
+            add_choices(part)
     if isinstance(schema, dict):
         for part in schema.values():
-            _add_choices(part)
+            add_choices(part)
         if "x-registry" in schema:
             registry: Registry = _REGISTRIES[schema["x-registry"]]
             schema["enum"] = list(registry.names(in_jobs=True))
@@ -115,7 +73,8 @@ def _add_choices(schema: Any) -> None:
             schema["x-taplo"] = {"docs": {"enumValues": [registry.summary(choice) for choice in schema["enum"]]}}
 
 
-def _to_text(schema: JsonSchema) -> str:
+def schema_text(schema: JsonSchema) -> str:
+    """Format a schema as it is shipped."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -271,135 +230,32 @@ def to_toml(value: Any, *, date: bool = False) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-# Generating the schemas from the models
+# Encodings, combinations and hardening steps, which are dataclasses
 
 
-def build_schema(name: str) -> JsonSchema:
-    """Generate the schema of ``"job"`` or ``"party"`` files from the pydantic models."""
-    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 -- slow, and not needed to explain settings
+def part_schema(kind: str, part: Any, documentation: Mapping[str, JsonSchema] | None = None) -> JsonSchema:
+    """Describe a dataclass and its fields.
 
-    from fedsim.config.job import Job  # noqa: PLC0415
-    from fedsim.config.party_file import PartyFile  # noqa: PLC0415
-
-    class WithoutTitles(GenerateJsonSchema):
-        """Skips titles made of field names: our titles say which values are valid."""
-
-        def field_title_should_be_set(self, schema: Any) -> bool:
-            return False
-
-    model = Job if name == "job" else PartyFile
-    schema = _without_null(model.model_json_schema(schema_generator=WithoutTitles))
-    for section in (schema, *schema["$defs"].values()):
-        section.pop("title", None)  # the name of a class
-    if name == "job":
-        terms = schema["$defs"]["SecondaryTerms"]["properties"]
-        terms["schema"] = {**_linkage_schema(), **terms["schema"]}
-    else:
-        column = {"type": "string", "minLength": 1}
-        names = {"type": "object", "additionalProperties": column}
-        schema["properties"]["identifiers"]["additionalProperties"] = {"anyOf": [column, names]}
-    _add_choices(schema)
-    return {"$schema": DIALECT, **schema}
-
-
-def write_schemas(folder: Path = SCHEMA_FOLDER) -> None:
-    """Write the schemas that are shipped with the package."""
-    for name, file in SCHEMA_FILES.items():
-        (folder / file).write_text(_to_text(build_schema(name)), encoding="utf-8")
-
-
-def _without_null(schema: Any) -> Any:
-    """Remove null as an alternative and as a default: TOML has no null."""
-    if isinstance(schema, list):
-        return [_without_null(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    plain = {key: _without_null(value) for key, value in schema.items() if not (key == "default" and value is None)}
-    choices = [choice for choice in plain.get("anyOf", ()) if choice != {"type": "null"}]
-    if len(choices) == 1:
-        del plain["anyOf"]
-        return {**choices[0], **plain}
-    return plain
-
-
-def _linkage_schema() -> JsonSchema:
-    from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, SCHEMA_VERSION  # noqa: PLC0415
-
-    encodings = {kind: ENCODINGS[kind] for kind in ENCODINGS.names(in_jobs=True)}
-    field = _object_schema(
-        {
-            "column": {
-                "type": "string",
-                "title": "a name",
-                "description": "Agreed name of the column; a party whose column has another name maps it under "
-                "identifiers in its party file.",
-                "examples": ["lat"],
-            },
-            "encoding": {"description": "How values are encoded as Bloom filters.", "oneOf": _part_schemas(encodings)},
-            "salt": {
-                "type": "string",
-                "title": "a name",
-                "description": "A second column whose value is part of every hash of a text: texts match only if it is "
-                "equal.",
-                "examples": ["born"],
-            },
-        },
-        ["column", "encoding"],
-    )
-    return _object_schema(
-        {
-            "version": {
-                "const": SCHEMA_VERSION,
-                "title": f"the number {SCHEMA_VERSION}",
-                "description": "Version of the schema format.",
-                "examples": [SCHEMA_VERSION],
-            },
-            "fields": {
-                "type": "array",
-                "minItems": 1,
-                "description": "The identifier columns, in the order of their filters.",
-                "items": field,
-            },
-            "combine": {
-                "description": "How the filters of the fields are combined. Default: side by side.",
-                "oneOf": _part_schemas(COMBINATIONS),
-            },
-            "hardening": {
-                "type": "array",
-                "description": "Steps that make filters harder to decode, in order. Default: none.",
-                "items": {"oneOf": _part_schemas(HARDENINGS)},
-            },
-        },
-        ["version", "fields"],
-    )
-
-
-def _part_schemas(kinds: Mapping[str, Any]) -> list[JsonSchema]:
-    return [_part_schema(kind, part) for kind, part in kinds.items()]
-
-
-def _part_schema(kind: str, part: Any) -> JsonSchema:
-    """Describe the settings of an encoding, combination or hardening step, which is a dataclass."""
-    fields = [field for field in dataclasses.fields(part) if field.init]
-    summary = _PART_KINDS.get(kind) or (ENCODINGS.summary(kind) if kind in ENCODINGS else "") or f"The kind {kind}."
+    ``documentation`` has the keys ``kind`` and ``kind.field``. An encoding from another package has its summary from
+    the registry and documents its settings in ``dataclasses.field(metadata={"title", "description", ...})``.
+    """
+    known = documentation or {}
+    registered = (ENCODINGS.summary(kind) if kind in ENCODINGS else "") or f"The kind {kind}."
+    summary = known.get(kind, {"description": registered})["description"]
     word = {"const": kind, "title": f"the word {kind}", "description": summary, "examples": [kind]}
-    settings = {field.name: _part_setting(f"{kind}.{field.name}", field) for field in fields}
+    fields = [field for field in dataclasses.fields(part) if field.init]
+    settings = {
+        field.name: {
+            **_PART_TYPES.get(str(getattr(field.type, "__name__", field.type)), {}),
+            **({} if field.default in (dataclasses.MISSING, ()) else {"default": field.default}),
+            **known.get(f"{kind}.{field.name}", field.metadata),
+        }
+        for field in fields
+    }
     required = [field.name for field in fields if field.default is dataclasses.MISSING]
-    return {**_object_schema({"kind": word, **settings}, ["kind", *required]), "description": summary}
+    return {**object_schema({"kind": word, **settings}, ["kind", *required]), "description": summary}
 
 
-def _part_setting(name: str, field: dataclasses.Field[Any]) -> JsonSchema:
-    default = {} if field.default in (dataclasses.MISSING, ()) else {"default": field.default}
-    kind = _PART_TYPES.get(str(getattr(field.type, "__name__", field.type)), {})
-    if name not in _PART_SETTINGS:
-        return {**kind, **default, **field.metadata}
-    title, description, example = _PART_SETTINGS[name]
-    return {**kind, **default, "title": title, "description": description, "examples": [example]}
-
-
-def _object_schema(properties: JsonSchema, required: Iterable[str]) -> JsonSchema:
+def object_schema(properties: JsonSchema, required: Iterable[str]) -> JsonSchema:
+    """Describe a table with these settings and no others."""
     return {"type": "object", "properties": properties, "required": list(required), "additionalProperties": False}
-
-
-if __name__ == "__main__":
-    write_schemas()

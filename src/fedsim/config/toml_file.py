@@ -84,14 +84,12 @@ class RuleError(SettingError):
         self.at = at
 
 
-# Settings of models. The title says which values are valid, the description what the setting means.
+# Settings of models. The title says which values are valid, the docstring of the attribute what the setting means.
 
 
-def setting(description: str, default: Any = ..., *, example: Any = None, **options: Any) -> Any:
-    """Declare a setting with its documentation; it is required unless it has a default."""
-    if example is not None:
-        options["examples"] = [example]
-    return Field(default, description=description, **options)
+def setting(default: Any = ..., *, example: Any = None, **options: Any) -> Any:
+    """Declare a setting with an example; it is required unless it has a default."""
+    return Field(default, examples=None if example is None else [example], **options)
 
 
 def whole_number(low: int, high: int) -> Any:
