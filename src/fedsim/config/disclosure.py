@@ -37,16 +37,20 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     for name, terms in job.secondaries.items():
         hardening = ", ".join(hardening_steps(terms)) or "none"
         yield name, f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"
-        extra = ", ".join(_extra_protection(terms))
-        if extra:
-            yield "", extra
+        extra = {
+            f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
+            f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
+            f"{terms.dummies:.0%} of the links are random": terms.dummies,
+            "rows are hidden: the primary cannot see which rows repeat between records at different places": (
+                terms.hide_rows
+            ),
+        }
+        if any(extra.values()):
+            yield "", ", ".join(text for text, applies in extra.items() if applies)
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     noise = protection.features
-    yield (
-        "features",
-        "no noise" if noise is None else f"of secondaries with noise of {noise.noise:g} standard deviations",
-    )
+    yield "features", f"of secondaries with noise of {noise.noise:g} standard deviations" if noise else "no noise"
     activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradients)
     yield "cut", f"activations {activations}, gradients {gradients}"
 
@@ -59,20 +63,7 @@ def describe_noise(terms: SecondaryTerms) -> str:
 
 
 def _describe_cut_noise(terms: CutTerms | None) -> str:
-    return (
-        "without noise" if terms is None else f"clipped at {terms.clip:g} with noise of {terms.noise:g} times the clip"
-    )
-
-
-def _extra_protection(terms: SecondaryTerms) -> Iterator[str]:
-    if terms.blur:
-        yield f"coordinates blurred with epsilon {terms.blur.epsilon_per_km:g} per km"
-    if terms.min_degree > 1:
-        yield f"only partners that at least {terms.min_degree} records share"
-    if terms.dummies:
-        yield f"{terms.dummies:.0%} of the links are random"
-    if terms.hide_rows:
-        yield "rows are hidden: the primary cannot see which rows repeat between records at different places"
+    return f"clipped at {terms.clip:g} with noise of {terms.noise:g} times the clip" if terms else "without noise"
 
 
 # What leaves a party, what it receives, and what stays
@@ -80,16 +71,26 @@ def _extra_protection(terms: SecondaryTerms) -> Iterator[str]:
 
 def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> list[Paragraph]:
     """Return what the owner of a party should know before approving the job."""
-    describe = {
-        Role.COORDINATOR: _coordinator_disclosure,
-        Role.PRIMARY: _primary_disclosure,
-        Role.SECONDARY: _secondary_disclosure,
-    }
-    common = (
-        "to the parties it connects with: its name, the job, its software versions, its clock, and the reason if it "
-        "refuses or fails"
-    )
-    return [*describe[party_file.role](job, party_file, columns), Paragraph("also leaves", (common,))]
+    _, primary, *_ = job.parties
+    if party_file.role is Role.COORDINATOR:
+        links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
+        found = [
+            Paragraph(f"to {primary}", links),
+            *(
+                Paragraph(f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms),))
+                for name, terms in job.secondaries.items()
+            ),
+            Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",)),
+            Paragraph("stays here", ("distances, similarities before noise, and true row numbers",)),
+        ]
+    else:
+        describe = _primary_disclosure if party_file.role is Role.PRIMARY else _secondary_disclosure
+        label = f"; the label {columns.label}" if columns.label else ""
+        features = _feature_names(columns)
+        own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; the key"
+        found = [*describe(job, party_file, columns), Paragraph("stays here", (own,))]
+    common = "its name, the job, its software versions, its clock, and the reason if it refuses or fails"
+    return [*found, Paragraph("also leaves", (f"to the parties it connects with: {common}",))]
 
 
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
@@ -97,11 +98,9 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
     count = "the number of its records"
     yield Paragraph(f"to {coordinator}", (_describe_encoding(terms, columns.identifiers[party_file.name]), count))
-    activations = (
-        f"the output of its network for its features ({_feature_names(columns)}): activations of requested rows"
-    )
+    outputs = f"the output of its network for its features ({_feature_names(columns)}): activations of requested rows"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
-    yield Paragraph(f"to {primary}", (activations, count, *compared))
+    yield Paragraph(f"to {primary}", (outputs, count, *compared))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     yield Paragraph(
         "receives",
@@ -110,7 +109,6 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
             f"from {primary}: {requests}, and gradients of the activations",
         ),
     )
-    yield _retained_data(columns)
 
 
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
@@ -132,16 +130,6 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         )
     links = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
     yield Paragraph("receives", (*links, "from each secondary: activations of the requested rows"))
-    yield _retained_data(columns)
-
-
-def _coordinator_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
-    _, primary, *_ = job.parties
-    yield Paragraph(f"to {primary}", tuple(_describe_links(name, terms) for name, terms in job.secondaries.items()))
-    for name, terms in job.secondaries.items():
-        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (_describe_row_order(terms),))
-    yield Paragraph("receives", ("from primary and secondaries: encoded identifiers, without the key",))
-    yield Paragraph("stays here", ("distances, similarities before noise, and true row numbers",))
 
 
 def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
@@ -162,13 +150,6 @@ def _describe_links(name: str, terms: SecondaryTerms) -> str:
     return f"for each record of the primary {rows}, with their similarities ({describe_noise(terms)})"
 
 
-def _retained_data(columns: PartyColumns) -> Paragraph:
-    label = f"; the label {columns.label}" if columns.label else ""
-    features = _feature_names(columns)
-    own = f"the identifiers {', '.join(columns.linking)} in clear text; the features {features}{label}; the key"
-    return Paragraph("stays here", (own,))
-
-
 def _feature_names(columns: PartyColumns) -> str:
     return "all other columns of the table" if columns.features is None else ", ".join(columns.features)
 
@@ -185,22 +166,16 @@ def privacy_guarantees(job: Job) -> list[str]:
     for what, cut in (("activations", protection.activations), ("gradients", protection.gradients)):
         if cut is not None:
             found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
-    if protection.gradients is not None:
-        found += [_label_guarantee(name, terms, protection.gradients) for name, terms in lists.items()]
-    drawn_once = (
-        terms.tau is not None or terms.sigma is not None or terms.blur is not None for terms in lists.values()
-    )
-    if protection.features is not None or any(drawn_once):
+    for name, terms in lists.items():
+        if protection.gradients is None:
+            break
+        mu = 2.0 * math.sqrt(terms.k) / protection.gradients.noise
+        rows = f"One label affects up to {terms.k} rows of {name} in each step that includes its record."
+        found.append(f"gradients: {rows} T such steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights.")
+    drawn_once = any((terms.tau, terms.sigma, terms.blur) != (None, None, None) for terms in lists.values())
+    if protection.features is not None or drawn_once:
         found.append(NOISE_REUSE_NOTE)
     return found or ["none: this job adds no noise"]
-
-
-def _label_guarantee(name: str, terms: SecondaryTerms, cut: CutTerms) -> str:
-    mu = 2.0 * math.sqrt(terms.k) / cut.noise
-    return (
-        f"gradients: One label affects up to {terms.k} rows of {name} in each step that includes its record. T such "
-        f"steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights."
-    )
 
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
@@ -213,7 +188,12 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         yield f"Similarities have noise of sigma {terms.sigma:g}; its effect depends on the spread of the distances."
     if terms.blur is not None:
         yield PlanarLaplace(terms.blur.epsilon).guarantee
-    yield from _bit_flip_guarantees(terms)
+    # The worst case: two records that differ in all bits at the step that flips them.
+    n_bits = terms.encoding.combine.size([field.encoding.bits for field in terms.encoding.fields])
+    for step in terms.encoding.hardening:
+        if isinstance(step, BitFlip):
+            yield step.guarantee(n_bits)
+        n_bits = step.size(n_bits)
     if terms.min_degree > 1:
         yield MinimumDegree(terms.min_degree, terms.k).guarantee
     if terms.dummies:
@@ -227,13 +207,3 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
             "activations have enough noise: it averages out over the steps. Records with equal identifiers have equal "
             "links, which the primary knows."
         )
-
-
-def _bit_flip_guarantees(terms: SecondaryTerms) -> Iterator[str]:
-    """Assume the worst case: two records that differ in all bits at the step that flips them."""
-    schema = terms.encoding
-    n_bits = schema.combine.size([field.encoding.bits for field in schema.fields])
-    for step in schema.hardening:
-        if isinstance(step, BitFlip):
-            yield step.guarantee(n_bits)
-        n_bits = step.size(n_bits)

@@ -50,20 +50,15 @@ def check_listen_address(text: str) -> str:
     """
     match = _ADDRESS.fullmatch(text)
     if not match or int(match.group(3)) > 65535:
-        raise SettingError(
-            f"'{text[:60]}' is not a valid address; give host and port, such as 127.0.0.1:7411", code="invalid-address"
-        )
+        message = f"'{text[:60]}' is not a valid address; give host and port, such as 127.0.0.1:7411"
+        raise SettingError(message, code="invalid-address")
     return text
 
 
-def _check_address(text: str) -> str:
+def _check_peer_address(text: str) -> str:
     if int(check_listen_address(text).rpartition(":")[2]) == 0:
         raise SettingError(f"'{text}' has port 0; give a port from 1 to 65535", code="invalid-address")
     return text
-
-
-def _parse_schema(value: Any) -> Schema:
-    return value if isinstance(value, Schema) else Schema.from_dict(_dates_to_text(value))
 
 
 def _dates_to_text(value: Any) -> Any:
@@ -76,10 +71,14 @@ def _dates_to_text(value: Any) -> Any:
 
 
 PartyName = Annotated[str, Field(pattern=f"^{PARTY_NAME.pattern}$", title=PARTY_NAME_RULE)]
-Address = Annotated[str, AfterValidator(_check_address), Field(title="host and port, such as 127.0.0.1:7411")]
+Address = Annotated[str, AfterValidator(_check_peer_address), Field(title="host and port, such as 127.0.0.1:7411")]
 MethodName = Annotated[str, OneOf(METHODS)]
 WireFormat = Literal["float32", "float16", "bfloat16"]
-AgreedSchema = Annotated[Schema, PlainValidator(_parse_schema), PlainSerializer(Schema.to_dict)]
+AgreedSchema = Annotated[
+    Schema,
+    PlainValidator(lambda value: value if isinstance(value, Schema) else Schema.from_dict(_dates_to_text(value))),
+    PlainSerializer(Schema.to_dict),
+]
 
 
 class Blur(ConfigSection):
@@ -226,16 +225,12 @@ class SecondaryTerms(ConfigSection):
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
         if self.tau is not None and self.metric != "hamming":
-            raise RuleError(
-                f"tau requires the metric hamming, but the metric is {self.metric}; use sigma instead",
-                "tau",
-                code="tau-needs-hamming",
-            )
+            message = f"tau requires the metric hamming, but the metric is {self.metric}; use sigma instead"
+            raise RuleError(message, "tau", code="tau-needs-hamming")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
-                raise RuleError(
-                    f"'{column}' is not an identifier of the schema; name an identifier", "blur", code="unknown-column"
-                )
+                message = f"'{column}' is not an identifier of the schema; name an identifier"
+                raise RuleError(message, "blur", code="unknown-column")
         return self
 
     def with_protection_preset(self) -> SecondaryTerms:
@@ -320,27 +315,16 @@ class Job(ConfigFile):
         names = [party.name for party in self.parties]
         for name in names:
             if names.count(name) > 1:
-                raise RuleError(
-                    f"two parties are named '{name}'; give each party its own name",
-                    "secondaries",
-                    code="duplicate-name",
-                )
-        hidden = [name for name, terms in self.secondaries.items() if terms.hide_rows]
-        if hidden and self.protection.activations is None:
-            raise RuleError(
-                "hide_rows requires noise on activations, because equal rows have equal activations; add "
-                "protection.activations",
-                "secondaries",
-                hidden[0],
-                "hide_rows",
-                code="hide-rows-needs-noise",
-            )
+                message = f"two parties are named '{name}'; give each party its own name"
+                raise RuleError(message, "secondaries", code="duplicate-name")
+        for name, terms in self.secondaries.items():
+            if terms.hide_rows and self.protection.activations is None:
+                reason = "because equal rows have equal activations"
+                message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
+                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-needs-noise")
         if self.coordinator.address == self.primary.address:
-            raise RuleError(
-                "coordinator and primary have the same address; use different ports",
-                "primary",
-                code="duplicate-address",
-            )
+            message = "coordinator and primary have the same address; use different ports"
+            raise RuleError(message, "primary", code="duplicate-address")
         return self
 
     @model_validator(mode="after")
@@ -380,10 +364,8 @@ class Job(ConfigFile):
         """Return the address at which other parties reach the coordinator or the primary."""
         known = {Role.COORDINATOR: self.coordinator, Role.PRIMARY: self.primary}
         if party not in self.parties or party.role not in known:
-            raise SettingError(
-                f"job '{self.name}' has no address for {party}; only coordinator and primary have one",
-                code="no-address",
-            )
+            message = f"job '{self.name}' has no address for {party}; only coordinator and primary have one"
+            raise SettingError(message, code="no-address")
         return known[party.role].address
 
 

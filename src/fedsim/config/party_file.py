@@ -42,10 +42,8 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
     if is_database_url(value):
         raise SettingError("this is a URL; use data.url for a database, with table or query", code="url-as-path")
     if _HEX_KEY.fullmatch(value):
-        raise SettingError(
-            "this looks like a key; write the key to a file that only you can read, and give its name",
-            code="key-as-path",
-        )
+        message = "this looks like a key; write the key to a file that only you can read, and give its name"
+        raise SettingError(message, code="key-as-path")
     return Path((info.context or {}).get("folder", ""), value)
 
 
@@ -146,9 +144,8 @@ class Policy(ConfigSection):
     @model_validator(mode="after")
     def _check_k_range(self) -> Self:
         if self.min_k is not None and self.max_k is not None and self.min_k > self.max_k:
-            raise RuleError(
-                f"min_k={self.min_k} is larger than max_k={self.max_k}; swap them", "min_k", code="empty-range"
-            )
+            message = f"min_k={self.min_k} is larger than max_k={self.max_k}; swap them"
+            raise RuleError(message, "min_k", code="empty-range")
         return self
 
 
@@ -265,16 +262,10 @@ class ServingSettings(ConfigSection):
 class ListenSettings(ConfigSection):
     """Where the party listens."""
 
-    listen: Annotated[str | None, Field(title="host and port, such as 0.0.0.0:7412")] = setting(
-        None, example="0.0.0.0:7412"
+    listen: Annotated[str, AfterValidator(check_listen_address)] | None = setting(
+        None, example="0.0.0.0:7412", title="host and port, such as 0.0.0.0:7412"
     )
     """Address at which this party listens. Default: its address in the job."""
-
-    @model_validator(mode="after")
-    def _check_address(self) -> Self:
-        if self.listen is not None:
-            check_listen_address(self.listen)
-        return self
 
 
 def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
@@ -287,14 +278,10 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 
 
 # Settings that a role must not have, with the reason, and sections that it must have.
-_COORDINATOR_HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
+_HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
-        ("data",): _COORDINATOR_HOLDS_NOTHING,
-        ("identifiers",): _COORDINATOR_HOLDS_NOTHING,
-        ("features",): _COORDINATOR_HOLDS_NOTHING,
-        ("label",): _COORDINATOR_HOLDS_NOTHING,
-        ("linkage",): _COORDINATOR_HOLDS_NOTHING,
+        **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
         ("serving",): "only the primary serves predictions; remove it",
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
@@ -462,10 +449,8 @@ def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | Non
     label = party_file.label.column if party_file.label else None
     linking = list(dict.fromkeys(column for columns in identifiers.values() for column in columns.values()))
     if label in linking:
-        raise SettingError(
-            "the label is used as an identifier and would leave the party; choose other identifiers",
-            code="label-is-identifier",
-        )
+        message = "the label is used as an identifier and would leave the party; choose other identifiers"
+        raise SettingError(message, code="label-is-identifier")
     used = [*linking, *([label] if label else [])]
     if header is not None:
         _check_present(party_file, used, header)
@@ -492,8 +477,7 @@ def columns_outside_policy(job: Job, party_file: PartyFile) -> list[str]:
 
 def _linked_secondaries(job: Job, party_file: PartyFile) -> list[str]:
     """Return the secondaries for whose linkage this party encodes identifiers."""
-    linked = {Role.COORDINATOR: [], Role.PRIMARY: list(job.secondaries), Role.SECONDARY: [party_file.name]}
-    return linked[party_file.role]
+    return {Role.PRIMARY: list(job.secondaries), Role.SECONDARY: [party_file.name]}.get(party_file.role, [])
 
 
 def _feature_columns(
@@ -532,6 +516,5 @@ def _check_present(party_file: PartyFile, columns: Iterable[str], header: Sequen
     source = party_file.data.source if party_file.data else "the table"
     for column in columns:
         if column not in header:
-            raise InputError(
-                f"{source}: {missing_column_message(column, header)}", code="missing-column", column=column
-            )
+            message = f"{source}: {missing_column_message(column, header)}"
+            raise InputError(message, code="missing-column", column=column)

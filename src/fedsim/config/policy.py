@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.job import CutTerms, Job, SecondaryTerms
-from fedsim.config.party_file import CutRequirement, PartyFile, columns_outside_policy
+from fedsim.config.job import Job, SecondaryTerms
+from fedsim.config.party_file import PartyFile, columns_outside_policy
 from fedsim.protocol.messages import Role
 
 AUDIT_FORMAT = "fedsim audit 1"
@@ -56,12 +56,9 @@ def policy_violations(job: Job, party_file: PartyFile, n_records: int | None = N
     >>> [violation.rule for violation in policy_violations(job, party_file)]  # doctest: +SKIP
     ['max_tau', 'max_k']
     """
-    rules = (_check_linkage, _check_links, _check_cut, _check_training, _check_peers, _check_own)
-    broken = [
-        PolicyViolation(rule, f"{party_file.party} {message}")
-        for check in rules
-        for rule, message in check(job, party_file)
-    ]
+    checks = (_check_linkage, _check_cut, _check_training_and_peers, _check_own)
+    found = [violation for check in checks for violation in check(job, party_file)]
+    broken = [PolicyViolation(rule, f"{party_file.party} {message}") for rule, message in found]
     return broken if n_records is None else broken + record_count_violations(party_file, n_records)
 
 
@@ -85,39 +82,29 @@ Violations = Iterator[tuple[str, str]]
 
 
 def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
-    policy = party_file.policy
-    for where, terms in _relevant_lists(job, party_file):
+    policy, most = party_file.policy, party_file.policy.max_epsilon_per_km
+    for name, terms in job.secondaries.items():
+        if party_file.role is Role.SECONDARY and name != party_file.name:
+            continue  # a secondary is concerned by its own linkage only
+        where = "" if party_file.role is Role.SECONDARY else f" for secondary '{name}'"
         if policy.max_tau is not None and (terms.tau is None or terms.tau > policy.max_tau):
             noise = "no noise" if terms.sigma is None else f"sigma {terms.sigma:g}, which does not bound tau"
             has = noise if terms.tau is None else f"{terms.tau:g}"
             yield "max_tau", f"requires tau of at most {policy.max_tau:g}{where}, but the job has {has}"
-        if policy.min_k is not None and terms.k < policy.min_k:
-            yield "min_k", f"requires k of at least {policy.min_k}{where}, but the job has {terms.k}"
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
+        for rule, setting in (("min_k", "k"), ("min_degree", "min_degree"), ("min_dummies", "dummies")):
+            least, value = getattr(policy, rule), getattr(terms, setting)
+            if least is not None and value < least:
+                yield rule, f"requires {setting} of at least {least}{where}, but the job has {value}"
         steps = hardening_steps(terms)
-        for step in policy.hardening:
-            if step not in steps:
-                has = " and ".join(steps) or "none"
-                yield "hardening", f"requires the hardening step {step}{where}, but the job has {has}"
-
-
-def _check_links(job: Job, party_file: PartyFile) -> Violations:
-    policy = party_file.policy
-    most = policy.max_epsilon_per_km
-    for where, terms in _relevant_lists(job, party_file):
+        for step in (step for step in policy.hardening if step not in steps):
+            has = " and ".join(steps) or "none"
+            yield "hardening", f"requires the hardening step {step}{where}, but the job has {has}"
         if most is not None and (terms.blur is None or terms.blur.epsilon_per_km > most):
             has = "no blur" if terms.blur is None else f"{terms.blur.epsilon_per_km:g}"
-            yield (
-                "max_epsilon_per_km",
-                f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}",
-            )
-        if policy.min_degree is not None and terms.min_degree < policy.min_degree:
-            has = f"but the job has {terms.min_degree}"
-            yield "min_degree", f"requires min_degree of at least {policy.min_degree}{where}, {has}"
-        if policy.min_dummies is not None and terms.dummies < policy.min_dummies:
-            has = f"but the job has {terms.dummies:g}"
-            yield "min_dummies", f"requires dummies of at least {policy.min_dummies:g}{where}, {has}"
+            message = f"requires a blur of at most epsilon {most:g} per km{where}, but the job has {has}"
+            yield "max_epsilon_per_km", message
         if policy.hide_rows and not terms.hide_rows:
             yield "hide_rows", f"requires hide_rows{where}, but the job shows the primary which rows repeat"
 
@@ -127,39 +114,33 @@ def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     least, noise = policy.min_feature_noise, protection.features.noise if protection.features else 0.0
     if least is not None and noise < least:
         yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
-    yield from _cut_violations("activations", policy.activations, protection.activations)
-    yield from _cut_violations("gradients", policy.gradients, protection.gradients)
+    cuts = (
+        ("activations", policy.activations, protection.activations),
+        ("gradients", policy.gradients, protection.gradients),
+    )
+    for what, required, terms in cuts:
+        if required is None:
+            continue
+        if terms is None or terms.noise < required.min_noise:
+            has = "none" if terms is None else f"{terms.noise:g}"
+            yield what, f"requires noise of at least {required.min_noise:g} on {what}, but the job has {has}"
+        if terms is not None and required.max_clip is not None and terms.clip > required.max_clip:
+            yield what, f"requires a clip of at most {required.max_clip:g} on {what}, but the job has {terms.clip:g}"
 
 
-def _cut_violations(what: str, required: CutRequirement | None, terms: CutTerms | None) -> Violations:
-    if required is None:
-        return
-    if terms is None or terms.noise < required.min_noise:
-        has = "none" if terms is None else f"{terms.noise:g}"
-        yield what, f"requires noise of at least {required.min_noise:g} on {what}, but the job has {has}"
-    if terms is not None and required.max_clip is not None and terms.clip > required.max_clip:
-        yield what, f"requires a clip of at most {required.max_clip:g} on {what}, but the job has {terms.clip:g}"
-
-
-def _check_training(job: Job, party_file: PartyFile) -> Violations:
+def _check_training_and_peers(job: Job, party_file: PartyFile) -> Violations:
     policy, training = party_file.policy, job.training
     if policy.methods is not None and training.method not in policy.methods:
         yield "methods", f"accepts the methods {_join(policy.methods)}, but the job has {training.method}"
     if policy.wire is not None and training.wire not in policy.wire:
         yield "wire", f"accepts the wire formats {_join(policy.wire)}, but the job has {training.wire}"
     if policy.max_epochs is not None and (training.epochs is None or training.epochs > policy.max_epochs):
-        has = (
-            "does not state the number; set training.epochs" if training.epochs is None else f"has {training.epochs:,}"
-        )
+        unknown = "does not state the number; set training.epochs"
+        has = unknown if training.epochs is None else f"has {training.epochs:,}"
         yield "max_epochs", f"accepts at most {policy.max_epochs:,} epochs, but the job {has}"
-
-
-def _check_peers(job: Job, party_file: PartyFile) -> Violations:
-    policy = party_file.policy
-    accepted = {Role.PRIMARY: policy.primary, Role.COORDINATOR: policy.coordinator, Role.SECONDARY: policy.secondaries}
     rules = {Role.PRIMARY: "primary", Role.COORDINATOR: "coordinator", Role.SECONDARY: "secondaries"}
     for party in job.parties:
-        names = accepted[party.role]
+        names = getattr(policy, rules[party.role])
         if names is not None and party != party_file.party and party.name not in names:
             yield rules[party.role], f"accepts the {party.role} {_join(names)} only, but the job has {party.name}"
 
@@ -168,26 +149,12 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     """Check the party's own columns and audit."""
     n_columns = len(columns_outside_policy(job, party_file))
     if n_columns:
-        yield (
-            "columns",
-            f"would use {n_columns} of its columns against its own policy; its owner must change one of them",
-        )
+        message = f"would use {n_columns} of its columns against its own policy; its owner must change one of them"
+        yield "columns", message
     missing, audit = audit_shortfall(job, party_file), party_file.policy.audit
     if audit is not None and missing is not None:
-        condition = f"in which no attack gains more than {audit.limit:g}"
-        yield (
-            "audit",
-            f"requires an audit of this job {condition}, but {missing.message}; its owner must run `fedsim audit`",
-        )
-
-
-def _relevant_lists(job: Job, party_file: PartyFile) -> Iterator[tuple[str, SecondaryTerms]]:
-    """Yield the linkages that concern a party: a secondary only its own, the others all, with a phrase naming it."""
-    for name, terms in job.secondaries.items():
-        if party_file.role is not Role.SECONDARY:
-            yield f" for secondary '{name}'", terms
-        elif name == party_file.name:
-            yield "", terms
+        required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"
+        yield "audit", f"{required}, but {missing.message}; its owner must run `fedsim audit`"
 
 
 def _join(names: tuple[str, ...]) -> str:

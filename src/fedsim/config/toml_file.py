@@ -117,17 +117,17 @@ class OneOf:
         return list(self.choices.names(in_jobs=True) if isinstance(self.choices, Registry) else self.choices)
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        return core_schema.no_info_after_validator_function(self._check, handler(source))
+        def check(name: str) -> str:
+            if name not in self.names():
+                note = " is only available in simulations" if name in self.choices else ""
+                raise PydanticCustomError("unknown_choice", "unknown", {"choices": self.names(), "note": note})
+            return name
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         kind = {"x-registry": self.choices.kind} if isinstance(self.choices, Registry) else {}
         return {**handler(schema), "enum": self.names(), **kind}
-
-    def _check(self, name: str) -> str:
-        if name not in self.names():
-            note = " is only available in simulations" if name in self.choices else ""
-            raise PydanticCustomError("unknown_choice", "unknown", {"choices": self.names(), "note": note})
-        return name
 
 
 # Reading files
@@ -140,7 +140,7 @@ def read_config_file(kind: type[ConfigFileT], path: Path) -> ConfigFileT:
     try:
         config = kind.model_validate(settings, context={"folder": path.parent})
     except ValidationError as error:
-        raise ConfigFileError(_describe_faults(error, kind, str(path), find_setting_lines(text))) from None
+        raise _faults_error(error, kind, str(path), text) from None
     config._path = path
     return config
 
@@ -150,7 +150,7 @@ def parse_config(kind: type[ConfigFileT], settings: Mapping[str, Any], where: st
     try:
         return kind.model_validate(settings)
     except ValidationError as error:
-        raise ConfigFileError(_describe_faults(error, kind, where, {})) from None
+        raise _faults_error(error, kind, where) from None
 
 
 def read_text_file(path: Path) -> str:
@@ -164,11 +164,8 @@ def read_text_file(path: Path) -> str:
         reason = getattr(error, "strerror", None) or "invalid path"
         raise FileError(f"cannot read {path}: {reason}; check the path", code="unreadable-file") from error
     if len(content) > MAX_FILE_BYTES:
-        raise FileError(
-            f"{path} is larger than {MAX_FILE_BYTES // 1024} kB; a configuration file contains settings, not data",
-            code="file-too-large",
-            limit=MAX_FILE_BYTES,
-        )
+        message = f"{path} is larger than {MAX_FILE_BYTES // 1024} kB; a configuration file contains settings, not data"
+        raise FileError(message, code="file-too-large", limit=MAX_FILE_BYTES)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -181,10 +178,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
     deep = _DEEP_KEY.search(text)
     if deep:
         line = text[: deep.start()].count("\n") + 1
-        raise FileError(
-            f"{path}, line {line}: a key of {MAX_KEY_DEPTH} or more parts; no setting is nested that deep",
-            code="invalid-toml",
-        )
+        message = f"{path}, line {line}: a key of {MAX_KEY_DEPTH} or more parts; no setting is nested that deep"
+        raise FileError(message, code="invalid-toml")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -194,10 +189,8 @@ def parse_toml(text: str, path: Path) -> dict[str, Any]:
         message = f"{path}, line {line}: invalid TOML: {shorten(reason)}; correct the line"
         raise FileError(message, code="invalid-toml", line=line) from None
     except (ValueError, RecursionError):
-        raise FileError(
-            f"{path}: invalid TOML: too many nested brackets, a number that is too long or an invalid date",
-            code="invalid-toml",
-        ) from None
+        message = f"{path}: invalid TOML: too many nested brackets, a number that is too long or an invalid date"
+        raise FileError(message, code="invalid-toml") from None
 
 
 def shorten(text: str, longest: int = 60) -> str:
@@ -223,7 +216,11 @@ def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
         if not is_header and key is None:
             continue
         # tomllib parses the key itself: it knows all about quotes and dots.
-        place = _key_path(tomllib.loads(statement if is_header else f"{key[0] if key else ''}=0"))
+        parsed: Any = tomllib.loads(statement if is_header else f"{key[0] if key else ''}=0")
+        place: tuple[str, ...] = ()
+        while isinstance(parsed, dict | list) and parsed:
+            place += (next(iter(parsed)),) if isinstance(parsed, dict) else ()
+            parsed = parsed[place[-1] if isinstance(parsed, dict) else 0]
         table = place if is_header else table
         full = place if is_header else table + place
         for end in range(1, len(full) + 1):
@@ -246,37 +243,18 @@ def _statements(text: str) -> Iterator[tuple[int, str]]:
     yield start, "".join(parts).strip()
 
 
-def _key_path(parsed: Any) -> tuple[str, ...]:
-    path: list[str] = []
-    while isinstance(parsed, dict | list) and parsed:
-        if isinstance(parsed, dict):
-            path.append(next(iter(parsed)))
-            parsed = parsed[path[-1]]
-        else:
-            parsed = parsed[0]
-    return tuple(path)
-
-
 # From pydantic's errors to messages
 
 
-def _describe_faults(
-    error: ValidationError, kind: type[BaseModel], where: str, lines: SettingLines
-) -> list[ConfigFault]:
-    """Return all faults in the order of their lines."""
-    faults = error.errors(include_url=False)
+def _faults_error(error: ValidationError, kind: type[BaseModel], where: str, text: str = "") -> ConfigFileError:
+    """Describe all faults in the order of their lines."""
+    faults, lines = error.errors(include_url=False), find_setting_lines(text)
     # A required setting whose name is misspelt is reported once, as unknown, and not also as missing.
-    misspelt = {
-        (*fault["loc"][:-1], nearest_word(fault["loc"][-1], _known_settings(kind, fault["loc"][:-1])))
-        for fault in faults
-        if fault["type"] == "extra_forbidden"
-    }
-    found = [
-        _describe_fault(fault, kind, where, lines)
-        for fault in faults
-        if fault["type"] != "missing" or fault["loc"] not in misspelt
-    ]
-    return sorted(dict.fromkeys(found), key=lambda fault: fault.line or math.inf)
+    unknown = [fault["loc"] for fault in faults if fault["type"] == "extra_forbidden"]
+    misspelt = {(*path[:-1], nearest_word(path[-1], _known_settings(kind, path[:-1]))) for path in unknown}
+    shown = [fault for fault in faults if fault["type"] != "missing" or fault["loc"] not in misspelt]
+    found = dict.fromkeys(_describe_fault(fault, kind, where, lines) for fault in shown)
+    return ConfigFileError(sorted(found, key=lambda fault: fault.line or math.inf))
 
 
 def _describe_fault(fault: Any, kind: type[BaseModel], where: str, lines: SettingLines) -> ConfigFault:
@@ -286,7 +264,9 @@ def _describe_fault(fault: Any, kind: type[BaseModel], where: str, lines: Settin
     line = next((lines[location[:end]] for end in range(len(location), 0, -1) if location[:end] in lines), None)
     name = shorten(".".join(str(part) for part in location))
     annotation, title = _find_annotation(kind, location)
-    choices = context.get("choices") or _literal_choices(annotation)
+    is_enum = isinstance(annotation, type) and issubclass(annotation, StrEnum)
+    literals = annotation if is_enum else get_args(annotation) if get_origin(annotation) is Literal else ()
+    choices = context.get("choices") or [str(name) for name in literals]
     section = f"a section [{'.'.join(map(str, location))}]" if _is_section(annotation) else ""
     valid = title or section or " or ".join(choices)
     if fault["type"] == "extra_forbidden":
@@ -314,12 +294,6 @@ def _suggest(value: Any, known: Iterable[str]) -> str:
 def _known_settings(kind: type[BaseModel], location: tuple[Any, ...]) -> list[str]:
     section = _find_annotation(kind, location)[0]
     return [field.alias or name for name, field in section.model_fields.items()] if _is_section(section) else []
-
-
-def _literal_choices(annotation: Any) -> list[str]:
-    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
-        return [str(name) for name in annotation]
-    return [str(name) for name in get_args(annotation)] if get_origin(annotation) is Literal else []
 
 
 def _find_annotation(kind: type[BaseModel], location: tuple[Any, ...]) -> tuple[Any, str]:
@@ -352,12 +326,10 @@ def _is_section(annotation: Any) -> bool:
 
 def _format_value(value: Any) -> str:
     """Format a value as in the file, but short; of tables and lists only the type."""
-    if isinstance(value, bool):
-        return str(value).lower()
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return "a very large number"
-    if isinstance(value, int | float):
-        return str(value)
+    if isinstance(value, int | float):  # bool is an int
+        return str(value).lower()
     if isinstance(value, str):
         return f"'{shorten(value)}'"
     names = {dict: "a table", list: "a list", type(None): "nothing"}

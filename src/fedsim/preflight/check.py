@@ -6,7 +6,7 @@ function and list it below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import combinations
@@ -25,10 +25,10 @@ from fedsim.preflight.finding import (
     CheckLevel,
     CheckSection,
     PartyInJob,
+    error_finding,
     failure,
-    failure_from_error,
-    failure_from_message,
     info,
+    message_finding,
     ok,
     run_checks,
     unique_findings,
@@ -81,10 +81,10 @@ class _PartyInput:
     """A party file and its table as far as they could be read, with the findings of reading them."""
 
     path: Path
-    own: PartyFile | None
-    table: CheckedTable | None
-    columns: PartyColumns | None
-    findings: tuple[CheckFinding, ...]
+    findings: Sequence[CheckFinding]
+    own: PartyFile | None = None
+    table: CheckedTable | None = None
+    columns: PartyColumns | None = None
 
 
 def check_job(
@@ -108,17 +108,27 @@ def check_job(
     CheckReport
         Findings about the job, the machine, each party, and all parties together, and the estimated cost.
     """
-    misplaced = _check_argument_order(job_path, party_paths)
-    if misplaced:
-        return CheckReport((CheckSection(f"job file {job_path}", (misplaced,)),), None)
-    job, findings = _read_job(job_path)
-    title = f"job {job.name} ({job.short_hash})" if job else f"job file {job_path}"
+    title, job = f"job file {job_path}", None
+    if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have
+        meant = next((path for path in party_paths if _file_kind(path) == "job"), None)
+        others = (path for path in party_paths if path != meant)
+        fix = f"run: fedsim check {' '.join(map(str, [meant or 'JOB.toml', job_path, *others]))}"
+        message = f"{job_path} is a party file, but the job file must come first"
+        misplaced = failure("job file", message, fix, code="argument-order")
+        return CheckReport((CheckSection(title, (misplaced,)),), None)
+    try:
+        job = read_job(job_path)
+        title = f"job {job.name} ({job.short_hash})"
+        findings = [ok("job file", str(job_path)), info("parties", ", ".join(map(str, job.parties)))]
+    except FedSimError as error:
+        findings = _file_findings("job file", error)
     parties = [_read_party(path, job) for path in party_paths]
-    estimate = estimate_cost(job, build_workload(job, *_table_sizes(parties)), link) if job else None
-    sections = [
-        CheckSection(title, tuple(findings)),
-        CheckSection("this machine", unique_findings(run_checks(MACHINE_CHECKS, job))),
-    ]
+    n_records = {party.own.name: len(party.table.frame) for party in parties if party.own and party.table}
+    columns = {party.own.name: party.columns for party in parties if party.own and party.columns}
+    n_features = {name: len(own.features) for name, own in columns.items() if own.features}
+    estimate = estimate_cost(job, build_workload(job, n_records, n_features), link) if job else None
+    machine_findings = unique_findings(run_checks(MACHINE_CHECKS, job))
+    sections = [CheckSection(title, tuple(findings)), CheckSection("this machine", machine_findings)]
     sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
     members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
     if job and len(members) > 1:
@@ -133,7 +143,7 @@ def _check_party(
 ) -> CheckSection:
     own = party.own
     if own is None:
-        return CheckSection(f"party file {party.path}", party.findings)
+        return CheckSection(f"party file {party.path}", tuple(party.findings))
     findings = list(party.findings)
     if job and estimate:
         case = PartyInJob(job, own, party.table, party.columns, estimate)
@@ -148,73 +158,37 @@ def _check_party(
 # Reading job and party files
 
 
-def _check_argument_order(job: Path, parties: Sequence[Path]) -> CheckFinding | None:
-    """Report a party file in the place of the job once, instead of all settings that it does not have."""
-    if not _is_party_file(job):
-        return None
-    meant = next((path for path in parties if _is_job_file(path)), None)
-    arguments = " ".join(map(str, [meant or "JOB.toml", job, *(path for path in parties if path != meant)]))
-    message = f"{job} is a party file, but the job file must come first"
-    return failure("job file", message, f"run: fedsim check {arguments}", code="argument-order")
-
-
-def _read_job(path: Path) -> tuple[Job | None, list[CheckFinding]]:
-    try:
-        job = read_job(path)
-    except FedSimError as error:
-        return None, _file_findings("job file", error)
-    return job, [ok("job file", str(path)), info("parties", ", ".join(map(str, job.parties)))]
-
-
 def _read_party(path: Path, job: Job | None) -> _PartyInput:
     try:
         own = read_party_file(path)
     except FedSimError as error:
         findings = _file_findings("party file", error)
-        if _is_job_file(path):
+        if _file_kind(path) == "job":
             fix = "give the job file first and only once"
             findings = [failure("party file", f"{path} is a job file", fix, code="argument-order")]
-        return _PartyInput(path, None, None, None, tuple(findings))
+        return _PartyInput(path, findings)
     records, of_table = table.check_table(own, job)
-    columns, of_columns = None, list[CheckFinding]()
+    findings, columns = [ok("party file", str(path)), *of_table], None
     if records and job and own.party in job.parties:
         columns, of_columns = table.check_columns(own, job, records)
-    return _PartyInput(path, own, records, columns, (ok("party file", str(path)), *of_table, *of_columns))
+        findings += of_columns
+    return _PartyInput(path, findings, own, records, columns)
 
 
 def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
     """Report every fault of a file, in the order of its lines."""
     if not isinstance(error, ConfigFileError):
-        return [failure_from_error(check, error)]
-    return [failure_from_message(check, fault.message, code=fault.code) for fault in error.faults[:MAX_FAULTS]]
+        return [error_finding(check, error)]
+    return [message_finding(check, fault.message, code=fault.code) for fault in error.faults[:MAX_FAULTS]]
 
 
-def _is_party_file(path: Path) -> bool:
-    keys = _top_level_keys(path)
-    return "role" in keys and "secondaries" not in keys
-
-
-def _is_job_file(path: Path) -> bool:
-    keys = _top_level_keys(path)
-    return "secondaries" in keys and "role" not in keys
-
-
-def _top_level_keys(path: Path) -> set[str]:
+def _file_kind(path: Path) -> str:
+    """Return "job" or "party" by the settings of a file, or nothing if it has neither or cannot be read."""
     try:
-        return set(parse_toml(read_text_file(path), path))
+        keys = parse_toml(read_text_file(path), path).keys() & {"secondaries", "role"}
     except FedSimError:
-        return set()
-
-
-def _table_sizes(parties: Sequence[_PartyInput]) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Return the numbers of records and of features of the parties whose tables are available, by name."""
-    records = {party.own.name: len(party.table.frame) for party in parties if party.own and party.table}
-    features = {
-        party.own.name: len(party.columns.features)
-        for party in parties
-        if party.own and party.columns and party.columns.features
-    }
-    return records, features
+        keys = set()
+    return {("secondaries",): "job", ("role",): "party"}.get(tuple(keys), "")
 
 
 # Checks that need the files of several parties of a job
@@ -244,9 +218,9 @@ def _check_same_key(members: Members) -> Iterator[CheckFinding]:
     for own in members[1]:
         for name, fingerprint in trust.key_fingerprints(members[0], own).items():
             by_list.setdefault(name, {}).setdefault(fingerprint, own)
-    different = {name: sides for name, sides in by_list.items() if len(sides) > 1}
+    different = {name: sides.values() for name, sides in by_list.items() if len(sides) > 1}
     for name, sides in different.items():
-        paths = " and ".join(str(own.linkage.key) for own in sides.values() if own.linkage)
+        paths = " and ".join(str(own.linkage.key) for own in sides if own.linkage)
         message = f"primary and secondary have different keys for {name}: {paths}"
         yield failure("linkage keys", message, "copy one to the other over a secure channel", code="different-keys")
     if not different:

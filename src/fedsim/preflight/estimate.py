@@ -201,7 +201,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
 def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
     """Estimate the cost of a job on a network connection."""
     linkage, training = sum(map(linkage_bytes, work.lists)), training_bytes(work)
-    filters = sum(map(filter_bytes, work.lists))
+    filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists)
     # Lists are linked one after the other, so that only the largest one is in memory.
     pairs = max(partners.records * partners.k for partners in work.lists)
     trips = round_trips(work)
@@ -233,14 +233,10 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
     """
-    up = filter_bytes(partners) + partners.records  # plus one byte per record: is it used for training?
+    # Every record of the primary has one byte more: is it used for training?
+    up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 8 * partners.records * partners.k + ROW_BYTES * partners.candidates
     return up + down + 4 * FRAME_BYTES
-
-
-def filter_bytes(partners: LinkListSizes) -> int:
-    """Return the size of the filters of both parties."""
-    return (partners.records + partners.candidates) * partners.filter_bytes
 
 
 def linkage_seconds(partners: LinkListSizes) -> float:

@@ -72,10 +72,10 @@ def failure(check: str, result: str, fix: str, *, code: str = "") -> CheckFindin
     return CheckFinding(check, CheckLevel.FAILS, result, fix, code=code)
 
 
-def failure_from_message(check: str, message: str, default_fix: str = "", *, code: str = "") -> CheckFinding:
+def message_finding(check: str, message: str, default_fix: str = "", *, code: str = "") -> CheckFinding:
     """Report a failure by an error message, whose part after the last semicolon is the fix.
 
-    >>> finding = failure_from_message("data", "flats.csv does not exist; check the path")
+    >>> finding = message_finding("data", "flats.csv does not exist; check the path")
     >>> finding.result, finding.fix
     ('flats.csv does not exist', 'check the path')
     """
@@ -83,9 +83,9 @@ def failure_from_message(check: str, message: str, default_fix: str = "", *, cod
     return failure(check, result or message, fix if result else default_fix, code=code)
 
 
-def failure_from_error(check: str, error: FedSimError, default_fix: str = "") -> CheckFinding:
+def error_finding(check: str, error: FedSimError, default_fix: str = "") -> CheckFinding:
     """Report a failure by the error that a check raised."""
-    return failure_from_message(check, str(error), default_fix, code=error.code)
+    return message_finding(check, str(error), default_fix, code=error.code)
 
 
 def run_checks(
@@ -96,7 +96,7 @@ def run_checks(
         try:
             yield from check(subject)
         except FedSimError as error:
-            yield failure_from_error(name, error)
+            yield error_finding(name, error)
 
 
 def unique_findings(findings: Iterable[CheckFinding]) -> tuple[CheckFinding, ...]:

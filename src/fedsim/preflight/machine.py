@@ -17,9 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fedsim.config.job import Job
-from fedsim.preflight import finding
-from fedsim.preflight.finding import CheckedParty, CheckFinding, PartyInJob, failure, info, ok, warning
-from fedsim.protocol.messages import Party, Role
+from fedsim.preflight.finding import CheckedParty, CheckFinding, PartyInJob, failure, info, message_finding, ok, warning
+from fedsim.protocol.messages import Role
 from fedsim.protocol.tls import Credentials, split_address, tls_failure_reason
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.version import VERSION
@@ -48,12 +47,9 @@ def check_processors(job: Job | None) -> Iterator[CheckFinding]:
     """Check that there is a processor for every thread of the job."""
     available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if job and job.training.threads > available:
-        yield warning(
-            "processors",
-            f"training.threads is {job.training.threads}, but this machine has {available} processors",
-            "lower it in the job; more threads than processors are slow",
-            code="too-many-threads",
-        )
+        message = f"training.threads is {job.training.threads}, but this machine has {available} processors"
+        fix = "lower it in the job; more threads than processors are slow"
+        yield warning("processors", message, fix, code="too-many-threads")
     else:
         yield ok("processors", f"{available}")
 
@@ -138,11 +134,7 @@ def _gigabytes(n_bytes: int) -> str:
 # The network
 
 CALL_TIMEOUT_SECONDS = 3.0
-DIALLED_ROLES = {
-    Role.COORDINATOR: (),
-    Role.PRIMARY: (Role.COORDINATOR,),
-    Role.SECONDARY: (Role.COORDINATOR, Role.PRIMARY),
-}
+DIALLED_ROLES = {Role.PRIMARY: (Role.COORDINATOR,), Role.SECONDARY: (Role.COORDINATOR, Role.PRIMARY)}
 OTHER_MACHINE_HINT = "run this check on the party's machine, or set network.listen in the party file"
 _PORT_ERRORS = {
     errno.EADDRINUSE: ("is in use", "stop the program that listens there, or use another port"),
@@ -178,22 +170,21 @@ class PeerCheck:
     credentials: Credentials | None
 
     def __call__(self, case: PartyInJob) -> Iterator[CheckFinding]:
-        peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES[case.own.role]]
-        if peers and self.credentials is None:
+        peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES.get(case.own.role, ())]
+        credentials = self.credentials
+        if peers and credentials is None:
             message = "no connection was tried, because there is no valid certificate"
             yield warning("peers", message, "fix the certificate first", code="no-certificate")
-        elif self.credentials:
-            yield from (_call_peer(case.job.address_of(peer), self.credentials, peer) for peer in peers)
-
-
-def _call_peer(address: str, credentials: Credentials, peer: Party) -> CheckFinding:
-    reason = tls_failure_reason(address, credentials, peer, CALL_TIMEOUT_SECONDS)
-    if reason:
-        return finding.failure_from_message("peers", reason, code="peer-unreachable")
-    started = time.perf_counter()
-    try:
-        socket.create_connection(split_address(address), timeout=CALL_TIMEOUT_SECONDS).close()
-        latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
-    except OSError:
-        latency = ""
-    return info("peers", f"{peer} answers at {address}{latency}")
+        for peer in peers if credentials else ():
+            address = case.job.address_of(peer)
+            reason = tls_failure_reason(address, credentials, peer, CALL_TIMEOUT_SECONDS)
+            if reason:
+                yield message_finding("peers", reason, code="peer-unreachable")
+                continue
+            started = time.perf_counter()
+            try:
+                socket.create_connection(split_address(address), timeout=CALL_TIMEOUT_SECONDS).close()
+                latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
+            except OSError:
+                latency = ""
+            yield info("peers", f"{peer} answers at {address}{latency}")

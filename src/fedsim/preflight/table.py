@@ -24,10 +24,10 @@ from fedsim.preflight.finding import (
     CheckFinding,
     PartyInJob,
     SettingPath,
+    error_finding,
     failure,
-    failure_from_error,
-    failure_from_message,
     info,
+    message_finding,
     nearest_file,
     ok,
     setting_location,
@@ -36,69 +36,79 @@ from fedsim.preflight.finding import (
 from fedsim.protocol.codec import MAX_FRAME_BYTES
 from fedsim.protocol.messages import Role
 
-# A party's table: can it be read, has it the columns, are there enough records?
-
-
 MIN_STEPS = 200
 MIN_GROUPS = 3  # training, validation and test need one each
 
 
 def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, list[CheckFinding]]:
-    """The party's table; where it cannot be read as a whole, at least the columns that the job needs."""
+    """Read the party's table, or at least the columns that the job needs if other columns are invalid."""
     if own.data is None:
         return None, []
+    source = own.data.source
     try:
         frame = _read_columns(own.data, None)
     except FedSimError as error:
-        return _read_needed_columns(own, job), [_unreadable_table(own, own.data, error)]
-    size = f"{own.data.source}: {len(frame):,} records, {frame.width:,} columns"
+        finding = error_finding("data", error)
+        if isinstance(source, Path) and not source.exists():
+            near = nearest_file(source)
+            result = f"{setting_location(own, ('data', 'file'))}{source} does not exist"
+            finding = failure("data", result, f"did you mean '{near}'?" if near else "check the path")
+        if job is None or own.party not in job.parties:
+            return None, [finding]
+        needed = dict.fromkeys([*_own_identifiers(own, job), *([own.label.column] if own.label else [])])
+        try:
+            return CheckedTable(_read_columns(own.data, list(needed)), None), [finding]
+        except FedSimError:
+            return None, [finding]
+    size = f"{source}: {len(frame):,} records, {frame.width:,} columns"
     return CheckedTable(frame, tuple(frame.columns)), [info("data", size)]
 
 
 def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyColumns | None, list[CheckFinding]]:
-    """The party's columns in this job, each of those that are missing with the nearest that is there."""
+    """Return the party's columns in this job; a missing column is reported with the nearest existing one."""
     if table.header is None or own.data is None:
         return None, []
-    missing = {
-        column: setting for column, setting in _columns_by_setting(own, job).items() if column not in table.header
-    }
+    missing = [
+        f"{setting_location(own, setting)}{own.data.source}: {missing_column_message(column, table.header)}"
+        for column, setting in _columns_by_setting(own, job).items()
+        if column not in table.header
+    ]
     if missing:
-        where = {column: f"{setting_location(own, setting)}{own.data.source}" for column, setting in missing.items()}
-        return None, [
-            failure_from_message("columns", f"{where[name]}: {missing_column_message(name, table.header)}")
-            for name in missing
-        ]
+        return None, [message_finding("columns", message) for message in missing]
     try:
         columns = resolve_columns(job, own, table.header)
     except FedSimError as error:
-        return None, [failure_from_error("columns", error)]
+        return None, [error_finding("columns", error)]
     linking, features = len(columns.linking), len(columns.features or ())
     return columns, [ok("columns", f"{linking} that link, {features:,} features{', label' * bool(columns.label)}")]
 
 
 def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Enough for k, for the split, and not too many for one message."""
+    """Check that there are enough records for k and for the split, and not too many for one message."""
     if case.table is None:
         return
-    here = len(case.table.frame)
-    if case.own.role is Role.PRIMARY:
-        yield from _check_split(case, here)
-    elif here < (k := case.job.secondaries[case.own.name].k):
-        yield failure(
-            "records", f"k is {k:,} for a table of {here:,} records", f"lower k to {here:,} in the job at most"
-        )
-    largest = case.estimate.largest_message
+    frame, largest = case.table.frame, case.estimate.largest_message
+    here = len(frame)
+    if case.own.role is not Role.PRIMARY:
+        if here < (k := case.job.secondaries[case.own.name].k):
+            result = f"k is {k:,}, but the table has {here:,} records"
+            yield failure("records", result, f"lower k to {here:,} or less in the job")
+    elif case.job.task.split == "random":
+        random_split(here, np.random.default_rng(0))
+    else:
+        linking = [column for column in _own_identifiers(case.own, case.job) if column in frame.columns]
+        groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
+        if groups < MIN_GROUPS:
+            result = f"all records share {groups} sets of identifiers, and a split by group needs {MIN_GROUPS}"
+            yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
     if largest > MAX_FRAME_BYTES:
-        yield failure(
-            "records",
-            f"the largest message would have {largest:,} bytes, and {MAX_FRAME_BYTES:,} are allowed",
-            "take fewer records, shorter filters or a smaller k",
-        )
+        result = f"the largest message would have {largest:,} bytes, and {MAX_FRAME_BYTES:,} are allowed"
+        yield failure("records", result, "use fewer records, shorter filters or a smaller k")
     yield ok("records", f"{here:,}")
 
 
 def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Enough of them for networks to learn anything."""
+    """Check that there are enough training steps for networks to learn anything."""
     if case.table is None or case.own.role is not Role.PRIMARY:
         return
     in_all = case.estimate.steps * case.estimate.epochs
@@ -109,61 +119,20 @@ def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
         yield ok("steps", f"{in_all:,} in all")
 
 
-def _check_split(case: PartyInJob, here: int) -> Iterator[CheckFinding]:
-    if case.job.task.split == "random":
-        random_split(here, np.random.default_rng(0))
-        return
-    frame = case.table.frame if case.table else pl.DataFrame()
-    linking = [column for column in _own_identifiers(case.own, case.job) if column in frame.columns]
-    groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
-    if groups < MIN_GROUPS:
-        yield failure(
-            "records",
-            f"all records share {groups} sets of identifiers, and a split by group needs {MIN_GROUPS}",
-            'set task.split = "random" in the job, or link by other columns',
-        )
-
-
 def _read_columns(data: DataSettings, columns: list[str] | None) -> pl.DataFrame:
     return read_table(data.source, columns, separator=data.separator, option="data.separator =")
 
 
-def _unreadable_table(own: PartyFile, data: DataSettings, error: FedSimError) -> CheckFinding:
-    """Why a table cannot be read; where no file has its name, also where that is written and which name is near."""
-    source = data.source
-    if not isinstance(source, Path) or source.exists():
-        return failure_from_error("data", error)
-    near = nearest_file(source)
-    result = f"{setting_location(own, ('data', 'file'))}{source} does not exist"
-    return failure("data", result, f"did you mean '{near}'?" if near else "check the path")
-
-
-def _read_needed_columns(own: PartyFile, job: Job | None) -> CheckedTable | None:
-    """What can still be looked at, such as in a table with a column twice that nobody uses."""
-    if own.data is None or job is None or own.party not in job.parties:
-        return None
-    try:
-        return CheckedTable(_read_columns(own.data, list(dict.fromkeys(_needed_columns(own, job)))), None)
-    except FedSimError:
-        return None
-
-
 def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
-    """Every column that the party names or agreed on, and the setting that names it."""
+    """Return every column that the party uses, with the setting that names it."""
     by_name = {column: (name,) for name, column in own.identifiers.items() if isinstance(column, str)}
     for name, columns in own.identifiers.items():
         by_name |= {column: (name, agreed) for agreed, column in columns.items()} if isinstance(columns, dict) else {}
     wanted = {column: ("identifiers", *by_name.get(column, ())) for column in _own_identifiers(own, job)}
-    named = {("label", "column"): [own.label.column] if own.label else []}
-    named |= {("features", "columns"): list(own.features.columns or ()), ("features", "drop"): list(own.features.drop)}
-    for setting, columns in named.items():
-        for column in columns:
-            wanted.setdefault(column, setting)
-    return wanted
-
-
-def _needed_columns(own: PartyFile, job: Job) -> list[str]:
-    return [*_own_identifiers(own, job), *([own.label.column] if own.label else [])]
+    named = {("label", "column"): (own.label.column,) if own.label else ()}
+    named |= {("features", "columns"): own.features.columns or (), ("features", "drop"): own.features.drop}
+    others = {column: setting for setting, columns in named.items() for column in columns if column not in wanted}
+    return wanted | others
 
 
 def _own_identifiers(own: PartyFile, job: Job) -> list[str]:
@@ -208,13 +177,10 @@ class _LinkingColumn:
             return
         outside = (~values.is_between(encoding.low, encoding.high)).fill_null(value=False).arg_true()
         if len(outside):
-            yield failure(
-                "identifiers",
-                f"column '{self.name}': {len(outside):,} of {len(values):,} are outside the range agreed with "
-                f"{self.secondary}, {agreed}, first in row {int(outside[0]) + 1:,}",
-                "agree on a wider range in the job, or drop those records",
-                code="outside-range",
-            )
+            place = f"the range agreed with {self.secondary}, {agreed}, first in row {int(outside[0]) + 1:,}"
+            result = f"column '{self.name}': {len(outside):,} of {len(values):,} are outside {place}"
+            fix = "agree on a wider range in the job, or drop those records"
+            yield failure("identifiers", result, fix, code="outside-range")
 
 
 def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
@@ -223,15 +189,10 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     swapped = [pair for pair in combinations(columns, 2) if _are_swapped(*pair)]
     findings = []
     for one, other in swapped:
-        findings.append(
-            failure(
-                "identifiers",
-                f"columns '{one.name}' and '{other.name}' look exchanged: each fits the range of the other",
-                f'in {case.own.path}: [identifiers] {one.field.column} = "{other.name}", '
-                f'{other.field.column} = "{one.name}"',
-                code="columns-exchanged",
-            )
-        )
+        result = f"columns '{one.name}' and '{other.name}' look exchanged: each fits the range of the other"
+        names = f'{one.field.column} = "{other.name}", {other.field.column} = "{one.name}"'
+        fix = f"in {case.own.path}: [identifiers] {names}"
+        findings.append(failure("identifiers", result, fix, code="columns-exchanged"))
     for column in columns:
         findings += _cell_findings("identifiers", column.cells)
         if not any(column in pair for pair in swapped):
@@ -239,9 +200,9 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
         if column.salt:
             findings += _cell_findings("identifiers", column.salt)
     yield from findings
-    names = dict.fromkeys(column.name for column in columns)
-    if case.columns and names and not findings:
-        yield ok("identifiers", f"{', '.join(names)}: none missing, all as their encodings need them")
+    if case.columns and columns and not findings:
+        unique = dict.fromkeys(column.name for column in columns)
+        yield ok("identifiers", f"{', '.join(unique)}: none missing, all as their encodings need them")
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
@@ -280,41 +241,32 @@ def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
     name = case.own.label.column if case.own.label else None
     if case.table is None or name is None or name not in case.table.frame.columns:
         return
-    column, classes = case.table.frame[name], case.job.task.kind == "classification"
-    cells = read_cells(column, CellType.CATEGORY if classes else CellType.NUMBER)
+    classes = case.job.task.kind == "classification"
+    cells = read_cells(case.table.frame[name], CellType.CATEGORY if classes else CellType.NUMBER)
     findings = list(_cell_findings("label", cells))
-    filled = cells.values.drop_nulls()
     if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
         missing = case.own.data.missing if case.own.data else ()
-        findings += _check_classes(filled, missing) if classes else _check_quantity(filled)
+        findings += _label_findings(cells.values.drop_nulls(), missing, classes=classes)
     yield from findings
     if not findings:
         yield ok("label", f"{name}: {case.job.task.kind}, none missing")
 
 
-def _check_quantity(filled: pl.Series) -> Iterator[CheckFinding]:
-    values = filled.n_unique()
-    if values == 1:
-        yield failure(
-            "label", f"column '{filled.name}' has one value only", "predict another column", code="constant-label"
-        )
-    elif values == 2:
+def _label_findings(filled: pl.Series, missing_words: tuple[str, ...], *, classes: bool) -> Iterator[CheckFinding]:
+    values, where = filled.n_unique(), f"column '{filled.name}'"
+    numeric = not read_cells(filled, CellType.NUMBER).faults
+    if values == 1 or (classes and not values):
+        what = "one class only" if classes else "one value only"
+        yield failure("label", f"{where} has {what}", "predict another column", code="constant-label")
+    elif values == 2 and not classes:
         fix = 'set task.kind = "classification" in the job if it is a yes or no'
-        yield warning("label", f"column '{filled.name}' has two values only, as classes have", fix)
-
-
-def _check_classes(filled: pl.Series, missing_words: tuple[str, ...]) -> Iterator[CheckFinding]:
-    values, numbers = filled.n_unique(), read_cells(filled, CellType.NUMBER)
-    if values < 2:
-        yield failure(
-            "label", f"column '{filled.name}' has one class only", "at least two are needed", code="constant-label"
-        )
-    elif values > MAX_CLASSES and not numbers.faults:
+        yield warning("label", f"{where} has two values only, as classes have", fix)
+    elif values > MAX_CLASSES and classes and numeric:
         fix = 'set task.kind = "regression" in the job if it is a quantity'
-        yield warning("label", f"column '{filled.name}' has {values:,} classes, all of them numbers", fix)
-    gaps = int(filled.is_in(list(missing_words)).sum()) if numbers.faults else 0
+        yield warning("label", f"{where} has {values:,} classes, all of them numbers", fix)
+    gaps = int(filled.is_in(list(missing_words)).sum()) if classes and not numeric else 0
     if gaps:
-        result = f"column '{filled.name}': {gaps:,} of {len(filled):,} hold a word of data.missing, a class of its own"
+        result = f"{where}: {gaps:,} of {len(filled):,} hold a word of data.missing, a class of its own"
         yield warning("label", result, "drop those records if their class is not known")
 
 
@@ -326,7 +278,7 @@ ISO_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
 def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
-    """What is learnt from."""
+    """Check that the features can be prepared, and warn about those that probably mean something else."""
     if case.table is None or case.columns is None:
         return
     missing = case.own.data.missing if case.own.data else ()
@@ -335,7 +287,9 @@ def check_features(case: PartyInJob) -> Iterator[CheckFinding]:
     for suspect, what, fix in _SUSPECTS:
         names = [column.name for column in open_kinds.iter_columns() if suspect(column)]
         if names:
-            yield warning("features", f"{_column_list(names)}: {what}", fix)
+            more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
+            shown = f"column{'s' * (len(names) > 1)} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+            yield warning("features", f"{shown}: {what}", fix)
             open_kinds = open_kinds.drop(names)
     fit_preprocessor(frame, party=str(case.own.party), rules=FeatureRules(kinds=kinds))
     yield ok("features", f"{frame.width:,}, all can be prepared")
@@ -384,13 +338,3 @@ _SUSPECTS: tuple[tuple[Callable[[pl.Series], bool], str, str], ...] = (
 
 def _share(mask: pl.Series) -> float:
     return float(mask.mean() or 0.0)  # type: ignore[arg-type]
-
-
-def _column_list(names: list[str]) -> str:
-    """Return the first names, and how many more.
-
-    >>> _column_list(["a", "b", "c", "d", "e"])
-    'columns a, b, c and 2 more'
-    """
-    more = f" and {len(names) - MAX_NAMES_SHOWN:,} more" if len(names) > MAX_NAMES_SHOWN else ""
-    return f"column{'s' * (len(names) > 1)} {', '.join(names[:MAX_NAMES_SHOWN])}{more}"

@@ -11,16 +11,7 @@ from fedsim.config.party_file import PartyFile, columns_outside_policy, require_
 from fedsim.config.policy import audit_command, policy_violations
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding.key import Key
-from fedsim.preflight.finding import (
-    CheckedParty,
-    CheckFinding,
-    PartyInJob,
-    failure,
-    failure_from_error,
-    info,
-    ok,
-    warning,
-)
+from fedsim.preflight.finding import CheckedParty, CheckFinding, PartyInJob, error_finding, failure, info, ok, warning
 from fedsim.protocol.certificates import read_certificates, read_key
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.runs.approval import require_approval
@@ -73,11 +64,11 @@ def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
 
     Empty if the key cannot be read, which :func:`check_key_file` reports.
     """
+    if own.linkage is None:
+        return {}
     try:
-        key = Key.read(own.linkage.key) if own.linkage else None
+        key = Key.read(own.linkage.key)
     except FedSimError:
-        key = None
-    if key is None:
         return {}
     linked = [name for name in job.secondaries if name == own.name or own.role == "primary"]
     return {name: job.secondaries[name].encoding.fingerprint(key)[:FINGERPRINT_DIGITS] for name in linked}
@@ -91,7 +82,7 @@ def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
         Key.read(place.own.linkage.key)
     except FedSimError as error:
         fix = "copy it from the other party over a secure channel; `fedsim key` creates the first one"
-        yield failure_from_error("linkage key", error, fix)
+        yield error_finding("linkage key", error, fix)
         return
     yield from _check_private_file("linkage key", place.own.linkage.key)
 
@@ -122,7 +113,7 @@ def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
             read(path)
         except FedSimError as error:
             unreadable = True
-            yield failure_from_error("certificate", error)
+            yield error_finding("certificate", error)
     if not unreadable:
         credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now)
         yield _days_left("the certificate", credentials.days_left(place.now))

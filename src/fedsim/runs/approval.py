@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from fedsim.config.job import Job, SecondaryTerms
-from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
+from fedsim.config.job import Job
+from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.config.policy import hardening_steps
 from fedsim.errors import FedSimError
 from fedsim.runs.run_folder import make_private_folder
@@ -61,7 +61,17 @@ def approve(
         role=str(party_file.role),
         name=party_file.name,
         columns=resolve_columns(job, party_file, header).to_dict(),
-        privacy={name: _privacy_terms(terms) for name, terms in job.secondaries.items()},
+        # The settings that determine how much each linkage discloses.
+        privacy={
+            name: {
+                **terms.model_dump(include={"k", "metric", "tau", "sigma"}),
+                "identifiers": list(terms.encoding.columns),
+                "bits": terms.encoding.n_bits,
+                "hardening": hardening_steps(terms),
+                **terms.model_dump(include={"blur", "min_degree", "dummies", "hide_rows"}),
+            }
+            for name, terms in job.secondaries.items()
+        },
         time=time.isoformat(timespec="seconds"),
         by=by,
         settings=job.to_dict(),
@@ -84,17 +94,29 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
         return "by the policy in the party file"
     approval = find_approval(job, party_file)
     if approval is None:
-        code, reason = _reason_for_missing(job, party_file)
+        stored = map(_read_approval, approval_path(job, party_file).parent.glob("*.json"))
+        earlier = [other for other in stored if other and other.settings.get("name") == job.name]
+        code, reason = "not-approved", "there is no approval"
+        if earlier:
+            last = max(earlier, key=lambda other: other.time)
+            change = first_difference(job.to_dict(), dict(last.settings))
+            code, reason = "job-changed", f"it has changed since the last approval ({change})"
+    elif (approval.job, approval.role, approval.name) != (job.hash, str(party_file.role), party_file.name):
+        code, reason = "approval-of-another", "the stored approval is for another job or party"
     else:
-        code, reason = _difference(approval, job, party_file, columns)
-    if approval is None or code:
-        paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
-        raise ApprovalError(
-            f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}; "
-            f"review and approve it: fedsim approve {shlex.join(map(str, paths))}",
-            code=code,
-        )
-    return f"by {approval.by} at {approval.time}"
+        now, then = columns.to_dict(), dict(approval.columns)
+        features, approved = now.pop("features"), then.pop("features", None)
+        # The order of the columns does not matter.
+        same = features is None or (isinstance(approved, list) and set(features) == set(map(str, approved)))
+        if same and now == then:
+            return f"by {approval.by} at {approval.time}"
+        code, reason = "columns-changed", "its columns have changed since the approval"
+    paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
+    raise ApprovalError(
+        f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}; "
+        f"review and approve it: fedsim approve {shlex.join(map(str, paths))}",
+        code=code,
+    )
 
 
 def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
@@ -113,42 +135,6 @@ def current_user() -> str:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
         return f"user {os.getuid()}"
-
-
-def _privacy_terms(terms: SecondaryTerms) -> dict[str, Any]:
-    """Return the settings that determine how much one linkage discloses."""
-    return {
-        "k": terms.k,
-        "metric": terms.metric,
-        "tau": terms.tau,
-        "sigma": terms.sigma,
-        "identifiers": list(terms.encoding.columns),
-        "bits": terms.encoding.n_bits,
-        "hardening": hardening_steps(terms),
-        **terms.model_dump(include={"blur", "min_degree", "dummies", "hide_rows"}),
-    }
-
-
-def _difference(approval: Approval, job: Job, party_file: PartyFile, columns: PartyColumns) -> tuple[str, str]:
-    """Return code and description of how an approval differs from the job and columns; empty if it does not."""
-    if (approval.job, approval.role, approval.name) != (job.hash, str(party_file.role), party_file.name):
-        return "approval-of-another", "the stored approval is for another job or party"
-    now, then = columns.to_dict(), dict(approval.columns)
-    features, approved = now.pop("features"), then.pop("features", None)
-    # The order of the columns does not matter.
-    same = features is None or (isinstance(approved, list) and set(features) == set(map(str, approved)))
-    return ("", "") if same and now == then else ("columns-changed", "its columns have changed since the approval")
-
-
-def _reason_for_missing(job: Job, party_file: PartyFile) -> tuple[str, str]:
-    """Return code and description of why there is no approval: there never was one, or the job has changed."""
-    stored = map(_read_approval, approval_path(job, party_file).parent.glob("*.json"))
-    earlier = [approval for approval in stored if approval and approval.settings.get("name") == job.name]
-    if not earlier:
-        return "not-approved", "there is no approval"
-    last = max(earlier, key=lambda approval: approval.time)
-    change = first_difference(job.to_dict(), dict(last.settings))
-    return "job-changed", f"it has changed since the last approval ({change})"
 
 
 def _read_approval(path: Path) -> Approval | None:

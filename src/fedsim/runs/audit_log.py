@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -40,17 +40,13 @@ class AuditEntry:
     hash: str
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True)
 class AuditLog:
     """A party's log; several threads and processes of the party may append to it."""
 
     path: Path
     party: Party
-    clock: Callable[[], datetime] = _now
+    clock: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
 
     def append(self, what: str, facts: Mapping[str, AuditFact] | None = None) -> AuditEntry:
         """Add an entry and wait until it is on disk.
@@ -62,11 +58,8 @@ class AuditLog:
             last, torn = _split_end(file, self.path)
             if torn:
                 digest = hashlib.sha256(torn).hexdigest()
-                copy = os.open(
-                    self.path.with_name(f"{self.path.name}.torn-{digest[:12]}"),
-                    os.O_WRONLY | os.O_CREAT | os.O_TRUNC,
-                    0o600,
-                )
+                torn_path = self.path.with_name(f"{self.path.name}.torn-{digest[:12]}")
+                copy = os.open(torn_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 try:
                     _write_all(copy, torn)
                 finally:
@@ -104,11 +97,9 @@ class AuditLog:
             finally:
                 os.close(file)
         except OSError as error:
-            raise FileError(
-                f"cannot write the audit log {self.path}: {error.strerror}; a party does nothing that it cannot log: "
-                "check folder, permissions and disk space",
-                code="audit-log-unwritable",
-            ) from error
+            hint = "a party does nothing that it cannot log: check folder, permissions and disk space"
+            message = f"cannot write the audit log {self.path}: {error.strerror}; {hint}"
+            raise FileError(message, code="audit-log-unwritable") from error
 
 
 def open_audit_log(party_file: PartyFile) -> AuditLog:
@@ -121,9 +112,8 @@ def read_audit_log(path: Path) -> Iterator[AuditEntry]:
     previous = FIRST_HASH
     for number, line in enumerate(_lines(path), 1):
         if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
-            message = (
-                f"{path}, line {number} is incomplete, because a process was killed; the next start repairs the log"
-            )
+            cause = "because a process was killed; the next start repairs the log"
+            message = f"{path}, line {number} is incomplete, {cause}"
             raise FileError(message, code="torn-line", line=number)
         entry = _parse_line(line, path, number)
         if entry.previous != previous:
@@ -142,9 +132,8 @@ def _lines(path: Path) -> Iterator[bytes]:
                 yield line
     except (OSError, ValueError, RuntimeError) as error:
         reason = getattr(error, "strerror", None) or "invalid path"
-        raise FileError(
-            f"cannot read the audit log {path}: {reason}; check the path", code="unreadable-file"
-        ) from error
+        message = f"cannot read the audit log {path}: {reason}; check the path"
+        raise FileError(message, code="unreadable-file") from error
 
 
 def _split_end(file: int, path: Path) -> tuple[bytes, bytes]:

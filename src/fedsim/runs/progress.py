@@ -102,9 +102,8 @@ def publish_progress(folder: Path, job: Job, connection: ConnectionState, progre
     """Keep the file up to date until the block ends, and record how it ended."""
     ended = threading.Event()
     file = _ProgressFile(folder, job, connection, progress)
-    thread = threading.Thread(
-        target=file.write_until, args=(ended,), name=f"progress of {connection.party}", daemon=True
-    )
+    name = f"progress of {connection.party}"
+    thread = threading.Thread(target=file.write_until, args=(ended,), name=name, daemon=True)
     thread.start()
     try:
         yield
@@ -134,10 +133,9 @@ class _ProgressFile:
     warned: bool = False
 
     def write_until(self, ended: threading.Event) -> None:
-        while True:
+        self.write()
+        while not ended.wait(POLL_SECONDS):
             self.write()
-            if ended.wait(POLL_SECONDS):
-                return
 
     def write(self) -> None:
         """Replace the file if something changed or a heartbeat is due; a full disk does not stop the training."""

@@ -181,20 +181,16 @@ def read_run_record(folder: Path) -> RunRecord:
     try:
         record = _RECORD.validate_json(path.read_bytes())
     except OSError as error:
-        raise FileError(
-            f"{folder} has no finished run ({RECORD_FILE}: {error.strerror}); give the run folder of a primary whose "
-            "training has ended",
-            code="no-run-record",
-        ) from error
+        message = f"{folder} has no finished run ({RECORD_FILE}: {error.strerror})"
+        hint = "give the run folder of a primary whose training has ended"
+        raise FileError(f"{message}; {hint}", code="no-run-record") from error
     except ValidationError as error:
         where = ".".join(str(place) for place in error.errors()[0]["loc"]) or "its text"
         message = f"{path} is invalid at {where}; restore the file, or train again"
         raise FileError(message, code="invalid-run-record", setting=where) from None
     if record.format != RECORD_FORMAT:
-        message = (
-            f"{path} has format {record.format}, but this release reads {RECORD_FORMAT}; use the release that wrote it"
-        )
-        raise FileError(message, code="other-format", format=record.format)
+        message = f"{path} has format {record.format}, but this release reads {RECORD_FORMAT}"
+        raise FileError(f"{message}; use the release that wrote it", code="other-format", format=record.format)
     return record
 
 

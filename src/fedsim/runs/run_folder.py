@@ -46,24 +46,21 @@ def lock_run_folder(job: Job, party_file: PartyFile) -> Iterator[Path]:
         message = f"cannot use the run folder {folder}: {error.strerror}; check its path, permissions and disk space"
         raise FileError(message, code="run-folder") from error
     try:
-        _acquire_lock(lock, folder, f"{party_file.party} is already running job '{job.name}' on this machine")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(os.getpid()).encode(), 0)
+        except BlockingIOError:
+            holder = os.pread(lock, 20, 0).decode("ascii", "replace")
+            process = f" (process {holder})" if holder.isdecimal() else ""
+            message = f"{party_file.party} is already running job '{job.name}' on this machine{process}"
+            raise AlreadyRunningError(f"{message}; wait for it, or stop it", code="already-running") from None
+        except OSError as error:
+            message = f"cannot lock the run folder {folder}: {error.strerror}; use a local disk"
+            raise FileError(message, code="run-folder") from error
         yield folder
     finally:
         os.close(lock)
-
-
-def _acquire_lock(lock: int, folder: Path, refusal: str) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(os.getpid()).encode(), 0)
-    except BlockingIOError:
-        holder = os.pread(lock, 20, 0).decode("ascii", "replace")
-        process = f" (process {holder})" if holder.isdecimal() else ""
-        raise AlreadyRunningError(f"{refusal}{process}; wait for it, or stop it", code="already-running") from None
-    except OSError as error:
-        message = f"cannot lock the run folder {folder}: {error.strerror}; use a local disk"
-        raise FileError(message, code="run-folder") from error
 
 
 def make_private_folder(folder: Path, *, remedy: str = "correct 'folder' in the party file") -> None:

@@ -64,12 +64,27 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
     """
     title = f"FedSim: {predictor.context.job.name}"
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # these pages load remote scripts
-    guard = [Depends(_require_token(token))] if token else []
 
-    @app.post("/predict", dependencies=guard)
+    def require_token(authorization: Annotated[str, Header()] = "") -> None:
+        if token and not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
+            raise HTTPException(401, "send the token in the header 'Authorization: Bearer TOKEN'")
+
+    @app.post("/predict", dependencies=[Depends(require_token)] if token else [])
     def predict(request: PredictionRequest) -> PredictionResponse:
         """Predict up to 1,000 records."""
-        return _predict_records(predictor, request)
+        columns = predictor.columns
+        for record in request.records:
+            missing = [column for column in columns if column not in record]
+            if missing:
+                message = f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}"
+                raise InputError(message, code="missing-column", column=missing[0])
+        cells = {column: _to_series([record[column] for record in request.records]) for column in columns}
+        found = predictor.predict(pl.DataFrame(cells))
+        response = PredictionResponse(predictions=found.values, by=found.by, away=list(found.away), reason=found.reason)
+        if found.probabilities is not None:
+            names = [str(name) for name in found.classes]
+            response.probabilities = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
+        return response
 
     @app.get("/health")
     async def health() -> HealthStatus:  # async: must not wait for a thread that predictions use
@@ -89,38 +104,12 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
     return app
 
 
-def _predict_records(predictor: Predictor, request: PredictionRequest) -> PredictionResponse:
-    columns = predictor.columns
-    for record in request.records:
-        missing = [column for column in columns if column not in record]
-        if missing:
-            message = f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}"
-            raise InputError(message, code="missing-column", column=missing[0])
-    frame = pl.DataFrame({column: _to_series([record[column] for record in request.records]) for column in columns})
-    found = predictor.predict(frame)
-    probabilities = None
-    if found.probabilities is not None:
-        names = [str(name) for name in found.classes]
-        probabilities = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
-    return PredictionResponse(
-        predictions=found.values, probabilities=probabilities, by=found.by, away=list(found.away), reason=found.reason
-    )
-
-
 def _to_series(values: list[JsonCell]) -> pl.Series:
     """Convert JSON values to numbers if all of them are numbers, else to text."""
     numeric = all(value is None or (isinstance(value, int | float) and not isinstance(value, bool)) for value in values)
     if numeric:
         return pl.Series(values, dtype=pl.Float64)
     return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
-
-
-def _require_token(token: str) -> Any:
-    def check(authorization: Annotated[str, Header()] = "") -> None:
-        if not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token in the header 'Authorization: Bearer TOKEN'")
-
-    return check
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from fedsim.config.schema import SCHEMA_FILES, to_toml
@@ -120,18 +119,13 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
         yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
     yield "fields = ["
     for described in Schema(plan.fields).to_dict()["fields"]:
-        encoding = described["encoding"]
-        is_date = encoding["kind"] == "date"
-        settings = [
-            f"{name} = {to_toml(_without_point(value), date=is_date and name in ('low', 'high'))}"
-            for name, value in encoding.items()
-        ]
+        settings = []
+        for name, value in described["encoding"].items():
+            is_date = described["encoding"]["kind"] == "date" and name in ("low", "high")
+            is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
+            settings.append(f"{name} = {to_toml(int(value) if is_whole else value, date=is_date)}")
         yield f"  {{ column = {to_toml(described['column'])}, encoding = {{ {', '.join(settings)} }} }},"
     yield "]"
-
-
-def _without_point(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1e15 else value
 
 
 _ROLE_COMMENTS = {

@@ -58,7 +58,15 @@ def column_profile(table: TableProfile, name: str) -> ColumnProfile:
 
 def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
     """Return the column that is probably the label: by its name, else the last one that is possible."""
-    possible = [column for column in table.columns.values() if column.name not in taken and _could_be_label(column)]
+    possible = [
+        column
+        for column in table.columns.values()
+        if column.name not in taken
+        and (
+            column.kind == CellType.NUMBER or (column.kind == CellType.CATEGORY and column.distinct <= MAX_TEXT_CLASSES)
+        )
+        and not (_uninformative_reason(column) or _is_personal(column))
+    ]
     for word in LABEL_WORDS:
         for column in possible:
             if word in name_words(column.name):
@@ -144,14 +152,6 @@ def describe_gaps(column: ColumnProfile) -> str:
     return f"is missing in {column.gaps:,} of {len(column):,} rows, first in row {row:,}"
 
 
-def _could_be_label(column: ColumnProfile) -> bool:
-    if column.distinct < 2 or column.kind in (CellType.DATE, OTHER_KIND):
-        return False
-    if _uninformative_reason(column) or _is_personal(column):
-        return False
-    return column.kind == CellType.NUMBER or column.distinct <= MAX_TEXT_CLASSES
-
-
 def _uninformative_reason(column: ColumnProfile) -> str:
     """Return why a column is useless as a feature; empty if it is not."""
     n_filled = len(column) - column.gaps
@@ -161,9 +161,13 @@ def _uninformative_reason(column: ColumnProfile) -> str:
         return "one value only" if column.distinct else "no values"
     if column.kind == CellType.CATEGORY and column.distinct > MAX_ONE_HOT and 2 * column.alone > n_filled:
         return "a different text in most rows"
-    if column.whole and column.distinct == n_filled and _is_row_number(column):
-        return "a different number in every row"
-    return ""
+    if not column.whole or column.distinct != n_filled:
+        return ""
+    # Unique integers are row numbers if they are dense or named like a key.
+    span = float(np.ptp(column.numbers.to_numpy()))
+    dense = column.distinct >= MIN_KEY_ROWS and span < MAX_KEY_SPAN * column.distinct
+    is_key = any(word in KEY_WORDS or word.endswith("id") for word in name_words(column.name))
+    return "a different number in every row" if dense or is_key else ""
 
 
 def _identifying_reason(column: ColumnProfile) -> str:
@@ -173,13 +177,6 @@ def _identifying_reason(column: ColumnProfile) -> str:
     if column.whole and column.distinct == len(column.filled) >= MIN_ACCOUNT_ROWS:
         return "a different integer in every row, perhaps an account number"
     return ""
-
-
-def _is_row_number(column: ColumnProfile) -> bool:
-    """Return whether unique integers are dense or are named like a key."""
-    span = float(np.ptp(column.numbers.to_numpy()))
-    dense = column.distinct >= MIN_KEY_ROWS and span < MAX_KEY_SPAN * column.distinct
-    return dense or any(word in KEY_WORDS or word.endswith("id") for word in name_words(column.name))
 
 
 def _is_personal(column: ColumnProfile) -> bool:

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import NoReturn
 
 import numpy as np
 import polars as pl
@@ -33,7 +32,7 @@ from fedsim.data.profile import (
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import DateFilter, FieldEncoding, NumericFilter, SchemaField, StringFilter
-from fedsim.types import DEFAULT_K, Floats
+from fedsim.types import DEFAULT_K
 from fedsim.wizard.learning_proposal import column_profile, describe_gaps
 
 DEFAULT_TAU = 0.05
@@ -110,7 +109,7 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
 def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: int) -> LinkageProposal:
     """Propose encodings for identifiers; columns that cannot be linked are an error."""
     if not pairs:
-        _raise_no_identifiers(tables)
+        raise _no_identifiers_error(tables)
     corrected, notes = _fix_swapped_coordinates(pairs, tables.sides)
     profiles = [[column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in corrected]
     for pair, of_pair in zip(corrected, profiles, strict=True):
@@ -186,19 +185,14 @@ def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: Identifie
     if len(kinds) > 1 or OTHER_KIND in kinds:
         raise InputError(_describe_kind_mismatch(tables, pair, profiles), code="different-kinds")
     for (_, table), column in zip(tables.sides, profiles, strict=True):
-        notes += _text_notes(table, column)
+        intended, where = _intended_kind(column), f"{table.name}: column '{column.name}'"
+        if intended == CellType.NUMBER:
+            raise InputError(f"{where}, {_describe_odd_cell(column, intended)}", code="not-a-number")
+        if intended == CellType.DATE:
+            notes.append(f"{where} is compared as text, because {_describe_odd_cell(column, intended)}")
     if len(profiles) == 2 and CellType.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
         notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
     return notes
-
-
-def _text_notes(table: TableProfile, column: ColumnProfile) -> Iterator[str]:
-    """Warn about dates that are compared as text; numbers in text columns are an error."""
-    intended, where = _intended_kind(column), f"{table.name}: column '{column.name}'"
-    if intended == CellType.NUMBER:
-        raise InputError(f"{where}, {_describe_odd_cell(column, intended)}", code="not-a-number")
-    if intended == CellType.DATE:
-        yield f"{where} is compared as text, because {_describe_odd_cell(column, intended)}"
 
 
 def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> str:
@@ -269,20 +263,17 @@ def _ambiguity_notes(sides: Sequence[TableSide], pairs: Sequence[IdentifierPair]
         yield f"only {few} differ in {names}; others are linked at random: add columns with --on and --on-secondary"
 
 
-def _raise_no_identifiers(tables: TableProfiles) -> NoReturn:
+def _no_identifiers_error(tables: TableProfiles) -> InputError:
     hints = column_names.LATITUDE_WORDS | column_names.LONGITUDE_WORDS | column_names.NAME_WORDS
     for _, table in tables.sides:
         for column in table.columns.values():
             if not column.distinct and set(name_words(column.name)) & hints:
-                raise _empty_column_error(table, column)
+                return _empty_column_error(table, column)
         for note in _doubtful_columns(table, ()):
-            raise InputError(note, code="no-identifiers")
-    names = " and ".join(table.name for _, table in tables.sides)
-    raise InputError(
-        f"no column of {names} looks like a common identifier (a place, a name, a date of birth); name the identifiers "
-        "with --on, and with --on-secondary if the secondary uses other names",
-        code="no-identifiers",
-    )
+            return InputError(note, code="no-identifiers")
+    what = f"no column of {' and '.join(table.name for _, table in tables.sides)} looks like a common identifier"
+    fix = "name the identifiers with --on, and with --on-secondary if the secondary uses other names"
+    return InputError(f"{what} (a place, a name, a date of birth); {fix}", code="no-identifiers")
 
 
 def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
@@ -312,7 +303,10 @@ def _propose_encodings(
     distances = iter(_partner_distances(measured, k) if len(measured) == len(profiles) else [0.0] * len(measured))
     for pair, columns in zip(pairs, profiles, strict=True):
         if columns[0].kind == CellType.CATEGORY:
-            encoding: FieldEncoding = _text_encoding(columns)
+            encoding: FieldEncoding = StringFilter()
+            grams = max(column.length for column in columns) + encoding.q - 1
+            while 1 - math.exp(-encoding.hashes * grams / encoding.bits) > MAX_FILL:
+                encoding = StringFilter(bits=2 * encoding.bits)
         else:
             encoding = _numeric_encoding(columns, next(distances), _degree_limit(pair, columns))
         yield SchemaField(pair.agreed, encoding)
@@ -336,16 +330,6 @@ def _numeric_encoding(columns: IdentifierProfiles, distance: float, limit: float
     return DateFilter(date(first.year, 1, 1), date(last.year, 12, 31), threshold)
 
 
-def _text_encoding(columns: IdentifierProfiles) -> StringFilter:
-    """Return an encoding with enough bits to keep the filters from filling up."""
-    default = StringFilter()
-    grams = max(column.length for column in columns) + default.q - 1
-    bits = default.bits
-    while 1 - math.exp(-default.hashes * grams / bits) > MAX_FILL:
-        bits *= 2
-    return StringFilter(bits=bits)
-
-
 def round_up(value: float) -> float:
     """Return the next of 1, 2, 5, 10, 20...
 
@@ -361,7 +345,11 @@ def _partner_distances(profiles: Sequence[IdentifierProfiles], k: int) -> Iterat
     """Yield for every number or date the distance, in its own unit, within which most of the K nearest are."""
     if not profiles:
         return
-    queries, candidates = (_complete_rows([columns[side] for columns in profiles]) for side in (0, -1))
+    rows = []  # of each side, the records that have all values
+    for side in (0, -1):
+        cells = [columns[side].cells.to_physical().cast(pl.Float64) for columns in profiles]
+        rows.append(pl.DataFrame([column.alias(str(i)) for i, column in enumerate(cells)]).drop_nulls().to_numpy())
+    queries, candidates = rows
     spans = np.maximum(np.ptp(np.vstack([queries, candidates]), axis=0), 1e-12)
     queries = queries[:: max(1, len(queries) // SAMPLE_SIZE)]
     if not (len(queries) and len(candidates)):
@@ -372,16 +360,9 @@ def _partner_distances(profiles: Sequence[IdentifierProfiles], k: int) -> Iterat
     yield from (float(far) for far in np.quantile(differences, FAR_QUANTILE, axis=(0, 1)))
 
 
-def _complete_rows(columns: Sequence[ColumnProfile]) -> Floats:
-    """Return the values of the records that have all of them."""
-    cells = [column.cells.to_physical().cast(pl.Float64).alias(str(i)) for i, column in enumerate(columns)]
-    return pl.DataFrame(cells).drop_nulls().to_numpy()
-
-
 def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | None:
     """Return the largest valid latitude or longitude if the identifier is one and its values are degrees."""
-    limits = ((is_latitude_column, MAX_LATITUDE), (is_longitude_column, MAX_LONGITUDE))
-    limit = next((limit for matches, limit in limits if matches(pair.agreed)), None)
-    if limit is None or columns[0].kind != CellType.NUMBER:
+    if columns[0].kind != CellType.NUMBER or not (is_latitude_column(pair.agreed) or is_longitude_column(pair.agreed)):
         return None
+    limit = MAX_LATITUDE if is_latitude_column(pair.agreed) else MAX_LONGITUDE
     return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None
