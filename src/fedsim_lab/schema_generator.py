@@ -119,7 +119,9 @@ def _attribute_docstrings() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for module in (job, party_file):
         for model in ast.parse(inspect.getsource(module)).body:
-            for setting, text in pairwise(model.body) if isinstance(model, ast.ClassDef) else ():
+            if not isinstance(model, ast.ClassDef):
+                continue
+            for setting, text in pairwise(model.body):
                 if isinstance(setting, ast.AnnAssign) and isinstance(text, ast.Expr):
                     name = "schema" if ast.unparse(setting.target) == "encoding" else ast.unparse(setting.target)
                     found.setdefault(model.name, {})[name] = " ".join(ast.literal_eval(text.value).split())

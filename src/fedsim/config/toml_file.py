@@ -220,7 +220,7 @@ def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
         place: tuple[str, ...] = ()
         while isinstance(parsed, dict | list) and parsed:
             place += (next(iter(parsed)),) if isinstance(parsed, dict) else ()
-            parsed = parsed[place[-1] if isinstance(parsed, dict) else 0]
+            parsed = next(iter(parsed.values() if isinstance(parsed, dict) else parsed))
         table = place if is_header else table
         full = place if is_header else table + place
         for end in range(1, len(full) + 1):

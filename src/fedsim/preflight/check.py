@@ -187,8 +187,8 @@ def _file_kind(path: Path) -> str:
     try:
         keys = parse_toml(read_text_file(path), path).keys() & {"secondaries", "role"}
     except FedSimError:
-        keys = set()
-    return {("secondaries",): "job", ("role",): "party"}.get(tuple(keys), "")
+        return ""
+    return {"secondaries": "job", "role": "party"}[keys.pop()] if len(keys) == 1 else ""
 
 
 # Checks that need the files of several parties of a job

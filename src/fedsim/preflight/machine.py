@@ -171,13 +171,14 @@ class PeerCheck:
 
     def __call__(self, case: PartyInJob) -> Iterator[CheckFinding]:
         peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES.get(case.own.role, ())]
-        credentials = self.credentials
-        if peers and credentials is None:
+        if self.credentials is None:
             message = "no connection was tried, because there is no valid certificate"
-            yield warning("peers", message, "fix the certificate first", code="no-certificate")
-        for peer in peers if credentials else ():
+            if peers:
+                yield warning("peers", message, "fix the certificate first", code="no-certificate")
+            return
+        for peer in peers:
             address = case.job.address_of(peer)
-            reason = tls_failure_reason(address, credentials, peer, CALL_TIMEOUT_SECONDS)
+            reason = tls_failure_reason(address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
             if reason:
                 yield message_finding("peers", reason, code="peer-unreachable")
                 continue

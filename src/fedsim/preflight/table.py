@@ -129,8 +129,11 @@ def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
     for name, columns in own.identifiers.items():
         by_name |= {column: (name, agreed) for agreed, column in columns.items()} if isinstance(columns, dict) else {}
     wanted = {column: ("identifiers", *by_name.get(column, ())) for column in _own_identifiers(own, job)}
-    named = {("label", "column"): (own.label.column,) if own.label else ()}
-    named |= {("features", "columns"): own.features.columns or (), ("features", "drop"): own.features.drop}
+    named: dict[SettingPath, tuple[str, ...]] = {
+        ("label", "column"): (own.label.column,) if own.label else (),
+        ("features", "columns"): own.features.columns or (),
+        ("features", "drop"): own.features.drop,
+    }
     others = {column: setting for setting, columns in named.items() for column in columns if column not in wanted}
     return wanted | others
 

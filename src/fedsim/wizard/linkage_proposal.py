@@ -303,13 +303,14 @@ def _propose_encodings(
     distances = iter(_partner_distances(measured, k) if len(measured) == len(profiles) else [0.0] * len(measured))
     for pair, columns in zip(pairs, profiles, strict=True):
         if columns[0].kind == CellType.CATEGORY:
-            encoding: FieldEncoding = StringFilter()
-            grams = max(column.length for column in columns) + encoding.q - 1
-            while 1 - math.exp(-encoding.hashes * grams / encoding.bits) > MAX_FILL:
-                encoding = StringFilter(bits=2 * encoding.bits)
+            text = StringFilter()
+            grams = max(column.length for column in columns) + text.q - 1
+            while 1 - math.exp(-text.hashes * grams / text.bits) > MAX_FILL:
+                text = StringFilter(bits=2 * text.bits)
+            yield SchemaField(pair.agreed, text)
         else:
-            encoding = _numeric_encoding(columns, next(distances), _degree_limit(pair, columns))
-        yield SchemaField(pair.agreed, encoding)
+            limit = _degree_limit(pair, columns)
+            yield SchemaField(pair.agreed, _numeric_encoding(columns, next(distances), limit))
 
 
 def _numeric_encoding(columns: IdentifierProfiles, distance: float, limit: float | None) -> FieldEncoding:
