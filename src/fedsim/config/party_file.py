@@ -435,15 +435,7 @@ def require_membership(job: Job, party_file: PartyFile) -> None:
 
 
 def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | None = None) -> PartyColumns:
-    """Return the columns that the party uses in the job.
-
-    Parameters
-    ----------
-    job, party_file
-        The job and the settings of one of its parties.
-    header
-        Column names of the party's table, if known; all columns are then checked against it.
-    """
+    """Return the columns that the party uses in the job, checked against the ``header`` of its table if it is known."""
     require_membership(job, party_file)
     identifiers = {name: identifier_columns(job, party_file, name) for name in _linked_secondaries(job, party_file)}
     label = party_file.label.column if party_file.label else None

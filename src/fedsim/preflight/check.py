@@ -90,23 +90,10 @@ class _PartyInput:
 def check_job(
     job_path: Path, party_paths: Sequence[Path], *, link: NetworkLink, now: datetime, call_peers: bool
 ) -> CheckReport:
-    """Check a job and some of its parties before anything runs; nothing is written.
+    """Check a job and the parties whose files are on this machine; nothing is written.
 
-    Parameters
-    ----------
-    job_path, party_paths
-        The job file, and the party files that are available on this machine.
-    link
-        The network connection for which the cost is estimated.
-    now
-        The current time, against which certificates are checked.
-    call_peers
-        Whether to connect to other parties; only a TLS handshake takes place.
-
-    Returns
-    -------
-    CheckReport
-        Findings about the job, the machine, each party, and all parties together, and the estimated cost.
+    ``link`` is the connection for which the cost is estimated. Certificates must be valid at ``now``. With
+    ``call_peers``, a TLS handshake with other parties takes place.
     """
     title, job = f"job file {job_path}", None
     if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have

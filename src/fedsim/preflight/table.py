@@ -111,12 +111,12 @@ def check_steps(case: PartyInJob) -> Iterator[CheckFinding]:
     """Check that there are enough training steps for networks to learn anything."""
     if case.table is None or case.own.role is not Role.PRIMARY:
         return
-    in_all = case.estimate.steps * case.estimate.epochs
-    if in_all < MIN_STEPS:
-        result = f"{in_all:,} step{'s' * (in_all != 1)} in all; networks learn little from so few"
-        yield warning("steps", result, "more epochs or a smaller batch_size")
+    steps = case.estimate.steps * case.estimate.epochs
+    if steps < MIN_STEPS:
+        result = f"{steps:,} step{'s' * (steps != 1)} in all; networks learn little from so few"
+        yield warning("steps", result, "use more epochs or a smaller batch_size")
     else:
-        yield ok("steps", f"{in_all:,} in all")
+        yield ok("steps", f"{steps:,} in all")
 
 
 def _read_columns(data: DataSettings, columns: list[str] | None) -> pl.DataFrame:

@@ -45,17 +45,7 @@ class Approval:
 def approve(
     job: Job, party_file: PartyFile, header: Sequence[str] | None, *, by: str, time: datetime
 ) -> tuple[Approval, Path]:
-    """Store the owner's approval, replacing an earlier one of the same job.
-
-    Parameters
-    ----------
-    job, party_file
-        The job, and the party whose owner approves it.
-    header
-        Column names of the party's table; None for a coordinator.
-    by, time
-        Who approves, and when.
-    """
+    """Store the owner's approval, replacing an earlier one of the same job; a coordinator's table has no header."""
     approval = Approval(
         job=job.hash,
         role=str(party_file.role),
