@@ -262,10 +262,14 @@ class ServingSettings(ConfigSection):
 class ListenSettings(ConfigSection):
     """Where the party listens."""
 
-    listen: Annotated[str, AfterValidator(check_listen_address)] | None = setting(
-        None, example="0.0.0.0:7412", title="host and port, such as 0.0.0.0:7412"
-    )
+    listen: str | None = setting(None, example="0.0.0.0:7412", title="host and port, such as 0.0.0.0:7412")
     """Address at which this party listens. Default: its address in the job."""
+
+    @model_validator(mode="after")
+    def _check_address(self) -> Self:
+        if self.listen is not None:
+            check_listen_address(self.listen)
+        return self
 
 
 def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
