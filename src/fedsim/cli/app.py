@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from fedsim import __version__
 from fedsim.cli.commands import link, review, run, setup
+from fedsim.cli.options import flag
 from fedsim.registry import load_plugins
 
 COMMANDS = {
@@ -57,6 +58,6 @@ def fedsim(
     show_version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback after an error; works anywhere.")] = False,
+    debug: Annotated[bool, flag("Show a traceback after an error; works anywhere.", "--debug")] = False,
 ) -> None:
     """Train one model on the tables of several parties that share no key, by fuzzy record linkage."""

@@ -72,9 +72,14 @@ def approve_job(
         *describe_disclosure(job, party_file, resolve_columns(job, party_file, header)),
         Paragraph("what the job promises", tuple(privacy_guarantees(job))),
     )
-    _print_disclosure(job, party_file, leaves, say)
-    broken = policy_violations(job, party_file, n_records)
-    if broken:
+    for name, value in (("party", str(party_file.party)), *summarise_settings(job)):
+        say(f"{name:<11} {value}")
+    for paragraph in leaves:
+        say(f"\n{shorten(paragraph.heading, 10_000)}")
+        for sentence in paragraph.sentences:
+            say(f"  - {shorten(sentence, 100_000)}")
+    say("")
+    if broken := policy_violations(job, party_file, n_records):
         _raise_refusal(job, party_file, broken)
     say("policy      the job complies with the policy of this party")
     decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
@@ -90,16 +95,6 @@ def approve_job(
     open_audit_log(party_file).append("job approved", facts)
     say(f"Approved. Wrote {path}")
     return replace(decision, approved=True, how=require_approval(job, party_file, header))
-
-
-def _print_disclosure(job: Job, party_file: PartyFile, leaves: Sequence[Paragraph], say: PrintLine) -> None:
-    for name, value in (("party", str(party_file.party)), *summarise_settings(job)):
-        say(f"{name:<11} {value}")
-    for paragraph in leaves:
-        say(f"\n{shorten(paragraph.heading, 10_000)}")
-        for sentence in paragraph.sentences:
-            say(f"  - {shorten(sentence, 100_000)}")
-    say("")
 
 
 def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[PolicyViolation]) -> None:

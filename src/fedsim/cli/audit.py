@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from rich.text import Text
 
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
-from fedsim.audit.run import TradeoffPoint, audit_job, prepare_audit, read_audit_tables, sweep_mechanism
+from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables, sweep_mechanism
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
 from fedsim.config.job import read_job
@@ -40,17 +41,13 @@ def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: 
     make_private_folder(out.parent, remedy="choose another --out")  # an audit says what is weak
     if not os.access(out.parent, os.W_OK):
         raise FileError(f"cannot write to {out.parent}; choose another --out", code="folder-not-writable")
+    settings = replace(settings, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))  # what is free
     report = audit_job(read_job(job), files, settings, progress_printer(silent=mode.silent or not sys.stderr.isatty()))
     page, value = audit_page(report), report.as_dict()  # both are ready before either is written
     write_page(page, out.with_name(f"{out.name}.html"))
     write_json(out.with_name(f"{out.name}.json"), value)
     mode.show(value, lambda: _print_audit(report, out))
     return bool(report.over or report.broken)
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that are free on this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
 
 def _print_audit(report: AuditReport, out: Path) -> None:
@@ -83,18 +80,16 @@ def findings_table(report: AuditReport) -> Table:
     return table
 
 
-def _attack_cells(row: AuditRow, limit: float) -> tuple[str, ...]:
+def _attack_cells(row: AuditRow, limit: float) -> Iterator[str]:
     found = row.found
+    yield f"{'!' if row.leak > limit else ' '} {found.attack}"
     low, high = format_number(found.score.low), format_number(found.score.high)
-    return (
-        f"{'!' if row.leak > limit else ' '} {found.attack}",
-        f"{format_number(found.score.value)} ({low} to {high})",
-        format_number(found.blind),
-        f"{found.figures[MEDIAN_ERROR_METRES]:,.0f} m" if MEDIAN_ERROR_METRES in found.figures else "",
-        "none" if row.guarantee.most is None else f"{row.guarantee.most:.3g}",
-        VERDICT_LABELS[row.verdict],
-        format_duration(found.seconds),
-    )
+    yield f"{format_number(found.score.value)} ({low} to {high})"
+    yield format_number(found.blind)
+    yield f"{found.figures[MEDIAN_ERROR_METRES]:,.0f} m" if MEDIAN_ERROR_METRES in found.figures else ""
+    yield "none" if row.guarantee.most is None else f"{row.guarantee.most:.3g}"
+    yield VERDICT_LABELS[row.verdict]
+    yield format_duration(found.seconds)
 
 
 def _advice_lines(report: AuditReport) -> Iterator[str]:
@@ -118,18 +113,23 @@ def print_privacy_table(
     job, parties = tables
     if (spread is None) == (job is None):
         raise SettingError("use either --spread, or --job with --party", code="spread-or-job")
-    measured = float(spread or 0.0) if job is None else _distance_spread(job, parties)
+    measured = float(spread or 0.0)
+    if job is not None:
+        agreed, settings, files = read_job(job), AuditSettings(), [read_party_file(path) for path in parties]
+        read = read_audit_tables(agreed, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
+        setup = prepare_audit(agreed, read, next(iter(read.secondaries)), settings)[0]
+        measured = setup.linkage.view.known_scale().deviation
     try:
         bounds = [float(tau) for tau in parse_names(taus)]
     except ValueError:
         message = "--taus is not a list of numbers separated by commas, such as 0.01,0.001"
         raise SettingError(message, code="invalid-taus") from None
     sensitivity = link_sensitivity(links=links, changed_bits=1, spread=measured)
-    rows = []
-    for tau in bounds:
-        sigma = sigma_for_bound(tau, measured)
-        epsilon = gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)
-        rows.append({"tau": tau, "sigma": sigma, "epsilon": epsilon})
+    noise = [(tau, sigma_for_bound(tau, measured)) for tau in bounds]
+    rows = [
+        {"tau": tau, "sigma": sigma, "epsilon": gaussian_epsilon(sigma=sigma, delta=DELTA, sensitivity=sensitivity)}
+        for tau, sigma in noise
+    ]
     lowest = lowest_bound(measured)
 
     def print_text() -> None:
@@ -142,41 +142,24 @@ def print_privacy_table(
     mode.show({"spread": measured, "floor": lowest, "delta": DELTA, "links": links, "rows": rows}, print_text)
 
 
-def _distance_spread(job_path: Path, parties: Sequence[Path]) -> float:
-    job, settings = read_job(job_path), AuditSettings()
-    files = [read_party_file(path) for path in parties]
-    tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
-    linkage = prepare_audit(job, tables, next(iter(tables.secondaries)), settings)[0].linkage
-    return linkage.view.known_scale().deviation
-
-
 def run_tradeoff(
-    job_path: Path,
-    parties: Sequence[Path],
-    plan: tuple[Sequence[AuditSettings], str],
-    out: Path,
-    mode: OutputMode,
+    job_path: Path, parties: Sequence[Path], plan: tuple[Sequence[AuditSettings], str], out: Path, mode: OutputMode
 ) -> None:
     """Sweep one protection for every seed, write both files and print a table."""
     job, files, (settings, sweep) = read_job(job_path), [read_party_file(path) for path in parties], plan
     points = [point for each in settings for point in sweep_mechanism(job, files, each, sweep, lambda _: None)]
-    value = {
-        "format": "fedsim tradeoff 1",
-        "job": job.hash,
-        "sweep": sweep,
-        "points": [point.as_dict() for point in points],
-    }
+    value = {"format": "fedsim tradeoff 1", "job": job.hash, "sweep": sweep, "points": [p.as_dict() for p in points]}
     write_page(tradeoff_page(points, title=f"{job.name}: {sweep}"), out.with_name(f"{out.name}.html"))
     write_json(out.with_name(f"{out.name}.json"), value)
-    mode.show(value, lambda: _print_tradeoff(points, out))
 
+    def print_text() -> None:
+        rows = []
+        for setting in dict.fromkeys(point.setting for point in points):
+            here = [point for point in points if point.setting == setting]
+            gain, quality = (float(np.mean([getattr(point, name) for point in here])) for name in ("gain", "quality"))
+            attacks = ", ".join(dict.fromkeys(point.attack for point in here))
+            rows.append((setting, f"{gain:.3f}", format_number(quality), attacks))
+        print_table(("setting", "attacker's gain", f"validation {points[0].metric}", "best attack"), rows)
+        typer.echo(f"Wrote {out}.html and {out}.json")
 
-def _print_tradeoff(points: Sequence[TradeoffPoint], out: Path) -> None:
-    rows = []
-    for setting in dict.fromkeys(point.setting for point in points):
-        here = [point for point in points if point.setting == setting]
-        gain, quality = (float(np.mean([getattr(point, name) for point in here])) for name in ("gain", "quality"))
-        attacks = ", ".join(dict.fromkeys(point.attack for point in here))
-        rows.append((setting, f"{gain:.3f}", format_number(quality), attacks))
-    print_table(("setting", "attacker's gain", f"validation {points[0].metric}", "best attack"), rows)
-    typer.echo(f"Wrote {out}.html and {out}.json")
+    mode.show(value, print_text)

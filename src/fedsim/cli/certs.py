@@ -57,10 +57,11 @@ def _print_certificates(paths: Sequence[Path], folder: Path, mode: OutputMode) -
         certificate = certificates.read_certificates(path)[0]
         end = certificate.not_valid_after_utc
         left, owner = end - datetime.now(UTC), _certificate_owner(certificate, authority)
-        values.append(
-            {"file": str(path), "of": owner, "until": end.isoformat(), "days_left": left // timedelta(days=1)}
-        )
-        rows.append((path.name, owner, f"{end:%Y-%m-%d}", _format_time_left(left)))
+        facts = {"file": str(path), "of": owner, "until": end.isoformat(), "days_left": left // timedelta(days=1)}
+        values.append(facts)
+        days = round(left / timedelta(days=1))
+        lasts = pluralise(days, "day") + (", renew soon" if days < RENEWAL_DAYS else "")
+        rows.append((path.name, owner, f"{end:%Y-%m-%d}", "expired" if left < timedelta() else lasts))
     mode.show({"certificates": values}, lambda: print_table(("file", "party", "expires", "time left"), rows))
 
 
@@ -73,10 +74,3 @@ def _certificate_owner(certificate: Certificate, authority: Certificate) -> str:
         return str(certificates.certificate_party(certificates.certificate_pem(certificate)))
     except FileError:
         return "of no party"
-
-
-def _format_time_left(left: timedelta) -> str:
-    if left < timedelta():
-        return "expired"
-    days = round(left / timedelta(days=1))
-    return pluralise(days, "day") + (", renew soon" if days < RENEWAL_DAYS else "")

@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from fedsim.cli.options import OutputMode, print_json
-from fedsim.cli.output import as_text, print_renderable
+from fedsim.cli.output import as_text, print_renderable, two_column_grid
 from fedsim.preflight.check import CheckReport, check_job
 from fedsim.preflight.estimate import CostEstimate, NetworkLink
-from fedsim.preflight.finding import CheckFinding, CheckLevel, CheckSection
+from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol.messages import replace_unprintable
 from fedsim.report.formatting import format_bytes, format_duration, pluralise
 
@@ -33,7 +33,11 @@ def run_check(
     if mode.json:
         print_json({"passed": report.passed, **asdict(report)})
     elif mode.quiet:
-        _print_failures(report)
+        for section in report.sections:
+            for finding in section.findings:
+                if finding.level is CheckLevel.FAILS:
+                    fix = f"; {finding.fix}" if finding.fix else ""
+                    print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
     else:
         _print_report(report, link, mode.verbose)
     return report.passed
@@ -42,8 +46,14 @@ def run_check(
 def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None:
     parts: list[Text | Table] = []
     for section in report.sections:
-        grid = _two_columns()
-        for finding in section.findings if verbose else _important_findings(section):
+        grid = two_column_grid(NAME_WIDTH)
+        findings = list(section.findings)
+        if not verbose:  # failures, warnings and informative findings; then the names of the other checks on one line
+            findings = [found for found in findings if found.telling or found.level is not CheckLevel.OK]
+            shown = {found.check for found in findings}
+            names = dict.fromkeys(found.check for found in section.findings if found.check not in shown)
+            findings += [CheckFinding("ok", CheckLevel.OK, ", ".join(names))] if names else []
+        for finding in findings:
             style = LEVEL_STYLES[finding.level]
             mark = "" if finding.level is CheckLevel.OK else f"{finding.level}: "
             result = Text.assemble((mark, style), replace_unprintable(finding.result))
@@ -52,43 +62,15 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
                 grid.add_row("", Text.assemble(("fix: ", "bold"), replace_unprintable(finding.fix)))
         parts += [Text(replace_unprintable(section.title), style="bold"), grid]
     if report.estimate:
-        grid = _two_columns()
+        grid = two_column_grid(NAME_WIDTH)
         for name, value in _estimate_lines(report.estimate):
             grid.add_row(Text(f"  {name}"), as_text(value))
         parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
     failures, warnings = report.count(CheckLevel.FAILS), report.count(CheckLevel.WARNING)
     also = f", {pluralise(warnings, 'warning')}" if warnings else ""
-    if report.passed:
-        verdict = f"ready to run{also}"
-    else:
-        verdict = f"{pluralise(failures, 'check')} failed{also}; fix this and run `fedsim check` again"
-    style = LEVEL_STYLES[CheckLevel.OK if report.passed else CheckLevel.FAILS]
-    print_renderable(Group(*parts, Text(f"\n{verdict}", style=style)))
-
-
-def _two_columns() -> Table:
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=NAME_WIDTH)
-    grid.add_column(overflow="fold")
-    return grid
-
-
-def _important_findings(section: CheckSection) -> Iterator[CheckFinding]:
-    """Yield failures, warnings and informative findings; then the names of the other checks on one line."""
-    shown = [finding for finding in section.findings if finding.telling or finding.level is not CheckLevel.OK]
-    yield from shown
-    shown_checks = {finding.check for finding in shown}
-    names = dict.fromkeys(finding.check for finding in section.findings if finding.check not in shown_checks)
-    if names:
-        yield CheckFinding("ok", CheckLevel.OK, ", ".join(names))
-
-
-def _print_failures(report: CheckReport) -> None:
-    for section in report.sections:
-        for finding in section.findings:
-            if finding.level is CheckLevel.FAILS:
-                fix = f"; {finding.fix}" if finding.fix else ""
-                print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
+    failed = f"{pluralise(failures, 'check')} failed{also}; fix this and run `fedsim check` again"
+    verdict, level = (f"ready to run{also}", CheckLevel.OK) if report.passed else (failed, CheckLevel.FAILS)
+    print_renderable(Group(*parts, Text(f"\n{verdict}", style=LEVEL_STYLES[level])))
 
 
 def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:

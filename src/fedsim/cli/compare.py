@@ -48,8 +48,16 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     rungs = (training if options.epochs is None else replace(training, epochs=options.epochs)).rungs()
     restrict_to_owner(out)
     is_remote = [own.role for own in files] == [Role.PRIMARY]
-    train = _compare_remotely if is_remote else _compare_locally
-    ladder = train(job, files, out, rungs, options, mode).to_dict()
+    store = ResultStore(out)
+    if is_remote:
+        result = _compare_remotely(job, files[0], store, rungs, options, mode)
+    else:
+        torch.set_num_threads(job.training.threads)
+        cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
+        progress = numbered_progress(progress_printer(silent=mode.silent), len(SPLITS) * options.seeds * len(rungs))
+        protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
+        result = train_ladder(cases, rungs, store, progress, protected.train)
+    ladder = result.to_dict()
     write_json(out / LADDER_FILE, ladder)
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
 
@@ -66,20 +74,9 @@ def restrict_to_owner(out: Path) -> None:
         raise FileError(message, code="folder-not-private") from error
 
 
-def _compare_locally(
-    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], options: CompareOptions, mode: OutputMode
-) -> Ladder:
-    torch.set_num_threads(job.training.threads)
-    cases = JobCases.read(job, files, out, options.unit)
-    progress = numbered_progress(progress_printer(silent=mode.silent), len(SPLITS) * options.seeds * len(rungs))
-    protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-    return train_ladder(cases.cases(options.seeds), rungs, ResultStore(out), progress, protected.train)
-
-
 def _compare_remotely(
-    job: Job, files: Sequence[PartyFile], out: Path, rungs: list[Rung], options: CompareOptions, mode: OutputMode
+    job: Job, own: PartyFile, store: ResultStore, rungs: list[Rung], options: CompareOptions, mode: OutputMode
 ) -> Ladder:
-    (own,) = files
     set_up_logging(own.name, mode)
     possible = [rung for rung in rungs if rung.method != "exact"]
     progress = numbered_progress(progress_printer(silent=mode.silent), options.seeds * len(possible))
@@ -90,15 +87,13 @@ def _compare_remotely(
     ):
         traffic.connection = context.connection
         context.connection.wait_seconds = options.wait
-        return train_remote_ladder(context, ResultStore(out), possible, options.seeds, options.unit, progress)
+        return train_remote_ladder(context, store, possible, options.seeds, options.unit, progress)
 
 
 def training_settings_of(job: Job) -> LadderTraining:
     """Return how a job trains its networks."""
-    training = job.training
-    return LadderTraining(
-        training.preset, training.epochs, training.batch_size, training.learning_rate, training.patience
-    )
+    own = job.training
+    return LadderTraining(own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience)
 
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:

@@ -12,11 +12,12 @@ import textwrap
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import FEDSIM_PLACEBO, train_ladder
 from fedsim.contribution.result_store import ResultStore
-from fedsim.data.synthetic_city import KnownCity, generate_city
+from fedsim.data.synthetic_city import generate_city
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key
@@ -70,7 +71,6 @@ class DemoSetup:
     """The folder of the demo with everything in place for the first run."""
 
     folder: Path
-    town: KnownCity
     job: Job
     parties: dict[str, PartyFile]
 
@@ -109,18 +109,21 @@ def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
     create_demo_folder(folder)
     printer.say("A city knows the prices of its flats, an agency the rents of others. Their tables share no key.")
     began = time.perf_counter()
-    town = write_tables(folder, seed)
+    # Flats with prices for the city and rentals for the agency; they share locations, but no key.
+    town = generate_city(np.random.default_rng(seed), flats=FLATS)
+    for name, table in (("flats", town.flats), ("rentals", town.rentals)):
+        with atomic_write(folder / f"{name}.csv") as part:
+            table.write_csv(part)
     text = f"flats.csv with {len(town.flats):,} records, rentals.csv with {len(town.rentals):,}"
     printer.phase("tables", text, time.perf_counter() - began)
     began = time.perf_counter()
-    demo = write_agreement(folder, town)
+    demo = write_agreement(folder)
     printer.phase("setup", "job and party files, key, certificates, approvals", time.perf_counter() - began)
     record = _train(demo, printer)
     ladder = _compare(demo, printer)
     page = write_report(demo.run_of("city"), mapped=demo.parties["city"])
     truth = town.truth.worth("rentals")
-    _print_disclosures(demo, printer)
-    _print_contribution(record, ladder, truth, printer)
+    _print_results(demo, record, ladder, truth, printer)
     seconds = time.perf_counter() - started
     printer.say(f"Done in {format_duration(seconds)}. Next steps:")
     printer.say(f"  report:  {page}")
@@ -147,21 +150,12 @@ def create_demo_folder(folder: Path) -> None:
         raise FileError(message, code="folder-not-writable") from error
 
 
-def write_tables(folder: Path, seed: int) -> KnownCity:
-    """Write flats with prices for the city and rentals for the agency; they share locations, but no key."""
-    town = generate_city(np.random.default_rng(seed), flats=FLATS)
-    for name, table in (("flats", town.flats), ("rentals", town.rentals)):
-        with atomic_write(folder / f"{name}.csv") as part:
-            table.write_csv(part)
-    return town
-
-
-def write_agreement(folder: Path, town: KnownCity) -> DemoSetup:
+def write_agreement(folder: Path) -> DemoSetup:
     """Write job and party files on free ports, the linkage key, certificates and each owner's approval."""
-    ports = free_ports(len(PORT_PLACEHOLDERS))
+    ports = dict(zip(PORT_PLACEHOLDERS, free_ports(len(PORT_PLACEHOLDERS)), strict=True))
     for name in ("job", *PARTY_NAMES):
         text = files("fedsim.cli").joinpath("demo_files", f"{name}.toml").read_text(encoding="utf-8")
-        for placeholder, port in zip(PORT_PLACEHOLDERS, ports, strict=True):
+        for placeholder, port in ports.items():
             text = text.replace(placeholder, str(port))
         with atomic_write(folder / f"{name}.toml") as part:
             part.write_text(text, encoding="utf-8")
@@ -172,12 +166,12 @@ def write_agreement(folder: Path, town: KnownCity) -> DemoSetup:
     for own in parties.values():
         header = read_table(own.data.source).columns if own.data else None
         approve(job, own, header, by="fedsim demo", time=now)
-    return DemoSetup(folder, town, job, parties)
+    return DemoSetup(folder, job, parties)
 
 
-def free_ports(count: int) -> list[int]:
+def free_ports(number: int) -> list[int]:
     """Return ports of this machine that are free at the moment."""
-    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    servers = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
     ports = [server.getsockname()[1] for server in servers]
     for server in servers:
         server.close()
@@ -210,7 +204,13 @@ def _train(demo: DemoSetup, printer: DemoPrinter) -> RunRecord:
 def run_parties(demo: DemoSetup, move: ProgressCallback | None = None) -> None:
     """Start all parties and wait until they have exited; ``move`` shows the progress of the primary."""
     running: dict[str, Process] = {}
-    with _record_signals() as signals:
+    # Signals are recorded instead of raised at once, which could lose a party that has just been started.
+    signals: list[int] = []
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():  # no other thread receives signals
+            for number in STOP_SIGNALS:
+                before = signal.signal(number, lambda seen, _: signals.append(seen))
+                stack.callback(signal.signal, number, before)
         try:
             for name in demo.parties:
                 command = [sys.executable, "-m", "fedsim", "party", "job.toml", f"{name}.toml"]
@@ -226,21 +226,6 @@ def run_parties(demo: DemoSetup, move: ProgressCallback | None = None) -> None:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
-
-
-@contextmanager
-def _record_signals() -> Iterator[list[int]]:
-    """Record signals instead of raising at once, which could lose a party that has just been started."""
-    signals: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield signals  # only the main thread receives signals
-        return
-    before = {number: signal.signal(number, lambda seen, _: signals.append(seen)) for number in STOP_SIGNALS}
-    try:
-        yield signals
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _wait(
@@ -282,31 +267,25 @@ def _compare(demo: DemoSetup, printer: DemoPrinter) -> dict[str, Any]:
     rungs = training_settings_of(demo.job).rungs()
     torch.set_num_threads(demo.job.training.threads)
     with progress_bar("compare", hidden=printer.silent) as move:
-        done = iter(range(1, len(rungs) + 1))
-        ladder = train_ladder(
-            tables.cases(1, (DEMO_SPLIT,)),
-            rungs,
-            ResultStore(folder),
-            lambda _: move(next(done), len(rungs)) if move else None,
-        ).to_dict()
+        done, cases = count(1), tables.cases(1, (DEMO_SPLIT,))
+        report = lambda _: move(next(done), len(rungs)) if move else None  # noqa: E731
+        ladder = train_ladder(cases, rungs, ResultStore(folder), report).to_dict()
     write_json(demo.run_of("city") / LADDER_FILE, ladder)
     text = f"{len(rungs)} models: alone, with the partner, with a placebo"
     printer.phase("compare", text, time.perf_counter() - began)
     return ladder
 
 
-def _print_disclosures(demo: DemoSetup, printer: DemoPrinter) -> None:
-    """Print what each party received, by its own ledger."""
+def _print_results(
+    demo: DemoSetup, record: RunRecord, ladder: dict[str, Any], truth: float, printer: DemoPrinter
+) -> None:
+    """Print what each party received, by its own ledger; the important rungs, the contribution and the truth."""
     printer.say()
     printer.say("What each party received from the others:")
     for name, text in DISCLOSURES.items():
         own = str(demo.parties[name].party)
         received = sum(entry.bytes for entry in read_ledger(demo.run_of(name)) if entry.receiver == own)
         printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received)})")
-
-
-def _print_contribution(record: RunRecord, ladder: dict[str, Any], truth: float, printer: DemoPrinter) -> None:
-    """Print the important rungs, the contribution and the truth."""
     printer.say()
     printer.say(f"What the partner contributes (RMSE in {UNIT} on {ladder['records']:,} test flats):")
     for rung in ladder["rungs"]:

@@ -14,7 +14,7 @@ from fedsim.cli.options import parse_names
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
 from fedsim.data.profile import TableProfile, profile_table
-from fedsim.data.sql import TableSource, parse_source
+from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
@@ -53,25 +53,6 @@ class InitRequest:
         return guess if answer == guess.word else Guess(answer, USER_CHOICE)
 
 
-@dataclass(frozen=True, eq=False)
-class InitTable:
-    """A table that is available, with its separator where that is not the usual one."""
-
-    source: TableSource
-    separator: str | None
-    profile: TableProfile
-
-
-@dataclass(frozen=True)
-class InitGoal:
-    """What to predict; label and task are unknown without the primary's table."""
-
-    label: Guess | None
-    task: Guess | None
-    split: Guess
-    notes: tuple[str, ...] = ()
-
-
 def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Write the files and return their content in short; nothing is written before everything is known."""
     sources = {role: parse_source(table) for role, table in request.tables.items() if table}
@@ -79,42 +60,63 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         raise SettingError("no table; use --primary, --secondary or both", code="no-table")
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
-    tables = {role: _profile_table(source, request.separators[role]) for role, source in sources.items()}
-    for table in tables.values():
-        split = f", split at {table.separator!r}" if table.separator else ""
-        size = f"{pluralise(table.profile.rows, 'record')}, {pluralise(len(table.profile.columns), 'column')}{split}"
-        say(format_line(table.profile.name, size))
-    profiles = TableProfiles(*(tables[role].profile if role in tables else None for role in request.tables))
+    separators, tables = dict(request.separators), {}
+    for role, source in sources.items():
+        if isinstance(source, Path) and separators[role] is None:
+            separators[role] = detect_separator(source)
+        name = source.name if isinstance(source, Path) else str(source)
+        tables[role] = profile_table(read_table(source, separator=separators[role]), name)
+    for role, table in tables.items():
+        cut = f", split at {separators[role]!r}" if separators[role] else ""
+        size = f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"
+        say(format_line(table.name, size))
+    profiles = TableProfiles(*(tables.get(role) for role in request.tables))
     linked = _propose_linkage(profiles, request)
-    goal = _propose_goal(profiles.primary, linked, request)
+    label, task, split, warnings = _propose_goal(profiles.primary, linked, request)
+    own = {}
+    for role, table in tables.items():
+        identifiers = linked.columns_of(role)
+        target = [label.word] if label and role == "primary" else []
+        # Only the primary's: the output of a secondary's network for a place would reveal the place to the primary.
+        also = list(identifiers.values()) if role == "primary" else []
+        features = learning.propose_features(table, [*identifiers.values(), *target], also)
+        own[role] = TablePlan(sources[role], separators[role], table.gap_words, identifiers, features)
     plan = SetupPlan(
         primary=targets.parties["primary"],
         secondary=targets.parties["secondary"],
         fields=linked.fields,
         k=linkage.propose_k(profiles, request.k),
         tau=linkage.DEFAULT_TAU if request.tau is None else request.tau or None,
-        task=goal.task,
-        split=goal.split,
-        label=goal.label,
+        task=task,
+        split=split,
+        label=label,
         epochs=request.epochs,
         batch=learning.propose_batch_size(profiles.primary.rows) if profiles.primary else None,
-        own={role: _table_plan(role, table, linked, goal) for role, table in tables.items()},
+        own=own,
     )
-    notes = (*linked.notes, *goal.notes)
+    notes = (*linked.notes, *warnings)
     for line in _plan_lines(plan, linked, notes):
         say(line)
     written = targets.write(plan)
     say(format_line("wrote", ", ".join(written)))
     for line in _next_step_lines(plan, targets):
         say(line)
-    return _plan_as_dict(plan, linked, notes) | {"folder": str(folder), "files": written}
-
-
-def _profile_table(source: TableSource, separator: str | None) -> InitTable:
-    if isinstance(source, Path) and separator is None:
-        separator = detect_separator(source)
-    name = source.name if isinstance(source, Path) else str(source)
-    return InitTable(source, separator, profile_table(read_table(source, separator=separator), name))
+    fields = zip(linked.pairs, linked.fields, strict=True)
+    return {
+        "parties": plan.names(),
+        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": f.encoding.KIND} for p, f in fields],
+        "label": plan.label.word if plan.label else None,
+        "task": plan.task.word if plan.task else None,
+        "split": plan.split.word,
+        "k": plan.k,
+        "tau": plan.tau,
+        "batch_size": plan.batch,
+        "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
+        "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
+        "warnings": list(notes),
+        "folder": str(folder),
+        "files": written,
+    }
 
 
 def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
@@ -134,10 +136,13 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProp
     return linkage.propose_linkage(tables, pairs, k)
 
 
-def _propose_goal(primary: TableProfile | None, linked: LinkageProposal, request: InitRequest) -> InitGoal:
+def _propose_goal(
+    primary: TableProfile | None, linked: LinkageProposal, request: InitRequest
+) -> tuple[Guess | None, Guess | None, Guess, Sequence[str]]:
+    """Return label, task, split and warnings; label and task are unknown without the primary's table."""
     task = None if request.task is None else _check_task(Guess(request.task, USER_CHOICE))
     if primary is None:
-        return InitGoal(None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"))
+        return None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"), ()
     identifiers = list(linked.columns_of("primary").values())
     if request.label:
         label = Guess(request.label, USER_CHOICE)
@@ -149,7 +154,7 @@ def _propose_goal(primary: TableProfile | None, linked: LinkageProposal, request
     notes = learning.check_label_choice(primary, label.word, identifiers)
     profile = learning.column_profile(primary, label.word)
     task = task or _check_task(request.confirm("Task", learning.guess_task(profile)))
-    return InitGoal(label, task, learning.guess_split(primary, identifiers), tuple(notes))
+    return label, task, learning.guess_split(primary, identifiers), notes
 
 
 def _check_task(task: Guess) -> Guess:
@@ -158,15 +163,6 @@ def _check_task(task: Guess) -> Guess:
         hint = f"did you mean '{near}'?" if near else f"choose one of {', '.join(TASK_NAMES)}"
         raise SettingError(f"unknown task '{task.word[:60]}'; {hint}", code="unknown-task", nearest=near)
     return task
-
-
-def _table_plan(role: str, table: InitTable, linked: LinkageProposal, goal: InitGoal) -> TablePlan:
-    identifiers = linked.columns_of(role)
-    label = [goal.label.word] if goal.label and role == "primary" else []
-    # Only the primary's: the output of a secondary's network for a place would reveal the place to the primary.
-    also = list(identifiers.values()) if role == "primary" else []
-    features = learning.propose_features(table.profile, [*identifiers.values(), *label], also)
-    return TablePlan(table.source, table.separator, table.profile.gap_words, identifiers, features)
 
 
 def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> Iterator[str]:
@@ -186,23 +182,6 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
         yield format_line("features", f"{plan.names()[role]}: {_shorten_list(used)}{left_out}")
     for note in notes:
         yield format_line("warning", note)
-
-
-def _plan_as_dict(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> dict[str, Any]:
-    fields = zip(linked.pairs, linked.fields, strict=True)
-    return {
-        "parties": plan.names(),
-        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": f.encoding.KIND} for p, f in fields],
-        "label": plan.label.word if plan.label else None,
-        "task": plan.task.word if plan.task else None,
-        "split": plan.split.word,
-        "k": plan.k,
-        "tau": plan.tau,
-        "batch_size": plan.batch,
-        "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
-        "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
-        "warnings": list(notes),
-    }
 
 
 def _shorten_list(columns: Sequence[str]) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
@@ -23,64 +22,40 @@ from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, get_metric
 from fedsim.registry import METRICS
-from fedsim.report.formatting import (
-    format_count,
-    format_distance,
-    format_duration,
-    format_number,
-    format_percent,
-    pluralise,
-)
+from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, links_page, summarise_links
 from fedsim.runtime.party_data import encode_table
 from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
-from fedsim.types import DEFAULT_K
 
 DEFAULT_METRIC = "euclidean"
 
 
-@dataclass(frozen=True)
-class LinkInput:
-    """A party's table, its columns to compare, its separator and the option that sets it."""
-
-    table: TableSource
-    columns: list[str]
-    separator: str | None
-    separator_option: str
-
-
-def read_identifiers(side: LinkInput, metric: Metric, names: Sequence[str]) -> Any:
+def _read_identifiers(
+    table: TableSource, columns: list[str], names: Sequence[str], metric: Metric, separator: str | None, option: str
+) -> Any:
     """Read an encoded table, or the columns under their common ``names`` in the type the metric expects."""
     if _compares_filters(metric):
-        if side.columns:
+        if columns:
             message = f"--metric {metric.name} compares encoded tables, which have no columns; omit --on"
             raise SettingError(message, code="columns-of-encoded-table")
-        if not isinstance(side.table, Path):
-            message = f"{side.table} is a database; use a file that `fedsim encode` wrote"
+        if not isinstance(table, Path):
+            message = f"{table} is a database; use a file that `fedsim encode` wrote"
             raise SettingError(message, code="encoded-table-in-database")
-        return load_encoded(side.table)
-    if not side.columns:
+        return load_encoded(table)
+    if not columns:
         raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
-    wanted = list(dict.fromkeys(side.columns))
-    frame = read_table(side.table, wanted, separator=side.separator, option=side.separator_option)
-    types = [CellType(getattr(part, "CELLS", "number")) for part in _metric_per_column(metric, len(names))]
-    return pl.DataFrame(
-        [
-            read_cells(frame[column], wanted).require(str(side.table)).alias(name)
-            for column, name, wanted in zip(side.columns, names, types, strict=True)
-        ]
-    )
+    frame = read_table(table, list(dict.fromkeys(columns)), separator=separator, option=option)
+    parts = [metric] * len(names)
+    if isinstance(metric, WeightedSum):
+        parts = [field.measure for field in metric.fields for _ in field.columns]
+    types = [CellType(getattr(part, "CELLS", "number")) for part in parts]
+    wanted = zip(columns, names, types, strict=True)
+    return pl.DataFrame([read_cells(frame[own], kind).require(str(table)).alias(name) for own, name, kind in wanted])
 
 
 def _compares_filters(metric: Metric) -> bool:
     """Return whether a metric compares encoded tables: only such metrics are valid in jobs."""
     return metric.name in METRICS.names(in_jobs=True)
-
-
-def _metric_per_column(metric: Metric, columns: int) -> list[Metric]:
-    if not isinstance(metric, WeightedSum):
-        return [metric] * columns
-    return [field.measure for field in metric.fields for _ in field.columns]
 
 
 def parse_field(spec: str) -> WeightedField:
@@ -102,10 +77,8 @@ def parse_field(spec: str) -> WeightedField:
         raise SettingError(message, code="invalid-field")
     metric = get_metric(name)
     if isinstance(metric, RankHamming) or _compares_filters(metric):
-        message = (
-            f"--field {spec!r}: {name} does not compare columns; use euclidean, great-circle, days or a text metric"
-        )
-        raise SettingError(message, code="invalid-field")
+        hint = "use euclidean, great-circle, days or a text metric"
+        raise SettingError(f"--field {spec!r}: {name} does not compare columns; {hint}", code="invalid-field")
     return WeightedField(column, metric, weight)
 
 
@@ -141,39 +114,14 @@ class LinkRequest:
     with_map: bool
 
 
-@dataclass(frozen=True)
-class SearchOptions:
-    """How to search; the names are those of :func:`fedsim.linkage.link`."""
-
-    k: int | None
-    sigma: float
-    seed: int | None
-    backend: str
-    threads: int | None
-    device: str
-
-
-def run_link(request: LinkRequest, search: SearchOptions, mode: OutputMode) -> None:
-    """Link two tables, write the links and the page, and print a summary."""
+def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
+    """Link two tables, write the links and the page, and print a summary; ``search`` are options of ``link``."""
     _check_request(request)
     primary, secondary, metric = _read_tables(request)
     with progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
-        links = link(
-            primary,
-            secondary,
-            metric=metric,
-            k=DEFAULT_K if search.k is None else search.k,
-            sigma=search.sigma,
-            # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
-            seed=np.random.default_rng(search.seed),
-            backend=search.backend,
-            threads=search.threads,
-            device=search.device,
-            progress=progress,
-            primary_name=str(request.primary),
-            secondary_name=str(request.secondary),
-        )
+        names: dict[str, Any] = {"primary_name": str(request.primary), "secondary_name": str(request.secondary)}
+        links = link(primary, secondary, metric=metric, progress=progress, **names, **search)
         seconds = time.perf_counter() - started
     diagnostics = diagnose(links)
     files = {"links": request.out}
@@ -225,30 +173,34 @@ def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:
         message = f"--on-secondary names {len(theirs)} columns, --on {len(ours)}; name as many, in the same order"
         raise SettingError(message, code="column-count-mismatch")
     names = [name for field in fields for name in field.columns] or ours
-    their_separator = request.secondary_separator or request.separator
-    primary = LinkInput(request.primary, ours, request.separator, "--separator")
-    secondary = LinkInput(request.secondary, theirs, their_separator, "--separator-secondary")
-    return read_identifiers(primary, metric, names), read_identifiers(secondary, metric, names), metric
+    separator, option = request.secondary_separator or request.separator, "--separator-secondary"
+    primary = _read_identifiers(request.primary, ours, names, metric, request.separator, "--separator")
+    return primary, _read_identifiers(request.secondary, theirs, names, metric, separator, option), metric
 
 
 def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
     """Yield the figures as names and values, warnings last."""
-    sizes = f"{pluralise(summary.records, 'record')} x {pluralise(summary.candidates, 'candidate')}"
+    sizes = f"{fmt.pluralise(summary.records, 'record')} x {fmt.pluralise(summary.candidates, 'candidate')}"
     yield "linked", f"{sizes}, {summary.k:,} partners each"
-    yield "metric", summary.metric + (f", noise sigma {format_number(summary.sigma)}" if summary.sigma else "")
+    yield "metric", summary.metric + (f", noise sigma {fmt.format_number(summary.sigma)}" if summary.sigma else "")
     yield "search", summary.plan
     if summary.seconds is not None:
         pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
-        yield "time", f"{format_duration(summary.seconds)}, {format_number(pairs / 1e6)} million pairs/s"
-    nearest, last = (format_distance(value, summary.metric) for value in (summary.nearest_median, summary.kth_median))
+        yield "time", f"{fmt.format_duration(summary.seconds)}, {fmt.format_number(pairs / 1e6)} million pairs/s"
+    nearest, last = (
+        fmt.format_distance(value, summary.metric) for value in (summary.nearest_median, summary.kth_median)
+    )
     yield "distance", f"median {nearest} to the nearest partner, {last} to partner {summary.k:,}"
     if summary.boundary_tie_share is not None:
-        yield "ties", f"{format_percent(summary.boundary_tie_share)} of the lists end between equal distances"
-    used = format_percent(summary.candidates_used / summary.candidates)
-    busiest = pluralise(summary.busiest_use, "list")
-    yield "used", f"{format_count(summary.candidates_used)} candidates ({used}), the most frequent in {busiest}"
+        yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end between equal distances"
+    used = fmt.format_percent(summary.candidates_used / summary.candidates)
+    busiest = fmt.pluralise(summary.busiest_use, "list")
+    yield "used", f"{fmt.format_count(summary.candidates_used)} candidates ({used}), the most frequent in {busiest}"
     if summary.improvement:
-        yield "delta", ", ".join(f"{format_number(value)} over {name}" for name, value in summary.improvement.items())
+        yield (
+            "delta",
+            ", ".join(f"{fmt.format_number(value)} over {name}" for name, value in summary.improvement.items()),
+        )
     for warning in summary.warnings:
         yield "warning", warning
 
@@ -260,12 +212,10 @@ def run_encode(table: TableSource, schema: Path, key: Path, out: Path, separator
     frame = read_table(table, list(agreed.columns), separator=separator)
     encoded = encode_table(agreed, frame, Key.read(key), str(table))
     save_encoded(encoded, out)
-    size = {"records": len(encoded), "bits": encoded.n_bits}
-    lines = (
-        f"Wrote {out}: {pluralise(len(encoded), 'record')}, {encoded.n_bits:,} bits each.",
-        f"Fingerprint {encoded.fingerprint[:12]}: tables link only if both parties see the same one.",
-    )
-    mode.show({**size, "fingerprint": encoded.fingerprint, "file": str(out)}, lambda: print_lines(lines))
+    size, fingerprint = {"records": len(encoded), "bits": encoded.n_bits}, encoded.fingerprint
+    text = f"Wrote {out}: {fmt.pluralise(len(encoded), 'record')}, {encoded.n_bits:,} bits each."
+    advice = f"Fingerprint {fingerprint[:12]}: tables link only if both parties see the same one."
+    mode.show({**size, "fingerprint": fingerprint, "file": str(out)}, lambda: print_lines([text, advice]))
 
 
 def read_schema(path: Path) -> Schema:

@@ -7,24 +7,42 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from fedsim.errors import SettingError
 
+
+def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:
+    """Return the declaration of an option with a value, and its help."""
+    return typer.Option(*names, metavar=metavar, help=text, **limits)
+
+
+def flag(text: str, *names: str) -> Any:
+    """Return the declaration of an option without a value, and its help."""
+    return typer.Option(*names, help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """Return the declaration of a positional argument, and its help."""
+    return typer.Argument(metavar=metavar, help=text)
+
+
 TABLE_HELP = ".csv, .csv.gz, .tsv, .parquet or sqlite:///flats.db#table"
 K_HELP = "Partner records per record. Default: 20."  # fedsim.types.DEFAULT_K, which would import numpy
-JobFile = Annotated[Path, typer.Argument(metavar="JOB", help="Job file that all parties share.")]
-PartyPath = Annotated[Path, typer.Argument(metavar="PARTY_FILE", help="Your own party file.")]
+JobFile = Annotated[Path, argument("JOB", "Job file that all parties share.")]
+PartyPath = Annotated[Path, argument("PARTY_FILE", "Your own party file.")]
 Insecure = Annotated[
-    bool, typer.Option("--insecure", help="No certificates and no encryption; only between processes on one machine.")
+    bool, flag("No certificates and no encryption; only between processes on one machine.", "--insecure")
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")]
-Wait = Annotated[float, typer.Option(metavar="SECONDS", min=0.1, help="Time to wait for parties that are offline.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object; combine with --quiet.")]
-Separator = Annotated[str | None, typer.Option(metavar="CHAR", help="Separator of a text table, such as ';' or tab.")]
+Verbose = Annotated[bool, flag("Print more details.", "--verbose", "-v")]
+Wait = Annotated[float, option("SECONDS", "Time to wait for parties that are offline.", min=0.1)]
+Quiet = Annotated[bool, flag("Print errors only.", "--quiet", "-q")]
+Json = Annotated[bool, flag("Print the result as one JSON object; combine with --quiet.", "--json")]
+Separator = Annotated[str | None, option("CHAR", "Separator of a text table, such as ';' or tab.")]
+SecondarySeparator = Annotated[str | None, option("CHAR", "Separator of the secondary's table, if it differs.")]
+SecondaryColumns = Annotated[str, option("COLUMNS", "Names of these columns in the secondary's table, if they differ.")]
 Answer = TypeVar("Answer")
 
 

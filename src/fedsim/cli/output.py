@@ -43,12 +43,18 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def print_named_values(values: Iterable[tuple[str, str]], name_width: int = 12) -> None:
     """Print names and values in two columns; names stand out on a terminal."""
-    grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=name_width)
-    grid.add_column(overflow="fold")
+    grid = two_column_grid(name_width)
     for name, value in values:
         grid.add_row(Text(name, style="yellow" if name == "warning" else "bold"), as_text(value))
     print_renderable(grid)
+
+
+def two_column_grid(name_width: int) -> Table:
+    """Return an empty grid of names and values; values are folded."""
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(width=name_width)
+    grid.add_column(overflow="fold")
+    return grid
 
 
 def as_text(value: str) -> Text:

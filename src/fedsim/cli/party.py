@@ -38,11 +38,8 @@ def run_party(job_path: Path, party_path: Path, mode: OutputMode, *, insecure: b
     """Run one party as this process."""
     job, own = read_job(job_path), read_party_file(party_path)
     if stay and own.role is Role.PRIMARY:
-        message = (
-            "--stay is for the coordinator and the secondaries; the primary predicts with `fedsim predict` or "
-            "`fedsim serve`"
-        )
-        raise SettingError(message, code="stay-at-primary")
+        hint = "the primary predicts with `fedsim predict` or `fedsim serve`"
+        raise SettingError(f"--stay is for the coordinator and the secondaries; {hint}", code="stay-at-primary")
     set_up_logging(own.name, mode)
     outcome: TrainingOutcome | None = None
     with (
@@ -114,14 +111,8 @@ def print_ledger(entries: Sequence[LedgerEntry], seconds: float) -> None:
     total = sum(entry.bytes for entry in entries)
     typer.echo(f"messages between the parties in {format_duration(seconds)}: {format_bytes(total)}")
     rows = [
-        (
-            f"  {entry.phase}",
-            entry.kind,
-            f"{entry.sender} -> {entry.receiver}",
-            f"{entry.messages:,}",
-            format_bytes(entry.bytes),
-        )
-        for entry in entries
+        (f"  {e.phase}", e.kind, f"{e.sender} -> {e.receiver}", f"{e.messages:,}", format_bytes(e.bytes))
+        for e in entries
     ]
     print_table(("  phase", "message", "from and to", "count", "size"), rows)
 

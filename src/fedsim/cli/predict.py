@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -25,7 +24,7 @@ from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.report.formatting import pluralise
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.runtime.predict import Predictor
 from fedsim.serving.service import create_app
 from fedsim.storage.files import atomic_write, check_output_paths
 
@@ -33,38 +32,42 @@ MIN_TOKEN_LENGTH = 16
 SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 
 
-@dataclass(frozen=True)
-class PredictionBatch:
-    """A table of new records, the columns to copy beside their predictions, and the output file."""
-
-    records: TableSource
-    separator: str | None
-    keep: tuple[str, ...]
-    out: Path
-
-
 def run_predict(
-    job: Path, party: Path, batch: PredictionBatch, wait: float, mode: OutputMode, *, insecure: bool
+    job: Path,
+    party: Path,
+    records: TableSource,
+    out: Path,
+    mode: OutputMode,
+    *,
+    keep: Sequence[str],
+    separator: str | None,
+    wait: float,
+    insecure: bool,
 ) -> None:
-    """Predict the records of a table and write the predictions."""
-    check_output_paths([batch.out], [job, party, *source_files([batch.records])])
+    """Predict the records of a table and write the predictions, with the columns to ``keep`` beside them."""
+    check_output_paths([out], [job, party, *source_files([records])])
     data = read_party_file(party).data
-    frame = read_table(batch.records, separator=batch.separator or (data.separator if data else None))
-    for column in batch.keep:
+    frame = read_table(records, separator=separator or (data.separator if data else None))
+    for column in keep:
         if column not in frame.columns:
-            message = f"{batch.records} has no column '{column}' to keep; its columns are {', '.join(frame.columns)}"
+            message = f"{records} has no column '{column}' to keep; its columns are {', '.join(frame.columns)}"
             raise InputError(message, code="no-such-column", column=column)
     with (
         measure_traffic(quiet=mode.silent) as traffic,
         _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
     ):
         features = convert_features(frame, predictor.identifiers, data.missing if data else ())
-        predictions = predictor.predict(features, str(batch.records))
-    _write_predictions(frame.select(batch.keep), predictions, batch.out)
+        predictions = predictor.predict(features, str(records))
+    columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
+    if (probabilities := predictions.probabilities) is not None:
+        columns += [pl.Series(f"probability {c}", probabilities[:, i]) for i, c in enumerate(predictions.classes)]
+    columns.append(pl.Series("by", [predictions.by] * len(predictions.values)))
+    with atomic_write(out) as part:
+        pl.DataFrame(columns).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
-    text = f"Wrote {batch.out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
-    mode.show({**facts, "file": str(batch.out), **traffic.as_dict()}, lambda: typer.echo(text))
+    text = f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
+    mode.show({**facts, "file": str(out), **traffic.as_dict()}, lambda: typer.echo(text))
 
 
 def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: Sequence[str]) -> pl.DataFrame:
@@ -92,8 +95,15 @@ def run_serve(
     if secret is None and not is_loopback(f"{host}:{port}"):
         message = f"--host {host} is reachable from other machines; use --token, or serve on 127.0.0.1"
         raise SettingError(message, code="token-required")
+    try:  # open the port before anything else is done
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None) or 0
+        reason = os.strerror(number) if number > 0 else "no such address"
+        message = f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port"
+        raise SettingError(message, code="cannot-listen") from error
     with (
-        _listen(host, port) as listener,
+        listener,
         measure_traffic(quiet=mode.silent) as traffic,
         _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
         suppress(KeyboardInterrupt),  # the usual way to stop a service
@@ -105,21 +115,6 @@ def run_serve(
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS)
         threading.Thread(target=predictor.keep_dialling, daemon=True).start()
         uvicorn.Server(config).run(sockets=[listener])
-
-
-@contextmanager
-def _listen(host: str, port: int) -> Iterator[socket.socket]:
-    """Open the port before anything else is done."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family)
-    except (OSError, UnicodeError) as error:
-        number = getattr(error, "errno", None) or 0
-        reason = os.strerror(number) if number > 0 else "no such address"
-        message = f"cannot serve at {host}, port {port}: {reason}; choose another --host or --port"
-        raise SettingError(message, code="cannot-listen") from error
-    with listener:
-        yield listener
 
 
 @contextmanager
@@ -151,12 +146,3 @@ def _read_token(path: Path | None) -> str | None:
         message = f"the token in {path} has {len(token)} characters; use at least {MIN_TOKEN_LENGTH}"
         raise FileError(message, code="token-too-short", limit=MIN_TOKEN_LENGTH)
     return token
-
-
-def _write_predictions(kept: pl.DataFrame, found: Predictions, out: Path) -> None:
-    columns = [*kept.iter_columns(), pl.Series("prediction", found.values)]
-    if found.probabilities is not None:
-        columns += [pl.Series(f"probability {name}", found.probabilities[:, i]) for i, name in enumerate(found.classes)]
-    columns.append(pl.Series("by", [found.by] * len(found.values)))
-    with atomic_write(out) as part:
-        pl.DataFrame(columns).write_csv(part)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -26,21 +25,22 @@ COLUMNS = ("folder", "method", "test", "epochs", "time", "bytes", "state")
 def run_runs(folder: Path, mode: OutputMode) -> None:
     """Print the runs under a folder and the settings in which they differ."""
     runs = list_runs(folder)
-    value = {"runs": [asdict(run) for run in runs], "differing": differing_settings(runs)}
-    mode.show(value, lambda: _print_runs(folder, runs))
+    differing = differing_settings(runs)
 
+    def print_text() -> None:
+        if not runs:
+            home = "`fedsim train` and `fedsim party` write them to the folder of the party"
+            typer.echo(f"no runs under {folder}; {home}")
+            return
+        print_table(COLUMNS, map(_run_cells, runs))
+        for run in runs:
+            print_lines(f"{run.folder}: {text}" for text in (run.worth, run.note) if text)
+        for key, values in differing.items():
+            texts = [json.dumps(value, ensure_ascii=False) for value in values]
+            short = (text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…" for text in texts)
+            typer.echo(f"differs: {key} = {', '.join(short)}")
 
-def _print_runs(folder: Path, runs: Sequence[RunSummary]) -> None:
-    if not runs:
-        typer.echo(f"no runs under {folder}; `fedsim train` and `fedsim party` write them to the folder of the party")
-        return
-    print_table(COLUMNS, map(_run_cells, runs))
-    for run in runs:
-        print_lines(f"{run.folder}: {text}" for text in (run.worth, run.note) if text)
-    for key, values in differing_settings(runs).items():
-        texts = [json.dumps(value, ensure_ascii=False) for value in values]
-        short = (text if len(text) <= MAX_VALUE_LENGTH else f"{text[: MAX_VALUE_LENGTH - 1]}…" for text in texts)
-        typer.echo(f"differs: {key} = {', '.join(short)}")
+    mode.show({"runs": [asdict(run) for run in runs], "differing": differing}, print_text)
 
 
 def _run_cells(run: RunSummary) -> tuple[str, ...]:
@@ -81,17 +81,9 @@ def run_log(path: Path, mode: OutputMode) -> None:
         fault = error
     last = entries[-1].hash if entries else None
     value = {"entries": [asdict(entry) for entry in entries], "last": last, "fault": str(fault) if fault else None}
-    mode.show(value, lambda: _print_log(entries))
+    rows = [(e.time, e.party, e.what, ", ".join(f"{name} {fact}" for name, fact in e.facts.items())) for e in entries]
+    mode.show(value, lambda: print_table(("time", "party", "event", "facts"), rows) if rows else None)
     if fault:
         raise fault
     if not mode.silent:
         typer.echo(f"{len(entries)} entries, none changed; last hash {last or 'none'}")
-
-
-def _print_log(entries: Sequence[AuditEntry]) -> None:
-    rows = [
-        (entry.time, entry.party, entry.what, ", ".join(f"{name} {value}" for name, value in entry.facts.items()))
-        for entry in entries
-    ]
-    if rows:
-        print_table(("time", "party", "event", "facts"), rows)

@@ -76,10 +76,7 @@ class _PartyHandler(threading.Thread):
                     log.info("%s; other requests are still served", error)
                     abort_session(session, error)
         except BaseException as error:  # raised again in the main thread, which notifies the other parties
-            if not (isinstance(error, PeerError) and self._may_be_absent()):
+            # Once everything is linked, the coordinator no longer needs a secondary; only the primary ends the job.
+            linked = self.role.all_linked and not self.connection.stop_signal.failure
+            if not (isinstance(error, PeerError) and linked and self.party.role is Role.SECONDARY):
                 self.error = error
-
-    def _may_be_absent(self) -> bool:
-        """Once everything is linked, the coordinator no longer needs a secondary; only the primary ends the job."""
-        linked = self.role.all_linked and not self.connection.stop_signal.failure
-        return linked and self.party.role is Role.SECONDARY

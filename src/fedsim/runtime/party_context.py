@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -41,17 +42,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str = "") -> Transport:
-    """Open the transport by which a party reaches its peers.
+    """Open the transport by which a party reaches its peers, with the credentials of ``[tls]`` unless ``insecure``.
 
-    Parameters
-    ----------
-    party_file
-        The party; its ``[tls]`` section names the credentials.
-    insecure
-        Use no credentials, for processes of one machine.
-    name
-        A name in :data:`fedsim.registry.TRANSPORTS`, or ``"package.module:attribute"`` of a transport that is not
-        registered. Without one, the environment variable ``FEDSIM_TRANSPORT`` decides, and gRPC is the default.
+    ``name`` is registered in :data:`fedsim.registry.TRANSPORTS`, or ``"package.module:attribute"``. Without one, the
+    environment variable ``FEDSIM_TRANSPORT`` decides, and gRPC is the default.
     """
     name = name or os.environ.get(TRANSPORT_VARIABLE, "grpc")
     if ":" in name and name not in TRANSPORTS:
@@ -61,11 +55,8 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
         return factory(None)
     tls = party_file.tls
     if tls is None:
-        raise SettingError(
-            f"the file of {party_file.party} has no [tls] section; create certificates with `fedsim certs`, or use "
-            "--insecure between processes of one machine",
-            code="no-certificate",
-        )
+        hint = "create certificates with `fedsim certs`, or use --insecure between processes of one machine"
+        raise SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
     credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party)
     days = credentials.days_left(datetime.now(UTC))
     if days < RENEWAL_DAYS:
@@ -140,12 +131,17 @@ def open_party_context(
         try:
             stack.enter_context(lock_run_folder(job, party_file))
             stack.enter_context(persist_ledger(context.folder, state.ledger))
-            _check_consent(context, audit)
+            names = [f"{name} {version}" for name, version in versions.items()]
+            audit.append("started", {"job": job.hash, "versions": names})
+            if broken := policy_violations(job, party_file):
+                reasons = "; ".join(violation.message for violation in broken)
+                raise PolicyError(reasons, code="policy-violation")  # noqa: TRY301 - recorded like any failure
+            audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
             yield context
         except AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise
         except BaseException as error:
-            state.record_event = _record_if_possible(audit)
+            state.record_event = partial(_record_if_possible, audit)
             notice = failure_notice(state, error)
             if isinstance(error, ApprovalError):  # its text names files and commands of ours
                 notice = Trouble(str(state.party), "its owner has not approved this job", passing=False)
@@ -162,25 +158,12 @@ def open_party_context(
                 listener.close()
 
 
-def _check_consent(context: PartyContext, audit: AuditLog) -> None:
-    """Check the owner's policy and approval, and record both."""
-    job, party_file, versions = context.job, context.party_file, context.connection.versions
-    audit.append("started", {"job": job.hash, "versions": [f"{name} {version}" for name, version in versions.items()]})
-    if broken := policy_violations(job, party_file):
-        raise PolicyError("; ".join(violation.message for violation in broken), code="policy-violation")
-    audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
-
-
-def _record_if_possible(audit: AuditLog) -> Callable[[str, Mapping[str, AuditFact]], None]:
+def _record_if_possible(audit: AuditLog, event: str, facts: Mapping[str, AuditFact]) -> None:
     """Let a failing party reach its peers even if its audit log cannot be written; it must do nothing else then."""
-
-    def record(event: str, facts: Mapping[str, AuditFact]) -> None:
-        try:
-            audit.append(event, facts)
-        except FileError as error:
-            log.warning("%s", error)
-
-    return record
+    try:
+        audit.append(event, facts)
+    except FileError as error:
+        log.warning("%s", error)
 
 
 def _failure_details(error: BaseException) -> str:
@@ -197,7 +180,8 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) 
     close_sessions(context.sessions(), notice)
     if not isinstance(error, Exception) or context.connection.serves_predictions:
         return  # a party stopped by its owner does not wait for others
-    log.error("stopping and notifying the other parties: %s", _own_reason(error, notice))
+    reason = str(error) if isinstance(error, FedSimError) else notice.reason
+    log.error("stopping and notifying the other parties: %s", reason)
     try:
         if context.connection.party.role is Role.COORDINATOR:  # everybody connects to it, so it waits a moment
             acceptor = context.acceptors[0] if context.acceptors else context.listen(context.others)
@@ -207,10 +191,6 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) 
             close_sessions([context.dial(Role.COORDINATOR, FAILURE_NOTICE_SECONDS)], notice)
     except (PeerError, SettingError) as unreachable:
         log.debug("not every party could be notified: %s", unreachable)
-
-
-def _own_reason(error: Exception, notice: Trouble) -> str:
-    return str(error) if isinstance(error, FedSimError) else notice.reason
 
 
 class ReconnectingPeer:

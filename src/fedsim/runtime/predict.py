@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -95,7 +96,7 @@ class Predictor:
         self._solo = _TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
-        self._secondaries = {party: self._reconnecting_secondary(party) for party in context.secondaries}
+        self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
         self._model: tuple[list[Session], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
         self._lock = threading.Lock()
@@ -109,8 +110,7 @@ class Predictor:
     @property
     def identifiers(self) -> tuple[str, ...]:
         """The columns that link a record."""
-        job, own = self.context.job, self.context.party_file
-        return resolve_columns(job, own).linking
+        return resolve_columns(self.context.job, self.context.party_file).linking
 
     def online(self) -> dict[str, bool]:
         """Return which secondaries are connected now."""
@@ -138,25 +138,14 @@ class Predictor:
             time.sleep(DIAL_INTERVAL_SECONDS)
 
     def predict(self, records: pl.DataFrame, called: str | None = None) -> Predictions:
-        """Predict new records.
-
-        Parameters
-        ----------
-        records
-            At least one record, with the columns of training except the label.
-        called
-            The name of the table in error messages; by default the party.
-        """
+        """Predict records that have the columns of training except the label; ``called`` names the table in errors."""
         table, job, own = called or str(self.context.party_file.party), self.context.job, self.context.party_file
         if not len(records):
             raise InputError("there are no records to predict; give at least one", code="no-records")
         missing = [column for column in self.columns if column not in records.columns]
         if missing:
-            raise InputError(
-                f"{table}: column '{missing[0]}' is missing, which training used; add it",
-                code="missing-column",
-                column=missing[0],
-            )
+            message = f"{table}: column '{missing[0]}' is missing, which training used; add it"
+            raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
         encoded = {name: data.encode(name, self.context.folder) for name in job.secondaries}
@@ -167,7 +156,11 @@ class Predictor:
                 if own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with the solo model: %s", error)
-                return self._predict_alone(self._solo, self._solo.features(records, table), str(error))
+                values = self._solo.model(self.context, [], "solo").predict(self._solo.features(records, table), [])
+                offline = [name for name, online in self.online().items() if not online]
+                if not offline and not self._coordinator.connected:  # it is used only when all others are connected
+                    offline = [self.context.peer(Role.COORDINATOR).name]
+                return replace(self._solo.predictions(values, "solo"), away=tuple(offline), reason=str(error))
 
     def _predict_together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
         while True:
@@ -187,18 +180,9 @@ class Predictor:
             while away := self._acceptor.disconnected_seconds(party):
                 connection.stop_signal.check()
                 if away > connection.wait_seconds:
-                    raise AwayError(
-                        f"{party} has been disconnected for {away:.0f} seconds; its owner must start it with --stay",
-                        code="peer-away",
-                    )
+                    lost = f"{party} has been disconnected for {away:.0f} seconds"
+                    raise AwayError(f"{lost}; its owner must start it with --stay", code="peer-away")
                 time.sleep(POLL_SECONDS)
-
-    def _predict_alone(self, solo: _TrainedPrimary, features: Features, reason: str) -> Predictions:
-        values = solo.model(self.context, [], "solo").predict(features, [])
-        offline = [name for name, online in self.online().items() if not online]
-        if not offline and not self._coordinator.connected:  # it is used only when all others are connected
-            offline = [self.context.peer(Role.COORDINATOR).name]
-        return replace(solo.predictions(values, "solo"), away=tuple(offline), reason=reason)
 
     def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
         found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded))
@@ -207,7 +191,7 @@ class Predictor:
 
     def _current_model(self) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""
-        sessions = [peer.session() for peer in self._secondaries.values()]
+        sessions = [peer.session() for peer in self._secondaries]
         if self._model is None or self._model[0] != sessions:
             job = self.context.job
             form = wire_format(job.training.wire)
@@ -228,10 +212,7 @@ class Predictor:
         session.phase, self._coordinator_lost = Phase.PREDICT, None
         return session
 
-    def _reconnecting_secondary(self, party: Party) -> ReconnectingPeer:
-        def open_session() -> Session:
-            session = self._acceptor.session_with(party)
-            session.phase = Phase.PREDICT
-            return session
-
-        return ReconnectingPeer(open_session)
+    def _accept(self, party: Party) -> Session:
+        session = self._acceptor.session_with(party)
+        session.phase = Phase.PREDICT
+        return session

@@ -1,14 +1,23 @@
-"""The primary's process: fetches its links, trains with the remote secondaries and saves its part of the model."""
+"""The primary's process: fetches its links, trains with the remote secondaries, saves its model and the run record."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import math
+import os
+import platform
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 
 from fedsim.config.job import Job
@@ -16,27 +25,38 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.splits import group_split, random_split
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
+from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol.codec import offer_digest
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
+from fedsim.runs import record
+from fedsim.runs.progress import PartyProgress
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import PartyData, read_party_data
-from fedsim.runtime.record_run import CompletedTraining, GateSummary, RunProgressHook, save_run_record, summarise_gates
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, load_cut_noise
+from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, frame_digest, load_cut_noise
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
+from fedsim.splitnn.methods import FedSim
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.storage.digest import arrays_digest
 from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TaskType, TrainingResult, train, train_with
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.labels import target_state
-from fedsim.types import Split
+from fedsim.training.data import as_features
+from fedsim.training.explain import merge_attributions, weight_curves
+from fedsim.training.labels import Metrics, target_state
+from fedsim.training.loop import Epoch, TrainingOutline
+from fedsim.types import Floats, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
 SOLO_MODEL = "solo"
+N_EXAMPLES = 5
+MAX_EXAMPLE_PARTNERS = 5
+MAX_EXPLAINED = 256  # test records whose predictions are explained
+EXPLAIN_STAGE = "explain"
+CPU_FILE = Path("/proc/cpuinfo")
 FAREWELL_SECONDS = 4.0  # a secondary that missed the farewell reconnects every two seconds
 
 
@@ -108,11 +128,6 @@ def to_features(preparation: FeaturePreprocessor, frame: Any) -> Features:
     return Features.of(preparation.apply(frame))
 
 
-def to_neighbours(links: PrivateLinks) -> Neighbours:
-    """Convert links to the input of a network."""
-    return Neighbours(links.partner.astype(np.int64), links.similarity.astype(np.float64))
-
-
 def training_config(job: Job, method: str | None = None) -> Config:
     """Return the training configuration of a job."""
     training = job.training
@@ -170,10 +185,14 @@ def _train(
     job, checkpoints = context.job, context.folder / "checkpoints"
     config, form = training_config(job), wire_format(job.training.wire)
     noise = load_cut_noise(job.protection.gradients, context.folder)
+    inputs = {
+        party: Neighbours(links.partner.astype(np.int64), links.similarity.astype(np.float64))
+        for party, links in lists.items()
+    }
     while True:
         try:
             remotes = {party: RemoteSecondary(peer.session(), form, noise=noise) for party, peer in peers.items()}
-            neighbours = [NeighbourList(to_neighbours(links), (remotes[party],)) for party, links in lists.items()]
+            neighbours = [NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
             result = train_with(prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks)
             gates = summarise_gates(result, prepared, [part.neighbours for part in neighbours])
             for remote in remotes.values():
@@ -210,3 +229,211 @@ def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) ->
         coordinator.ask(send_finish)
     except PeerError:
         log.info("the coordinator has already exited")
+
+
+# Example records stay in the primary's folder. A record is known by its row in the primary's table, which a report
+# omits unless its owner asks for it; a partner by a number that counts from one, because the pseudonyms of a job mean
+# something to the secondary and these numbers to nobody. Letters: n records, K partners.
+
+
+@dataclass(frozen=True, eq=False)
+class PartnerContributions:
+    """The partners of records in one list; weight and share are NaN if the method has no gates."""
+
+    secondary: str
+    partner: Integers  # (n, K)
+    similarity: Floats  # (n, K)
+    weight: Floats  # (n, K)
+    share: Floats  # (n, K) of all contributions to a prediction
+
+
+def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> list[record.ExampleRecord]:
+    """Choose some records, from the best to the worst linked one; ``rows`` are their rows in the table."""
+    if not parts or not len(rows):
+        return []
+    order = np.argsort(-parts[0].similarity.max(axis=1), kind="stable")
+    places = order[np.unique(np.linspace(0, len(order) - 1, N_EXAMPLES).round().astype(np.int64))]
+    found = []
+    for one in parts:
+        number: defaultdict[int, int] = defaultdict(count(1).__next__)
+        for place in places:
+            partners = _example_partners(one, place, number)
+            found.append(record.ExampleRecord(int(rows[place]), one.secondary, partners))
+    return found
+
+
+def _example_partners(
+    one: PartnerContributions, place: int, number: defaultdict[int, int]
+) -> list[record.ExamplePartner]:
+    """Return the most similar partners first; a repeated partner keeps its number, and gaps are left out."""
+    best = np.argsort(-one.similarity[place], kind="stable")[:MAX_EXAMPLE_PARTNERS]
+    weights, shares = ([float(v) if math.isfinite(v) else None for v in m[place]] for m in (one.weight, one.share))
+    partner, similarity = one.partner[place], one.similarity[place]
+    return [
+        record.ExamplePartner(number[int(partner[at])], float(similarity[at]), weights[at], shares[at])
+        for at in best
+        if partner[at] >= 0
+    ]
+
+
+class RunProgressHook(Hook):
+    """Writes every step and epoch to the progress of a party."""
+
+    def __init__(self, progress: PartyProgress) -> None:
+        self._progress = progress
+
+    def started(self, outline: TrainingOutline) -> None:
+        self._progress.enter(Phase.TRAIN.value)
+        before = self._progress.training.get("history", [])
+        self._progress.training = {
+            "epochs": outline.epochs,
+            "steps_per_epoch": outline.steps_per_epoch,
+            "steps": outline.epochs_done * outline.steps_per_epoch,
+            "config": dict(outline.job),
+            "history": [epoch for epoch in before if epoch["number"] <= outline.epochs_done],
+        }
+
+    def stepped(self, step: int) -> None:
+        self._progress.training = {**self._progress.training, "steps": step + 1}
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        history = [*self._progress.training["history"], asdict(epoch)]
+        self._progress.training = {**self._progress.training, "history": history}
+
+    def ended(self, metrics: Mapping[str, Metrics]) -> None:
+        self._progress.enter(EXPLAIN_STAGE)
+
+    def failed(self) -> None:
+        """Do nothing: the party itself reports its failure."""
+
+
+@dataclass(frozen=True, eq=False)
+class GateSummary:
+    """What the gates of FedSim have learned (empty for other methods), and a few example records."""
+
+    curves: list[record.GateCurve]
+    importances: list[record.GateImportance]
+    examples: list[record.ExampleRecord]
+
+
+def summarise_gates(result: TrainingResult, prepared: PreparedPrimary, lists: Sequence[Neighbours]) -> GateSummary:
+    """Summarise the gates on test records; requests nothing from the secondaries that the test did not."""
+    split = prepared.split
+    rows = np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
+    here = [Neighbours(neighbours.partner[rows], neighbours.similarity[rows]) for neighbours in lists]
+    if not isinstance(result.model.config.method, FedSim):
+        names = [holders[0].name for holders in result.model.groups]
+        parts = [
+            PartnerContributions(name, one.partner, one.similarity, *[np.full(one.similarity.shape, math.nan)] * 2)
+            for name, one in zip(names, here, strict=True)
+        ]
+        return GateSummary([], [], choose_examples(rows, parts))
+    found = merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
+    sizes = [np.abs(one.values).sum(axis=2) for one in found]  # (n, K)
+    total = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
+    parts = [
+        PartnerContributions(one.party, one.partner, one.similarity, one.weight, size / total[:, None])
+        for one, size in zip(found, sizes, strict=True)
+    ]
+    return GateSummary(
+        [record.GateCurve(c.party, c.similarity.tolist(), c.weight.tolist()) for c in weight_curves(result.model)],
+        [record.GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
+        choose_examples(rows, parts),
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CompletedTraining:
+    """A completed training, with everything that goes into its record."""
+
+    job: Job
+    table: PartyData
+    prepared: PreparedPrimary
+    lists: Mapping[str, PrivateLinks]
+    result: TrainingResult
+    gates: GateSummary
+
+
+def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgress) -> None:
+    """Write the record of the run, and the test records with their predictions."""
+    seconds = progress.clock() - progress.start
+    job, result, table, split = ended.job, ended.result, ended.table, ended.prepared.split
+    machine = {"system": platform.system(), "machine": platform.machine(), "cores": str(os.cpu_count())}
+    with suppress(OSError):
+        lines = CPU_FILE.read_text(encoding="utf-8", errors="replace").splitlines()
+        models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        machine |= {"processor": models[0]} if models and models[0] else {}
+    written = record.RunRecord(
+        job=job.to_dict(),
+        hash=job.hash,
+        party=table.own.name,
+        started=(datetime.now(UTC) - timedelta(seconds=seconds)).isoformat(timespec="seconds"),
+        seconds=seconds,
+        versions=software_versions(),
+        machine=machine,
+        config=dict(progress.training["config"]),
+        table=record.TableSummary(
+            records=len(table),
+            train=len(split.train),
+            validation=len(split.validation),
+            test=len(split.test),
+            digest=frame_digest(table.frame),
+            label=str(table.columns.label),
+            features=table.features().columns,
+        ),
+        classes=ended.prepared.classes,
+        history=[asdict(epoch) for epoch in result.history],
+        best_epoch=result.best.number,
+        metrics=result.metrics,
+        lists=[_link_list_summary(ended, name, links) for name, links in ended.lists.items()],
+        curves=ended.gates.curves,
+        importances=ended.gates.importances,
+        groups=_errors_by_group(ended),
+        phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
+        examples=ended.gates.examples,
+    )
+    record.write_run_record(folder, written, _test_predictions(ended))
+    progress.enter(Phase.END.value)
+
+
+def _link_list_summary(ended: CompletedTraining, name: str, links: PrivateLinks) -> record.LinkListSummary:
+    hidden = ended.job.secondaries[name].hide_rows
+    candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
+    uses = np.bincount(links.partner.ravel(), minlength=candidates)
+    times, how_many = np.unique(uses, return_counts=True)
+    return record.LinkListSummary(
+        secondary=name,
+        k=links.partner.shape[1],
+        records=len(links),
+        candidates=None if hidden else candidates,
+        similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T.tolist(),
+        reuse=[] if hidden else list(zip(times.tolist(), how_many.tolist(), strict=True)),
+    )
+
+
+def _test_predictions(ended: CompletedTraining) -> pl.DataFrame:
+    rows, classes = ended.prepared.split.test, ended.prepared.classes
+    truth, found = ended.prepared.data.labels[rows], ended.result.predictions.get("test", np.zeros(0))
+    columns: dict[str, Any] = {record.ROW_COLUMN: rows}
+    if not classes:
+        return pl.DataFrame(columns | {record.TRUTH_COLUMN: truth, record.PREDICTED_COLUMN: found})
+    named = np.array([str(name) for name in classes], dtype=object)
+    likeliest = found.argmax(axis=1) if len(found) else np.zeros(0, np.int64)
+    confidence = found.max(axis=1) if len(rows) else found
+    columns |= {record.TRUTH_COLUMN: named[truth], record.PREDICTED_COLUMN: named[likeliest]}
+    texts = dict.fromkeys((record.TRUTH_COLUMN, record.PREDICTED_COLUMN), pl.String)
+    return pl.DataFrame(columns | {record.CONFIDENCE_COLUMN: confidence}, schema_overrides=texts)
+
+
+def _errors_by_group(ended: CompletedTraining) -> list[record.GroupError]:
+    rows, data = ended.prepared.split.test, ended.prepared.data
+    found = ended.result.predictions.get("test")
+    if found is None:
+        return []
+    numbers = not ended.prepared.classes
+    wrong = found - data.labels[rows] if numbers else (found.argmax(axis=1) != data.labels[rows]).astype(np.float64)
+    own = ended.table.features()[rows]
+    columns = {name: own[name] for name in own.columns if name not in ended.table.columns.linking}
+    for name, links in ended.lists.items():
+        columns[f"similarity to the nearest of {name}"] = pl.Series(links.similarity[rows, 0])
+    return record.errors_by_group(columns, wrong, numbers=numbers)

@@ -40,31 +40,16 @@ class LocalRun:
 def run_local(
     job: Job, files: Sequence[PartyFile], hooks: Sequence[Hook] = (), transport: Transport | None = None
 ) -> LocalRun:
-    """Run every party of a job in its own thread.
+    """Run every party of a job in its own thread; policies and approvals apply as they do between organisations.
 
-    Parameters
-    ----------
-    job
-        The job.
-    files
-        The party file of every party; policies and approvals apply as they do between organisations.
-    hooks
-        Hooks of the primary's training.
-    transport
-        How the parties talk to each other; by default queues in this process.
-
-    Returns
-    -------
-    LocalRun
-        Metrics of the trained model, and every message that was sent. A job that was trained before is not trained
-        again; its ledger is empty.
+    The ``hooks`` follow the primary's training; the parties talk through queues unless a ``transport`` is given. A job
+    that was trained before is not trained again, and its ledger is empty.
     """
     by_party = {file.party: file for file in files}
     missing = [str(party) for party in job.parties if party not in by_party]
     if missing:
-        raise SettingError(
-            f"job '{job.name}' also needs the party files of {', '.join(missing)}", code="missing-party-file"
-        )
+        message = f"job '{job.name}' also needs the party files of {', '.join(missing)}"
+        raise SettingError(message, code="missing-party-file")
     learners = [file for file in files if file.role is not Role.COORDINATOR]
     if all(RunStore(run_path(job, file), job).has_weights(TRAINED_MODEL) for file in learners):
         folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,16 +55,18 @@ class RunStore:
     def load_weights(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Load weights and facts; they must belong to this job."""
         if not self.has_weights(name):
-            raise FileError(
-                f"no trained model of job '{self.job.name}' in {self.folder}; train it first", code="not-trained"
-            )
+            message = f"no trained model of job '{self.job.name}' in {self.folder}; train it first"
+            raise FileError(message, code="not-trained")
         return self._checkpoints(name).load(0)
 
     def encoded(self, table: PartyData, secondary: str) -> EncodedTable:
         """Return the filters of a table; saved ones are used again, because noisy filters must not be drawn twice."""
         path = self.encoded_path(secondary)
         note, digest = path.with_suffix(".json"), frame_digest(table.identifiers(secondary))
-        if path.is_file() and note.is_file() and _read_digest(note) == digest:
+        saved = None
+        with suppress(OSError, ValueError, KeyError, TypeError):  # a missing or damaged note: encode again
+            saved = str(json.loads(note.read_text())["identifiers"])
+        if path.is_file() and saved == digest:
             return load_encoded(path)
         encoded = table.encode(secondary, self.folder)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,13 +82,6 @@ class RunStore:
 
     def _checkpoints(self, name: str) -> CheckpointStore:
         return CheckpointStore(self.folder / name, {"job": self.job.hash})
-
-
-def _read_digest(note: Path) -> str:
-    try:
-        return str(json.loads(note.read_text())["identifiers"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
 
 
 def frame_digest(frame: pl.DataFrame) -> str:

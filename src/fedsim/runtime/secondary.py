@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -52,7 +53,14 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         coordinator.session()  # compares job and release, before any data is read
     table = read_party_data(context.job, context.party_file)
     order = _load_or_fetch_order(context, table, store, coordinator)
-    worker = _SecondaryWorker(context, store, *_prepare_features(context, table, store), stay)
+    frame = table.features()
+    if store.has_weights(TRAINED_MODEL):
+        preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
+    else:
+        preparation = table.fit_features()
+    features = Features.of(preparation.apply(frame))
+    features = protect_features(features, frame, context.job.protection, context.folder)
+    worker = _SecondaryWorker(context, store, preparation, features, stay)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -97,14 +105,15 @@ def _load_or_fetch_order(
 ) -> RowMapping:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before."""
     encoded, path = store.encoded(table, context.party_file.name), context.folder / "order.safetensors"
-    digest, saved = offer_digest(encoded), _read_order(path)
+    digest, saved = offer_digest(encoded), None
+    with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
+        arrays = safetensors.numpy.load(path.read_bytes())
+        saved = RowMapping(arrays["rows"], arrays["key"])
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
-            raise InputError(
-                f"the identifiers of {context.party_file.party} have changed since the model was trained, so rows "
-                "would be mixed up; restore the table of the training, or train a new job",
-                code="identifiers-changed",
-            )
+            changed = f"the identifiers of {context.party_file.party} have changed since the model was trained"
+            hint = "so rows would be mixed up; restore the table of the training, or train a new job"
+            raise InputError(f"{changed}, {hint}", code="identifiers-changed")
         return saved  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
     order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have))
@@ -115,26 +124,6 @@ def _load_or_fetch_order(
     with atomic_write(path, mode=0o600) as file:
         file.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))
     return order
-
-
-def _read_order(path: Path) -> RowMapping | None:
-    """Read the saved order; a missing or damaged file is None, because the coordinator sends it again."""
-    try:
-        arrays = safetensors.numpy.load(path.read_bytes())
-        return RowMapping(arrays["rows"], arrays["key"])
-    except (OSError, KeyError, SafetensorError):
-        return None
-
-
-def _prepare_features(context: PartyContext, table: PartyData, store: RunStore) -> tuple[FeaturePreprocessor, Features]:
-    """Return the preprocessing, as saved with the model or newly fitted, and the protected features."""
-    frame = table.features()
-    if store.has_weights(TRAINED_MODEL):
-        preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
-    else:
-        preparation = table.fit_features()
-    features = Features.of(preparation.apply(frame))
-    return preparation, protect_features(features, frame, context.job.protection, context.folder)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +143,9 @@ class _SecondaryWorker:
             width=config.local.build(self.features).width,
             order=order,
             start=partial(self._start, config),
-            load_trained=partial(self._load_trained, config),
+            load_trained=lambda: restore_secondary(
+                self.context.party_file.name, self.features, config, self.store.load_weights(TRAINED_MODEL)[0]
+            ),
             finish=self._finish,
             on_farewell=self._mark_ended,
             form=wire_format(job.training.wire),
@@ -183,19 +174,11 @@ class _SecondaryWorker:
             connection.record_event("study", {"seed": begin.seed, "placebo": begin.placebo})
             return party
         if (folder / ENDED_FILE).is_file():
-            raise PolicyError(
-                f"{party_file.party} has completed the training of this job; start a new job, or a study",
-                code="already-trained",
-            )
+            message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
+            raise PolicyError(message, code="already-trained")
         connection.record_event("training", {"steps": begin.total_steps})
-        checkpoints = folder / "checkpoints"
-        return start_secondary(
-            party_file.name, self.features, config, total_steps=begin.total_steps, folder=checkpoints
-        )
-
-    def _load_trained(self, config: SecondaryConfig) -> LocalSecondary:
-        weights = self.store.load_weights(TRAINED_MODEL)[0]
-        return restore_secondary(self.context.party_file.name, self.features, config, weights)
+        steps, checkpoints = begin.total_steps, folder / "checkpoints"
+        return start_secondary(party_file.name, self.features, config, total_steps=steps, folder=checkpoints)
 
     def _finish(self, party: LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))
@@ -219,25 +202,18 @@ def _count_study(path: Path, party: Party, limit: int) -> None:
     try:
         done = int(path.read_text()) if path.is_file() else 0
     except (OSError, ValueError):
-        raise FileError(
-            f"{path} does not contain the number of studies; write the number you know, or remove the file",
-            code="bad-study-count",
-        ) from None
+        message = f"{path} does not contain the number of studies; write the number you know, or remove the file"
+        raise FileError(message, code="bad-study-count") from None
     if done >= limit:
-        raise PolicyError(
-            f"{party} has taken part in {done:,} studies, and its limit is {limit:,}; its owner may raise max_studies "
-            "in its [policy]",
-            code="too-many-studies",
-            limit=limit,
-        )
+        message = f"{party} has taken part in {done:,} studies, and its limit is {limit:,}"
+        hint = "its owner may raise max_studies in its [policy]"
+        raise PolicyError(f"{message}; {hint}", code="too-many-studies", limit=limit)
     with atomic_write(path) as part:
         part.write_text(str(done + 1))
 
 
 def secondary_model_spec(job: Job) -> SecondaryConfig:
     """Return the configuration that the job prescribes for all secondaries."""
-    training, activations = job.training, job.protection.activations
+    own, activations = job.training, job.protection.activations
     clip = None if activations is None else activations.clip
-    return secondary_config(
-        training.preset, training.method, seed=job.seed, learning_rate=training.learning_rate, clip=clip
-    )
+    return secondary_config(own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, clip=clip)

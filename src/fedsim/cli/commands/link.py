@@ -5,56 +5,45 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedsim.cli.options import K_HELP, TABLE_HELP, Json, OutputMode, Quiet, Separator, check_seed, parse_names
+from fedsim.cli import options as opt
+from fedsim.cli.options import Json, OutputMode, Quiet, flag, option
 from fedsim.registry import METRICS
 
 METRIC_NAMES = ", ".join(METRICS.names())
 
 
 def link(
-    primary: Annotated[str, typer.Option(metavar="TABLE", help=f"Table whose records need partners: {TABLE_HELP}.")],
-    secondary: Annotated[str, typer.Option(metavar="TABLE", help="Table in which to search for partners.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="Parquet file to write.")],
-    on: Annotated[str, typer.Option(metavar="COLUMNS", help="Columns to compare, such as lat,lon.")] = "",
+    primary: Annotated[str, option("TABLE", f"Table whose records need partners: {opt.TABLE_HELP}.")],
+    secondary: Annotated[str, option("TABLE", "Table in which to search for partners.")],
+    out: Annotated[Path, option("FILE", "Parquet file to write.")],
+    on: Annotated[str, option("COLUMNS", "Columns to compare, such as lat,lon.")] = "",
     metric: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help=f"One of {METRIC_NAMES}. Encoded tables need one of {', '.join(METRICS.names(in_jobs=True))}. "
+        option(
+            "NAME",
+            f"One of {METRIC_NAMES}. Encoded tables need one of {', '.join(METRICS.names(in_jobs=True))}. "
             "Default: euclidean.",
         ),
     ] = None,
-    k: Annotated[int | None, typer.Option("--k", metavar="K", help=K_HELP)] = None,
-    on_secondary: Annotated[
-        str, typer.Option(metavar="COLUMNS", help="Names of these columns in the secondary's table, if they differ.")
-    ] = "",
+    k: Annotated[int | None, option("K", opt.K_HELP, "--k")] = None,
+    on_secondary: opt.SecondaryColumns = "",
     field: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="SPEC",
-            help="Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], such as born:days:0.5, instead of --on "
+        option(
+            "SPEC",
+            "Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], such as born:days:0.5, instead of --on "
             "and --metric; may be repeated.",
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="HTML page about the quality to write.")] = None,
-    map_: Annotated[
-        bool, typer.Option("--map", help="Show the primary's locations on the page, in coarse cells.")
-    ] = False,
-    sigma: Annotated[
-        float, typer.Option(metavar="SIGMA", help="Standard deviation of noise on the similarities.")
-    ] = 0.0,
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Random seed of the noise. Default: fresh noise.")
-    ] = None,
-    backend: Annotated[str, typer.Option(metavar="NAME", help="Search backend.")] = "auto",
-    threads: Annotated[int | None, typer.Option(metavar="N", help="Threads. Default: all cores.")] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda or auto.")] = "auto",
-    separator: Separator = None,
-    separator_secondary: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Separator of the secondary's table, if it differs.")
-    ] = None,
+    report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
+    map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
+    sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
+    seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,
+    backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
+    threads: Annotated[int | None, option("N", "Threads. Default: all cores.")] = None,
+    device: Annotated[str, option("NAME", "cpu, cuda or auto.")] = "auto",
+    separator: opt.Separator = None,
+    separator_secondary: opt.SecondarySeparator = None,
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -62,14 +51,17 @@ def link(
 
     fedsim link --primary flats.csv --secondary rentals.csv --on lat,lon --out links.parquet
     """
-    from fedsim.cli.link import LinkRequest, SearchOptions, run_link
+    import numpy as np
+
+    from fedsim.cli.link import LinkRequest, run_link
     from fedsim.data.sql import parse_source
+    from fedsim.types import DEFAULT_K
 
     request = LinkRequest(
         primary=parse_source(primary),
         secondary=parse_source(secondary),
-        columns=parse_names(on),
-        secondary_columns=parse_names(on_secondary),
+        columns=opt.parse_names(on),
+        secondary_columns=opt.parse_names(on_secondary),
         fields=field or [],
         metric=metric,
         separator=separator,
@@ -78,16 +70,18 @@ def link(
         page=report,
         with_map=map_,
     )
-    search = SearchOptions(k, sigma, None if seed is None else check_seed(seed), backend, threads, device)
-    run_link(request, search, OutputMode(quiet, as_json))
+    # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
+    rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))
+    search = {"k": DEFAULT_K if k is None else k, "sigma": sigma, "seed": rng, "backend": backend}
+    run_link(request, {**search, "threads": threads, "device": device}, OutputMode(quiet, as_json))
 
 
 def encode(
-    table: Annotated[str, typer.Option(metavar="TABLE", help=f"Your table: {TABLE_HELP}.")],
-    schema: Annotated[Path, typer.Option(metavar="FILE", help="Encoding schema in JSON, the same for all parties.")],
-    key: Annotated[Path, typer.Option(metavar="FILE", help="Key file from `fedsim key`, the same for all parties.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write, such as filters.safetensors.")],
-    separator: Separator = None,
+    table: Annotated[str, option("TABLE", f"Your table: {opt.TABLE_HELP}.")],
+    schema: Annotated[Path, option("FILE", "Encoding schema in JSON, the same for all parties.")],
+    key: Annotated[Path, option("FILE", "Key file from `fedsim key`, the same for all parties.")],
+    out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
+    separator: opt.Separator = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

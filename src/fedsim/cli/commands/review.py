@@ -8,25 +8,14 @@ from typing import Annotated
 
 import typer
 
-from fedsim.cli.options import (
-    Insecure,
-    JobFile,
-    Json,
-    OutputMode,
-    PartyPath,
-    Quiet,
-    Verbose,
-    Wait,
-    check_out_name,
-    check_seed,
-    print_json,
-)
+from fedsim.cli import options as opt
+from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
 
 
 def approve(
-    job: JobFile,
-    party: PartyPath,
-    yes: Annotated[bool, typer.Option("--yes", help="Approve without asking.")] = False,
+    job: opt.JobFile,
+    party: opt.PartyPath,
+    yes: Annotated[bool, flag("Approve without asking.", "--yes")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -41,16 +30,16 @@ def approve(
 
 
 def check(
-    job: JobFile,
+    job: opt.JobFile,
     parties: Annotated[
-        list[Path] | None, typer.Argument(metavar="PARTY_FILE", help="Party files; without any, check the job alone.")
+        list[Path] | None, argument("PARTY_FILE", "Party files; without any, check the job alone.")
     ] = None,
-    mbit: Annotated[float, typer.Option(metavar="MBIT", min=0.001, help="Bandwidth in Mbit/s.")] = 100.0,
-    ping_ms: Annotated[float, typer.Option(metavar="MS", min=0.0, help="Round-trip latency in milliseconds.")] = 20.0,
+    mbit: Annotated[float, option("MBIT", "Bandwidth in Mbit/s.", min=0.001)] = 100.0,
+    ping_ms: Annotated[float, option("MS", "Round-trip latency in milliseconds.", min=0.0)] = 20.0,
     peers: Annotated[
-        bool, typer.Option("--peers/--no-peers", help="Test the connections to other parties with a TLS handshake.")
+        bool, flag("Test the connections to other parties with a TLS handshake.", "--peers/--no-peers")
     ] = False,
-    verbose: Verbose = False,
+    verbose: opt.Verbose = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -70,31 +59,26 @@ QUICK_RECORDS, QUICK_TARGETS = 1_000, 100
 
 
 def audit(
-    job: JobFile,
+    job: opt.JobFile,
     parties: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="PARTY_FILE",
-            help="Files of the parties whose tables are available: primary and secondary for exact figures; a single "
+        argument(
+            "PARTY_FILE",
+            "Files of the parties whose tables are available: primary and secondary for exact figures; a single "
             "table is split into two halves.",
         ),
     ],
-    out: Annotated[Path, typer.Option(metavar="NAME", help="Write NAME.json and NAME.html.")] = Path("audit"),
+    out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("audit"),
     limit: Annotated[
-        float,
-        typer.Option(metavar="GAIN", help="Gain over blind guessing (0 to 1) that settings are sought to stay under."),
+        float, option("GAIN", "Gain over blind guessing (0 to 1) that settings are sought to stay under.")
     ] = 0.01,
-    fail_above: Annotated[
-        float | None, typer.Option(metavar="GAIN", help="The same limit; exit with 2 if an attack exceeds it.")
-    ] = None,
-    metres: Annotated[
-        float, typer.Option(metavar="M", help="Distance within which a location counts as found.")
-    ] = 500.0,
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed.")] = 0,
-    most_records: Annotated[int, typer.Option(metavar="N", help="Sample larger tables to this many records.")] = 5_000,
-    epochs: Annotated[int, typer.Option(metavar="N", help="Epochs of the training that is attacked.")] = 3,
+    fail_above: Annotated[float | None, option("GAIN", "The same limit; exit with 2 if an attack exceeds it.")] = None,
+    metres: Annotated[float, option("M", "Distance within which a location counts as found.")] = 500.0,
+    seed: Annotated[int, option("N", "Random seed.")] = 0,
+    most_records: Annotated[int, option("N", "Sample larger tables to this many records.")] = 5_000,
+    epochs: Annotated[int, option("N", "Epochs of the training that is attacked.")] = 3,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Fewer records, one epoch, no search for settings: under a minute.")
+        bool, flag("Fewer records, one epoch, no search for settings: under a minute.", "--quick")
     ] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -107,41 +91,38 @@ def audit(
     fedsim audit job.toml city.toml rentals.toml --fail-above 0.5
     """
     from fedsim.audit.report import AuditSettings
-    from fedsim.cli.audit import free_memory, run_audit
+    from fedsim.cli.audit import run_audit
 
     settings = AuditSettings(
         limit=limit if fail_above is None else fail_above,
         metres=metres,
-        seed=check_seed(seed),
+        seed=opt.check_seed(seed),
         most_records=most_records,
         epochs=epochs,
-        memory=free_memory(),
     )
     if quick:
         records = min(most_records, QUICK_RECORDS)
         settings = replace(settings, most_records=records, targets=QUICK_TARGETS, tries=0, epochs=1)
-    exceeded = run_audit(job, parties, settings, check_out_name(out), OutputMode(quiet, as_json))
+    exceeded = run_audit(job, parties, settings, opt.check_out_name(out), OutputMode(quiet, as_json))
     if fail_above is not None and exceeded:
         raise typer.Exit(2)
 
 
 def compare(
-    job: JobFile,
+    job: opt.JobFile,
     parties: Annotated[
-        list[Path],
-        typer.Argument(metavar="PARTY_FILE", help="Files of the primary and all secondaries, or the primary's alone."),
+        list[Path], argument("PARTY_FILE", "Files of the primary and all secondaries, or the primary's alone.")
     ],
     out: Annotated[
-        Path,
-        typer.Option(metavar="FOLDER", help="Folder for ladder.json and all results; a second run continues there."),
+        Path, option("FOLDER", "Folder for ladder.json and all results; a second run continues there.")
     ] = Path("fedsim-compare"),
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of random splits, each trained anew.")] = 5,
-    epochs: Annotated[int | None, typer.Option(metavar="N", min=1, help="Epochs. Default: those of the job.")] = None,
-    unit: Annotated[str, typer.Option(metavar="UNIT", help="Unit of the label. Default: the label's name.")] = "",
-    wait: Wait = 60.0,
-    insecure: Insecure = False,
+    seeds: Annotated[int, option("N", "Number of random splits, each trained anew.", min=1)] = 5,
+    epochs: Annotated[int | None, option("N", "Epochs. Default: those of the job.", min=1)] = None,
+    unit: Annotated[str, option("UNIT", "Unit of the label. Default: the label's name.")] = "",
+    wait: opt.Wait = 60.0,
+    insecure: opt.Insecure = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: opt.Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Estimate what a partner contributes: train without it, with it, and with a placebo partner.
@@ -164,12 +145,8 @@ def compare(
 privacy_app = typer.Typer(
     no_args_is_help=True, help="Convert between noise on similarities and bounds on an attacker's success."
 )
-NoiseSigma = Annotated[
-    float, typer.Option(metavar="SIGMA", help="Standard deviation of the noise on scaled similarities.")
-]
-DistanceSpread = Annotated[
-    float, typer.Option(metavar="X", help="Standard deviation of the distances, which are integers (Hamming).")
-]
+NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
+DistanceSpread = Annotated[float, option("X", "Standard deviation of the distances, which are integers (Hamming).")]
 
 
 @privacy_app.command()
@@ -182,7 +159,7 @@ def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: Json = False) -> Non
 
 @privacy_app.command()
 def sigma(
-    tau: Annotated[float, typer.Option(metavar="TAU", help="Bound on the success of the paper's greedy attack.")],
+    tau: Annotated[float, option("TAU", "Bound on the success of the paper's greedy attack.")],
     spread: DistanceSpread,
     as_json: Json = False,
 ) -> None:
@@ -196,8 +173,8 @@ def sigma(
 def epsilon(
     sigma: NoiseSigma,
     spread: DistanceSpread,
-    mean: Annotated[float, typer.Option(metavar="X", help="Mean of the negative distances (mu_0 of the paper).")],
-    records: Annotated[int, typer.Option(metavar="N", help="Primary records.")],
+    mean: Annotated[float, option("X", "Mean of the negative distances (mu_0 of the paper).")],
+    records: Annotated[int, option("N", "Primary records.")],
     as_json: Json = False,
 ) -> None:
     """Print the least epsilon provable with the paper's sensitivity (Theorem 1); this is not a guarantee."""
@@ -209,7 +186,7 @@ def epsilon(
 
 def _print_value(name: str, value: float, form: str, as_json: bool) -> None:
     if as_json:
-        print_json({name: value})
+        opt.print_json({name: value})
     else:
         typer.echo(format(value, form))
 
@@ -217,18 +194,12 @@ def _print_value(name: str, value: float, form: str, as_json: bool) -> None:
 @privacy_app.command()
 def table(
     spread: Annotated[
-        float | None, typer.Option(metavar="X", help="Standard deviation of the distances; or use --job and --party.")
+        float | None, option("X", "Standard deviation of the distances; or use --job and --party.")
     ] = None,
-    taus: Annotated[
-        str, typer.Option(metavar="LIST", help="Bounds, separated by commas.")
-    ] = "0.5,0.1,0.05,0.01,0.001,0.0001",
-    links: Annotated[
-        int, typer.Option(metavar="N", help="Links to one partner, all of which its filter affects.")
-    ] = 20,
-    job: Annotated[Path | None, typer.Option(metavar="JOB", help="Job whose tables give the spread.")] = None,
-    party: Annotated[
-        list[Path] | None, typer.Option(metavar="PARTY_FILE", help="Party file of that job; may be repeated.")
-    ] = None,
+    taus: Annotated[str, option("LIST", "Bounds, separated by commas.")] = "0.5,0.1,0.05,0.01,0.001,0.0001",
+    links: Annotated[int, option("N", "Links to one partner, all of which its filter affects.")] = 20,
+    job: Annotated[Path | None, option("JOB", "Job whose tables give the spread.")] = None,
+    party: Annotated[list[Path] | None, option("PARTY_FILE", "Party file of that job; may be repeated.")] = None,
     as_json: Json = False,
 ) -> None:
     """Print noise and epsilon (delta 1e-5, filters that differ in one bit) for several bounds.
@@ -242,16 +213,14 @@ def table(
 
 @privacy_app.command()
 def tradeoff(
-    job: JobFile,
-    parties: Annotated[list[Path], typer.Argument(metavar="PARTY_FILE", help="Files of the primary and a secondary.")],
-    out: Annotated[Path, typer.Option(metavar="NAME", help="Write NAME.json and NAME.html.")] = Path("tradeoff"),
-    sweep: Annotated[str, typer.Option(metavar="WHAT", help="tau, blur, features, gradients or activations.")] = "tau",
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, max=20, help="Number of random seeds.")] = 1,
-    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs of each training.")] = 5,
-    most_records: Annotated[
-        int, typer.Option(metavar="N", min=20, help="Sample larger tables to this many records.")
-    ] = 3_000,
-    seed: Annotated[int, typer.Option(metavar="N", help="First random seed.")] = 0,
+    job: opt.JobFile,
+    parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and a secondary.")],
+    out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("tradeoff"),
+    sweep: Annotated[str, option("WHAT", "tau, blur, features, gradients or activations.")] = "tau",
+    seeds: Annotated[int, option("N", "Number of random seeds.", min=1, max=20)] = 1,
+    epochs: Annotated[int, option("N", "Epochs of each training.", min=1)] = 5,
+    most_records: Annotated[int, option("N", "Sample larger tables to this many records.", min=20)] = 3_000,
+    seed: Annotated[int, option("N", "First random seed.")] = 0,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -264,6 +233,6 @@ def tradeoff(
     from fedsim.audit.report import AuditSettings
     from fedsim.cli.audit import run_tradeoff
 
-    first = check_seed(seed)
+    first = opt.check_seed(seed)
     settings = [AuditSettings(seed=first + i, epochs=epochs, most_records=most_records) for i in range(seeds)]
-    run_tradeoff(job, parties, (settings, sweep), check_out_name(out), OutputMode(quiet, as_json))
+    run_tradeoff(job, parties, (settings, sweep), opt.check_out_name(out), OutputMode(quiet, as_json))

@@ -5,31 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from fedsim.cli.options import (
-    TABLE_HELP,
-    Insecure,
-    JobFile,
-    Json,
-    OutputMode,
-    PartyPath,
-    Quiet,
-    Separator,
-    Verbose,
-    Wait,
-)
+from fedsim.cli import options as opt
+from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
 
 
 def party(
-    job: JobFile,
-    party: PartyPath,
-    insecure: Insecure = False,
-    stay: Annotated[
-        bool, typer.Option("--stay", help="Keep running after training, for predictions; not for the primary.")
-    ] = False,
+    job: opt.JobFile,
+    party: opt.PartyPath,
+    insecure: opt.Insecure = False,
+    stay: Annotated[bool, flag("Keep running after training, for predictions; not for the primary.", "--stay")] = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: opt.Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Run one party of a job: coordinator, primary or secondary, as its party file says.
@@ -46,8 +32,8 @@ def party(
 
 
 def train(
-    job: JobFile,
-    parties: Annotated[list[Path], typer.Argument(metavar="PARTY_FILE", help="The files of all parties.")],
+    job: opt.JobFile,
+    parties: Annotated[list[Path], argument("PARTY_FILE", "The files of all parties.")],
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -61,11 +47,9 @@ def train(
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder to search, a few levels deep.")] = Path(),
-    live: Annotated[bool, typer.Option("--live", help="Serve a page that follows the parties while they run.")] = False,
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="With --live: port on 127.0.0.1; 0 takes a free one.")
-    ] = 0,
+    folder: Annotated[Path, argument("FOLDER", "Folder to search, a few levels deep.")] = Path(),
+    live: Annotated[bool, flag("Serve a page that follows the parties while they run.", "--live")] = False,
+    port: Annotated[int, option("N", "With --live: port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -86,21 +70,16 @@ def runs(
 
 
 def report(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run folder of a primary, or a folder that contains one such run.")
-    ],
+    run: Annotated[Path, argument("RUN", "Run folder of a primary, or a folder that contains one such run.")],
     map_: Annotated[
-        Path | None,
-        typer.Option(
-            "--map", metavar="PARTY_FILE", help="The primary's file: add a map of its locations, in coarse cells."
-        ),
+        Path | None, option("PARTY_FILE", "The primary's file: add a map of its locations, in coarse cells.", "--map")
     ] = None,
     named: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "PARTY_FILE",
+            "The primary's file: add row numbers and identifiers of the examples; do not share this page.",
             "--show-identifiers",
-            metavar="PARTY_FILE",
-            help="The primary's file: add row numbers and identifiers of the examples; do not share this page.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -117,23 +96,17 @@ def report(
 
 
 def predict(
-    job: JobFile,
-    party: PartyPath,
-    records: Annotated[
-        str, typer.Option(metavar="TABLE", help=f"Table of new records: {TABLE_HELP}, or postgresql://...#table.")
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write, such as predictions.csv.")],
-    query: Annotated[
-        str | None, typer.Option(metavar="SQL", help="Query for the database of --records, instead of a table.")
-    ] = None,
-    keep: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN", help="Column to copy to the output; may be repeated.")
-    ] = None,
-    wait: Wait = 60.0,
-    separator: Separator = None,
-    insecure: Insecure = False,
+    job: opt.JobFile,
+    party: opt.PartyPath,
+    records: Annotated[str, option("TABLE", f"Table of new records: {opt.TABLE_HELP}, or postgresql://...#table.")],
+    out: Annotated[Path, option("FILE", "File to write, such as predictions.csv.")],
+    query: Annotated[str | None, option("SQL", "Query for the database of --records, instead of a table.")] = None,
+    keep: Annotated[list[str] | None, option("COLUMN", "Column to copy to the output; may be repeated.")] = None,
+    wait: opt.Wait = 60.0,
+    separator: opt.Separator = None,
+    insecure: opt.Insecure = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
+    verbose: opt.Verbose = False,
     as_json: Json = False,
 ) -> None:
     """Predict new records of the primary; the other parties run with --stay.
@@ -143,30 +116,24 @@ def predict(
 
     fedsim predict job.toml city.toml --records new-flats.csv --out predictions.csv
     """
-    from fedsim.cli.predict import PredictionBatch, run_predict
+    from fedsim.cli.predict import run_predict
     from fedsim.data.sql import parse_source
 
-    batch = PredictionBatch(parse_source(records, query), separator, tuple(keep or ()), out)
-    run_predict(job, party, batch, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
+    mode, source, columns = OutputMode(quiet, as_json, verbose), parse_source(records, query), keep or []
+    run_predict(job, party, source, out, mode, keep=columns, separator=separator, wait=wait, insecure=insecure)
 
 
 def serve(
-    job: JobFile,
-    party: PartyPath,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Address to listen on; other machines require --token.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 takes a free one.")
-    ] = 8000,
-    token: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="File with a token that clients must send.")
-    ] = None,
-    wait: Wait = 5.0,
-    insecure: Insecure = False,
+    job: opt.JobFile,
+    party: opt.PartyPath,
+    host: Annotated[str, option("ADDRESS", "Address to listen on; other machines require --token.")] = "127.0.0.1",
+    port: Annotated[int, option("N", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
+    token: Annotated[Path | None, option("FILE", "File with a token that clients must send.")] = None,
+    wait: opt.Wait = 5.0,
+    insecure: opt.Insecure = False,
     quiet: Quiet = False,
-    verbose: Verbose = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the address as one JSON object.")] = False,
+    verbose: opt.Verbose = False,
+    as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
 ) -> None:
     """Predict single records over HTTP at the primary; the other parties run with --stay.
 
@@ -178,8 +145,8 @@ def serve(
 
 
 def log(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Audit log, such as rentals-run/audit.jsonl.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the entries as one JSON object.")] = False,
+    file: Annotated[Path, argument("FILE", "Audit log, such as rentals-run/audit.jsonl.")],
+    as_json: Annotated[bool, flag("Print the entries as one JSON object.", "--json")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Show a party's audit log and verify that no line was changed, added or removed.

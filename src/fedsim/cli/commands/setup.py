@@ -12,19 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedsim.cli.options import (
-    K_HELP,
-    TABLE_HELP,
-    Json,
-    OutputMode,
-    Quiet,
-    Separator,
-    check_seed,
-    parse_names,
-    print_json,
-    print_nothing,
-    prompt_user,
-)
+from fedsim.cli import options as opt
+from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
 from fedsim.errors import SettingError
 
 if TYPE_CHECKING:
@@ -32,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def demo(
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder for all files; an earlier demo in it is replaced.")
-    ] = Path("fedsim-demo"),
-    seed: Annotated[int, typer.Option(metavar="N", help="Random seed; another seed generates another city.")] = 7,
+    out: Annotated[Path, option("FOLDER", "Folder for all files; an earlier demo in it is replaced.")] = Path(
+        "fedsim-demo"
+    ),
+    seed: Annotated[int, option("N", "Random seed; another seed generates another city.")] = 7,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -46,41 +35,28 @@ def demo(
     """
     from fedsim.cli.demo import run_demo
 
-    run_demo(out, check_seed(seed), OutputMode(quiet, as_json))
+    run_demo(out, opt.check_seed(seed), OutputMode(quiet, as_json))
 
 
 def init(
-    primary: Annotated[str | None, typer.Option(metavar="TABLE", help=f"The primary's table: {TABLE_HELP}.")] = None,
-    secondary: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="The secondary's table, if you have it.")
-    ] = None,
+    primary: Annotated[str | None, option("TABLE", f"The primary's table: {opt.TABLE_HELP}.")] = None,
+    secondary: Annotated[str | None, option("TABLE", "The secondary's table, if you have it.")] = None,
     on: Annotated[
-        str,
-        typer.Option(metavar="COLUMNS", help="Columns to link by, such as lat,lon. Default: proposed from the tables."),
+        str, option("COLUMNS", "Columns to link by, such as lat,lon. Default: proposed from the tables.")
     ] = "",
-    on_secondary: Annotated[
-        str, typer.Option(metavar="COLUMNS", help="Names of these columns in the secondary's table, if they differ.")
-    ] = "",
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the primary to predict.")] = None,
-    task: Annotated[str | None, typer.Option(metavar="TASK", help="regression or classification.")] = None,
-    k: Annotated[
-        int | None,
-        typer.Option("--k", metavar="K", min=1, max=10_000, help=K_HELP),
-    ] = None,
+    on_secondary: opt.SecondaryColumns = "",
+    label: Annotated[str | None, option("COLUMN", "Column of the primary to predict.")] = None,
+    task: Annotated[str | None, option("TASK", "regression or classification.")] = None,
+    k: Annotated[int | None, option("K", opt.K_HELP, "--k", min=1, max=10_000)] = None,
     tau: Annotated[
-        float | None,
-        typer.Option(metavar="TAU", min=0.0, max=1.0, help="Bound for the noise on similarities; 0 adds no noise."),
+        float | None, option("TAU", "Bound for the noise on similarities; 0 adds no noise.", min=0.0, max=1.0)
     ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=100_000, help="Epochs. Default: those of the preset.")
-    ] = None,
-    separator: Separator = None,
-    separator_secondary: Annotated[
-        str | None, typer.Option(metavar="CHAR", help="Separator of the secondary's table, if it differs.")
-    ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write to; created if missing.")] = Path(),
-    yes: Annotated[bool, typer.Option("--yes", help="Accept every proposal without asking.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace job and party files; never a key.")] = False,
+    epochs: Annotated[int | None, option("N", "Epochs. Default: those of the preset.", min=1, max=100_000)] = None,
+    separator: opt.Separator = None,
+    separator_secondary: opt.SecondarySeparator = None,
+    out: Annotated[Path, option("FOLDER", "Folder to write to; created if missing.")] = Path(),
+    yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
+    force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -94,8 +70,8 @@ def init(
 
     request = InitRequest(
         tables={"primary": primary, "secondary": secondary},
-        on=parse_names(on),
-        on_secondary=parse_names(on_secondary),
+        on=opt.parse_names(on),
+        on_secondary=opt.parse_names(on_secondary),
         label=label,
         task=task,
         k=k,
@@ -104,13 +80,13 @@ def init(
         separators={"primary": separator, "secondary": separator_secondary or separator},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
     )
-    summary = run_init(request, out, force=force, say=print_nothing if quiet or as_json else typer.echo)
+    summary = run_init(request, out, force=force, say=opt.print_nothing if quiet or as_json else typer.echo)
     if as_json:
-        print_json(summary)
+        opt.print_json(summary)
 
 
 def _prompt_for_text(question: str, proposal: str) -> str:
-    answer: str | None = prompt_user(lambda: typer.prompt(question, default=proposal or None, err=True))
+    answer: str | None = opt.prompt_user(lambda: typer.prompt(question, default=proposal or None, err=True))
     if answer is None:
         raise SettingError("no answer; use --yes to accept the proposals, or answer with options", code="no-answer")
     return answer.strip()
@@ -128,14 +104,12 @@ class SchemaKind(StrEnum):
 
 
 def explain(
-    key: Annotated[
-        str | None, typer.Argument(metavar="[KEY]", help="Setting, such as training.wire or tau. Default: list all.")
-    ] = None,
+    key: Annotated[str | None, argument("[KEY]", "Setting, such as training.wire or tau. Default: list all.")] = None,
     schema: Annotated[
-        SchemaKind | None, typer.Option(metavar="KIND", help="Print the JSON Schema of job or party files and exit.")
+        SchemaKind | None, option("KIND", "Print the JSON Schema of job or party files and exit.")
     ] = None,
     quiet: Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a list of JSON objects.")] = False,
+    as_json: Annotated[bool, flag("Print a list of JSON objects.", "--json")] = False,
 ) -> None:
     """Explain a setting of the job or party file: meaning, type, default and example.
 
@@ -148,14 +122,14 @@ def explain(
         return
     settings = find_settings(key) if key else list_settings()
     if as_json:
-        print_json([asdict(setting) for setting in settings])
+        opt.print_json([asdict(setting) for setting in settings])
     elif not quiet:
-        for line in _detail_lines(settings) if key else _summary_lines(settings):
+        width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+        for line in _detail_lines(settings, width) if key else _summary_lines(settings, width):
             typer.echo(line)
 
 
-def _summary_lines(settings: Sequence[SettingDoc]) -> Iterator[str]:
-    width = _terminal_width()
+def _summary_lines(settings: Sequence[SettingDoc], width: int) -> Iterator[str]:
     for file in SchemaKind:
         yield f"{file} file"
         for setting in settings:
@@ -164,33 +138,27 @@ def _summary_lines(settings: Sequence[SettingDoc]) -> Iterator[str]:
                 yield line if len(line) <= width else line[: width - 1].rstrip() + "…"
 
 
-def _detail_lines(settings: Sequence[SettingDoc]) -> Iterator[str]:
+def _detail_lines(settings: Sequence[SettingDoc], width: int) -> Iterator[str]:
+    def wrap(name: str, value: str) -> list[str]:
+        first, rest = (f"  {name:<{MARGIN}}", " " * (MARGIN + 2)) if name else ("  ", "  ")
+        return textwrap.wrap(value, width, initial_indent=first, subsequent_indent=rest, break_long_words=False)
+
     for place, setting in enumerate(settings):
         if place:
             yield ""
         of_kind = f", kind {setting.of_kind}" if setting.of_kind else ""
         yield f"{setting.name} (in the {setting.file} file{of_kind})"
-        yield from _wrap("", setting.meaning)
-        yield from _wrap("type", setting.allowed)
+        yield from wrap("", setting.meaning)
+        yield from wrap("type", setting.allowed)
         if setting.inside:
-            yield from _wrap("settings", ", ".join(setting.inside))
+            yield from wrap("settings", ", ".join(setting.inside))
             continue
-        yield from _wrap("default", setting.default or ("none; required" if setting.required else "not set"))
-        yield from _wrap("example", setting.example)
-
-
-def _wrap(name: str, value: str) -> list[str]:
-    first, rest = (f"  {name:<{MARGIN}}", " " * (MARGIN + 2)) if name else ("  ", "  ")
-    width = _terminal_width()
-    return textwrap.wrap(value, width, initial_indent=first, subsequent_indent=rest, break_long_words=False)
-
-
-def _terminal_width() -> int:
-    return min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+        yield from wrap("default", setting.default or ("none; required" if setting.required else "not set"))
+        yield from wrap("example", setting.example)
 
 
 def key(
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write; it must not exist yet.")],
+    out: Annotated[Path, option("FILE", "File to write; it must not exist yet.")],
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -211,17 +179,15 @@ NamesOption = list[str] | None
 
 
 def certs(
-    out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder to write to; an authority in it signs the new certificates.")
-    ] = Path("certs"),
-    coordinator: Annotated[NamesOption, typer.Option(metavar="NAME", help="Name of the coordinator.")] = None,
-    primary: Annotated[NamesOption, typer.Option(metavar="NAME", help="Name of the primary.")] = None,
-    secondary: Annotated[
-        NamesOption, typer.Option(metavar="NAME", help="Name of a secondary; may be repeated.")
-    ] = None,
-    days: Annotated[int, typer.Option(metavar="N", help="Days until the certificates expire.")] = 365,
-    renew: Annotated[bool, typer.Option("--renew", help="Replace certificates by new ones for the same keys.")] = False,
-    show: Annotated[Path | None, typer.Option(metavar="FOLDER", help="List the certificates of a folder.")] = None,
+    out: Annotated[Path, option("FOLDER", "Folder to write to; an authority in it signs the new certificates.")] = Path(
+        "certs"
+    ),
+    coordinator: Annotated[NamesOption, option("NAME", "Name of the coordinator.")] = None,
+    primary: Annotated[NamesOption, option("NAME", "Name of the primary.")] = None,
+    secondary: Annotated[NamesOption, option("NAME", "Name of a secondary; may be repeated.")] = None,
+    days: Annotated[int, option("N", "Days until the certificates expire.")] = 365,
+    renew: Annotated[bool, flag("Replace certificates by new ones for the same keys.", "--renew")] = False,
+    show: Annotated[Path | None, option("FOLDER", "List the certificates of a folder.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
