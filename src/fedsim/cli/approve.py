@@ -103,8 +103,5 @@ def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[PolicyViola
     columns = columns_outside_policy(job, party_file)
     named = f" (columns {', '.join(columns)})" if columns else ""
     command = f": {audit_command(job, party_file)}" if audit_shortfall(job, party_file) else ""
-    raise SettingError(
-        f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}",
-        code="policy-violation",
-        rules=[violation.rule for violation in broken],
-    )
+    message = f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}"
+    raise SettingError(message, code="policy-violation", rules=[violation.rule for violation in broken])

@@ -57,7 +57,14 @@ def _print_audit(report: AuditReport, out: Path) -> None:
     typer.echo()
     print_renderable(findings_table(report))
     typer.echo()
-    print_lines(_advice_lines(report))
+    if report.over and not report.advice:
+        over = f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}"
+        typer.echo(f"{over}; settings not searched")
+    print_lines([f"to stay under {report.limit:g}:"] if report.advice else [])
+    for advice in report.advice:
+        found = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})" if advice.setting else ""
+        text = (found if advice.reached else f"not even {found}") if found else f"no setting found; {advice.cost}"
+        typer.echo(textwrap.shorten(f"  {advice.attack}: {text}", WIDTH, placeholder=" ..."))
     print_lines(["not attacked:"] if report.skipped else [])
     for skipped in report.skipped:
         line = f"  {skipped.who.value}: {skipped.what} - {skipped.why}"
@@ -90,20 +97,6 @@ def _attack_cells(row: AuditRow, limit: float) -> Iterator[str]:
     yield "none" if row.guarantee.most is None else f"{row.guarantee.most:.3g}"
     yield VERDICT_LABELS[row.verdict]
     yield format_duration(found.seconds)
-
-
-def _advice_lines(report: AuditReport) -> Iterator[str]:
-    if report.over and not report.advice:
-        yield f"{len(report.over)} of {len(report.rows)} attacks gain more than {report.limit:g}; settings not searched"
-    elif report.advice:
-        yield f"to stay under {report.limit:g}:"
-    for advice in report.advice:
-        if advice.setting:
-            text = f"{advice.setting} ({format_number(advice.leak)}; {advice.cost})"
-            text = text if advice.reached else f"not even {text}"
-        else:
-            text = f"no setting found; {advice.cost}"
-        yield textwrap.shorten(f"  {advice.attack}: {text}", WIDTH, placeholder=" ...")
 
 
 def print_privacy_table(

@@ -79,20 +79,17 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
 
 def _run_role(context: PartyContext, *, stay: bool, show_progress: bool) -> TrainingOutcome | None:
     """Do the work of the party's role; networks are imported only where they are used."""
-    if context.party_file.role == "coordinator":
-        from fedsim.runtime.coordinator import run_coordinator
+    if context.party_file.role is Role.PRIMARY:
+        from fedsim.runtime.primary import run_primary
+        from fedsim.training.hooks import ProgressBar
 
-        run_coordinator(context, stay=stay)
-        return None
-    if context.party_file.role == "secondary":
-        from fedsim.runtime.secondary import run_secondary
-
-        run_secondary(context, stay=stay)
-        return None
-    from fedsim.runtime.primary import run_primary
-    from fedsim.training.hooks import ProgressBar
-
-    return run_primary(context, [ProgressBar()] if show_progress else [])
+        return run_primary(context, [ProgressBar()] if show_progress else [])
+    if context.party_file.role is Role.SECONDARY:
+        from fedsim.runtime.secondary import run_secondary as run
+    else:
+        from fedsim.runtime.coordinator import run_coordinator as run
+    run(context, stay=stay)
+    return None
 
 
 def _result(outcome: TrainingOutcome | None, folder: Path, page: Path | None) -> dict[str, Any]:

@@ -81,17 +81,10 @@ def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: S
 
 
 def run_serve(
-    job: Path,
-    party: Path,
-    address: tuple[str, int],
-    token: Path | None,
-    wait: float,
-    mode: OutputMode,
-    *,
-    insecure: bool,
+    job: Path, party: Path, host: str, port: int, token: Path | None, wait: float, mode: OutputMode, *, insecure: bool
 ) -> None:
     """Serve predictions over HTTP until the process is stopped."""
-    secret, (host, port) = _read_token(token), address
+    secret = _read_token(token)
     if secret is None and not is_loopback(f"{host}:{port}"):
         message = f"--host {host} is reachable from other machines; use --token, or serve on 127.0.0.1"
         raise SettingError(message, code="token-required")

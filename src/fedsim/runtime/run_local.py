@@ -66,20 +66,16 @@ def run_local(
         for thread in threads:
             if thread.stop_signal:
                 thread.stop_signal.stop()
-        _join_threads(threads)
         raise
-    _join_threads(threads)  # after a failure the others have a moment to hear of it
+    finally:
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
+        for thread in threads:  # after a failure the others have a moment to hear of it
+            thread.join(max(0.0, deadline - time.monotonic()))
     errors = [thread.error for thread in threads if thread.error]
     if errors:  # the cause, rather than a peer's report of it
         raise next((error for error in errors if not isinstance(error, PeerError)), errors[0])
     outcome = next(thread.outcome for thread in threads if thread.outcome)
     return LocalRun(outcome, merge_ledgers(thread.ledger for thread in threads))
-
-
-def _join_threads(threads: Sequence[_PartyThread]) -> None:
-    deadline = time.monotonic() + SHUTDOWN_SECONDS
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 class _PartyThread(threading.Thread):

@@ -117,9 +117,9 @@ def _load_or_fetch_order(
         return saved  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
     order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have))
-    if order is None and saved is not None:
-        return saved
     if order is None:
+        if saved is not None:
+            return saved
         raise PeerError("the coordinator reports no change, but sent no row order before", code="unexpected-reply")
     with atomic_write(path, mode=0o600) as file:
         file.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))

@@ -141,7 +141,7 @@ def serve(
     """
     from fedsim.cli.predict import run_serve
 
-    run_serve(job, party, (host, port), token, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
+    run_serve(job, party, host, port, token, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
 
 
 def log(
