@@ -412,13 +412,6 @@ class WeightedField:
     def columns(self) -> list[str]:
         return [name.strip() for name in self.column.split(",")]
 
-    def prepare(self, columns: dict[str, Any], table: str) -> Records:
-        """Return the columns of this field in the form of its metric."""
-        absent = [name for name in self.columns if name not in columns]
-        if absent:
-            raise InputError(f"the {table} table lacks column '{absent[0]}' of the weighted sum", code="missing-column")
-        return self.measure.prepare({name: columns[name] for name in self.columns}, table)
-
 
 @dataclass(frozen=True)
 class WeightedSum:
@@ -448,7 +441,11 @@ class WeightedSum:
 
     def prepare(self, records: Any, table: str) -> tuple[Records, ...]:
         columns = identifiers.identifier_columns(records, table)
-        return tuple(field.prepare(columns, table) for field in self.fields)
+        for name in (name for field in self.fields for name in field.columns):
+            if name not in columns:
+                raise InputError(f"the {table} table lacks column '{name}' of the weighted sum", code="missing-column")
+        parts = [(field.measure, {name: columns[name] for name in field.columns}) for field in self.fields]
+        return tuple(measure.prepare(part, table) for measure, part in parts)
 
     def blocks(self, left: Records, right: Records) -> DistanceBlocks:
         parts = zip(self.fields, left, right, strict=True)

@@ -115,12 +115,11 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
     if options.device == "cuda" and GPU not in offered:
         raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto", code="no-gpu-search")
     large = count_records(queries) * count_records(candidates) >= MIN_PAIRS_FOR_GPU
+    use_gpu = options.device == "cuda"
     if options.device == AUTO and GPU in offered and large and offered[GPU].pays():
         from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
 
         use_gpu = gpu.available()
-    else:
-        use_gpu = options.device == "cuda"
     if use_gpu:
         return offered[GPU]
     return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
