@@ -1,7 +1,7 @@
-"""Read the cells of a column as numbers, text, dates, categories or keys, and list the cells that are none.
+"""Read the cells of a column as numbers, text, dates, categories or keys, and list the invalid cells.
 
-Every part of FedSim that looks into a table reads its cells here: a party's runtime raises the first fault, `fedsim
-check` lists all of them. A fault names rows, never what stands in them.
+All parts of FedSim read the cells of tables here: a party's runtime raises the first fault, `fedsim check` lists all of
+them. A fault names rows, never their contents.
 """
 
 from __future__ import annotations
@@ -68,23 +68,16 @@ _FAULT_TEXTS = {
     FaultKind.NOT_A_NUMBER: ("is not a number", "are not numbers", "correct it or drop the record"),
     FaultKind.DECIMAL_COMMA: ("is not a number", "are not numbers", "write decimals with a point, not a comma"),
     FaultKind.NOT_FINITE: ("is not finite", "are not finite", "correct it or drop the record"),
-    FaultKind.INEXACT: (
-        "is 2**53 or more",
-        "are 2**53 or more",
-        "such whole numbers lose digits: compare them as text",
-    ),
+    FaultKind.INEXACT: ("is 2**53 or more", "are 2**53 or more", "such numbers lose digits: compare them as text"),
     FaultKind.NOT_TEXT: ("is not text", "are not text", "convert the column to text, in the same way at every party"),
     FaultKind.NOT_UNICODE: ("is not valid Unicode", "are not valid Unicode", "read the table in its true encoding"),
-    FaultKind.NOT_A_DATE: (
-        "is not a date like 1984-07-31",
-        "are not dates like 1984-07-31",
-        "write year-month-day",
-    ),
+    FaultKind.NOT_A_DATE: ("is not a date like 1984-07-31", "are not dates like 1984-07-31", "write year-month-day"),
     FaultKind.NOT_A_KEY: (
         "is neither text, whole number nor date",
         "are neither text, whole number nor date",
         "convert the column to one of them",
     ),
+    FaultKind.WRONG_TYPE: ("", "", "convert the column"),
 }
 _NEEDED = {
     CellType.NUMBER: "numbers are",
@@ -107,7 +100,7 @@ class CellFault:
     @property
     def way_out(self) -> str:
         """What the owner of the table can do."""
-        return _FAULT_TEXTS[self.kind][2] if self.kind is not FaultKind.WRONG_TYPE else "convert the column"
+        return _FAULT_TEXTS[self.kind][2]
 
     def describe(self, column: str, n_rows: int) -> str:
         """Say how many of a column's cells are affected and where the first is, as `fedsim check` prints it."""
@@ -216,7 +209,7 @@ def _read_dates(cells: pl.Series, *, parse: bool) -> Cells:
     if cells.dtype not in TEXT_DTYPES:
         return _wrong_type(cells, CellType.DATE)
     text = strip_blanks(cells) if parse else cells.cast(pl.String)
-    moments = pl.Series(cells.name, [_parse_optional(cell) for cell in text], _DATETIME)
+    moments = pl.Series(cells.name, [None if cell is None else parse_iso_datetime(cell) for cell in text], _DATETIME)
     missing = text.is_null()
     faults = {FaultKind.MISSING: missing, FaultKind.NOT_A_DATE: moments.is_null() & ~missing}
     return _cells(moments, CellType.DATE, faults)
@@ -259,12 +252,12 @@ def _read_objects(cells: pl.Series, wanted: CellType, *, parse: bool, exact: boo
 
 
 def _to_number(cell: object, *, exact: bool) -> float | FaultKind:
-    if not is_number(cell):
+    if not isinstance(cell, Real | Decimal) or isinstance(cell, bool):
         return FaultKind.NOT_A_NUMBER
     if exact and isinstance(cell, Integral) and abs(int(cell)) >= MAX_EXACT_INTEGER:
         return FaultKind.INEXACT
     try:
-        number = float(cell)  # type: ignore[arg-type]
+        number = float(cell)
     except (OverflowError, ValueError):
         return FaultKind.NOT_FINITE
     return number if math.isfinite(number) else FaultKind.NOT_FINITE
@@ -303,10 +296,9 @@ def _cells(values: pl.Series, wanted: CellType, faulty: dict[FaultKind, pl.Serie
 
 
 def _wrong_type(cells: pl.Series, wanted: CellType) -> Cells:
-    held = (
-        "text" if cells.dtype == pl.String else "values of several types" if cells.dtype == pl.Object else cells.dtype
-    )
-    fault = CellFault(FaultKind.WRONG_TYPE, np.arange(len(cells)), wanted, str(held))
+    names: dict[Any, str] = {pl.String: "text", pl.Object: "values of several types"}
+    held = names.get(cells.dtype, str(cells.dtype))
+    fault = CellFault(FaultKind.WRONG_TYPE, np.arange(len(cells)), wanted, held)
     dtype: Any = {CellType.NUMBER: pl.Float64, CellType.DATE: _DATETIME}.get(wanted, pl.String)
     return Cells(pl.Series(cells.name, [None] * len(cells), dtype), (fault,))
 
@@ -337,9 +329,8 @@ def to_series(column: Any, name: str = "") -> pl.Series:
 
 def _from_array(array: Any, name: str) -> pl.Series:
     if array.ndim != 1:
-        raise InputError(
-            f"column {name!r} has {array.ndim} dimensions; give one value per record", code="column-shape", column=name
-        )
+        message = f"column {name!r} has {array.ndim} dimensions; give one value per record"
+        raise InputError(message, code="column-shape", column=name)
     if array.dtype.kind in "fM":
         array = array.astype(np.float64 if array.dtype.kind == "f" else "datetime64[us]")
     if isinstance(array, np.ma.MaskedArray) or array.dtype.kind not in "fMiub":
@@ -384,10 +375,6 @@ def parse_iso_datetime(text: str) -> datetime | None:
     return None
 
 
-def _parse_optional(text: str | None) -> datetime | None:
-    return None if text is None else parse_iso_datetime(text)
-
-
 def is_missing(cell: object) -> bool:
     """Return whether a cell holds None, NaN or a missing value of pandas.
 
@@ -395,15 +382,6 @@ def is_missing(cell: object) -> bool:
     (True, True, False)
     """
     return cell is None or (isinstance(cell, float) and math.isnan(cell)) or type(cell).__name__ in _MISSING_TYPES
-
-
-def is_number(cell: object) -> bool:
-    """Return whether a cell is a number; true, false and text are none.
-
-    >>> is_number(Decimal("1.5")), is_number(True), is_number("1.5")
-    (True, False, False)
-    """
-    return isinstance(cell, Real | Decimal) and not isinstance(cell, bool) and not is_missing(cell)
 
 
 def _is_unicode(text: str) -> bool:

@@ -17,7 +17,8 @@ import typer
 from docs_runner import ROOT, Newcomer, blocks
 from fedsim import registry as registries
 from fedsim.cli.app import app
-from fedsim.data.synthetic import city, firms
+from fedsim.data.synthetic import city
+from fedsim_lab.datasets.generated import firms
 from job_fixtures import free_ports
 
 DOCS = ROOT / "docs"

@@ -1,6 +1,6 @@
-"""Column names: looking them up in a header, and what they say about their cells.
+"""Look up columns in a header, and classify them by the words of their names.
 
-What a column's name says: a place, a name, a date of birth; in English, German, French and Spanish
+Recognised are locations, names and dates of birth in English, German, French and Spanish.
 """
 
 from __future__ import annotations
@@ -20,26 +20,16 @@ FAMILY_NAME_WORDS = {
     *("nachname", "familienname", "zuname", "nom", "apellido", "apellidos"),
 }
 STREET_WORDS = {
-    "street",
-    "address",
-    "strasse",
-    "straße",
-    "anschrift",
-    "adresse",
-    "rue",
-    "calle",
-    "direccion",
-    "dirección",
+    *("street", "address", "strasse", "straße", "anschrift", "adresse", "rue", "calle", "direccion", "dirección"),
 }
 NAME_WORDS = {
     *("name", "names", "title", "company", "firm", "author", "surname", "forename", "firma", "entreprise", "empresa"),
     *("vorname", "rufname", "nachname", "familienname", "zuname", "prenom", "prénom", "nom", "apellido", "apellidos"),
     *STREET_WORDS,
 }
-PERSON_NAME_WORDS = (
-    FIRST_NAME_WORDS | FAMILY_NAME_WORDS | {"middle", "full"}
-)  # beside a word of NAMES, or alone: a person's name
-SALUTATION_WORDS = {"title"}  # of few values it is Mr and Ms, and tells nobody apart
+# Alone or beside one of NAME_WORDS: a person's name.
+PERSON_NAME_WORDS = FIRST_NAME_WORDS | FAMILY_NAME_WORDS | {"middle", "full"}
+SALUTATION_WORDS = {"title"}  # with few values it is Mr and Ms, which identify nobody
 BIRTH_WORDS = {
     *("birth", "birthday", "birthdate", "born", "dob", "founded", "founding"),
     *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "geb", "naissance", "nacimiento"),
@@ -51,11 +41,11 @@ PERSONAL_PATTERN = re.compile(
     r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
     r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
 )
-NAME_PART_WORDS = {"first", "last", "given", "nombre"}  # of a name, or of anything else
+NAME_PART_WORDS = {"first", "last", "given", "nombre"}  # may be part of a name or of anything else
 
 
 def name_words(name: str) -> tuple[str, ...]:
-    """The words a column's name is made of.
+    """Split a column's name into words.
 
     >>> name_words("startLat_2"), name_words("Company name")
     (('start', 'lat', '2'), ('company', 'name'))
@@ -65,22 +55,22 @@ def name_words(name: str) -> tuple[str, ...]:
 
 
 def is_latitude_column(column: str) -> bool:
-    """Whether a column's name says latitude."""
+    """Return whether the name means latitude."""
     return bool(LATITUDE_WORDS & set(name_words(column)))
 
 
 def is_longitude_column(column: str) -> bool:
-    """Whether a column's name says longitude."""
+    """Return whether the name means longitude."""
     return bool(LONGITUDE_WORDS & set(name_words(column)))
 
 
 def is_birth_date_column(column: str) -> bool:
-    """Whether a column's name says a date of birth."""
+    """Return whether the name means a date of birth."""
     return bool(BIRTH_WORDS & set(name_words(column)))
 
 
 def is_name_column(column: str) -> bool:
-    """Whether a column's name says nothing but a name or an address; such a column links, however few its values.
+    """Return whether the name means only a name or an address; such a column links, however few its values.
 
     >>> [is_name_column(column) for column in ("first_name", "Nachname", "street", "company size", "title")]
     [True, True, True, False, False]
@@ -91,18 +81,18 @@ def is_name_column(column: str) -> bool:
 
 
 def person_name_part(column: str) -> str:
-    """Which part of a person's name a column's name says; nothing where it says neither or both.
+    """Return ``first`` or ``family`` for a part of a person's name; an empty string for neither or both.
 
     >>> [person_name_part(column) for column in ("Vorname", "family_name", "name")]
     ['first', 'family', '']
     """
     words = set(name_words(column))
-    said = [part for part, known in (("first", FIRST_NAME_WORDS), ("family", FAMILY_NAME_WORDS)) if words & known]
-    return said[0] if len(said) == 1 else ""
+    parts = [part for part, known in (("first", FIRST_NAME_WORDS), ("family", FAMILY_NAME_WORDS)) if words & known]
+    return parts[0] if len(parts) == 1 else ""
 
 
 def identifies_person(column: str) -> bool:
-    """Whether a column's name says who a record is: a name or a date of birth, and no street.
+    """Return whether the column identifies a person: a name or a date of birth, not a street.
 
     >>> [identifies_person(column) for column in ("Vorname", "dob", "street name", "town")]
     [True, True, False, False]
@@ -111,7 +101,7 @@ def identifies_person(column: str) -> bool:
 
 
 def is_personal_column(column: str) -> bool:
-    """Whether a column's name says name, birth, phone, mail or address.
+    """Return whether the name means a name, birth, phone, mail or address.
 
     >>> [is_personal_column(name) for name in ("lastName", "e-mail", "DateOfBirth", "mailings", "tournaments", "first")]
     [True, True, True, False, False, False]
@@ -120,12 +110,12 @@ def is_personal_column(column: str) -> bool:
 
 
 def is_name_part_column(column: str) -> bool:
-    """Whether a column's name says first or last, which are names of people where it holds text."""
+    """Return whether the name contains first or last; such a column holds names of people if it is text."""
     return bool(NAME_PART_WORDS & set(name_words(column)))
 
 
 def column_positions(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
-    """Return the places of the wanted columns in the header, each present exactly once; errors name ``source``.
+    """Return the positions of the wanted columns in the header, each present exactly once; errors name ``source``.
 
     >>> column_positions("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
     [2, 1]
@@ -136,21 +126,21 @@ def column_positions(source: object, header: Sequence[str], columns: Sequence[st
             message = f"{source}: {missing_column_message(name, header)}"
             raise InputError(message, code="missing-column", column=name, suggestion=_similar_column(name, header))
         if header.count(name) > 1:
-            message = f"{source}: column {name!r} is {header.count(name)} times in the header; rename all but one"
+            message = f"{source}: column {name!r} occurs {header.count(name)} times in the header; rename all but one"
             raise InputError(message, code="duplicate-column", column=name)
     return [list(header).index(name) for name in wanted]
 
 
 def missing_column_message(name: str, header: Sequence[str]) -> str:
-    """Describe a column that is not there.
+    """Describe a missing column.
 
-    Only the nearest name is shown, not the whole header: in a file without one it is the first record.
+    Only the nearest name is shown, not the whole header: in a file without header it is the first record.
 
     >>> missing_column_message("latt", ["id", "lat", "lon"])
     "there is no column 'latt' among its 3; did you mean 'lat'?"
     """
     similar = _similar_column(name, header)
-    advice = f"did you mean {similar!r}?" if similar else "check the name and that the first line holds the names"
+    advice = f"did you mean {similar!r}?" if similar else "check the name and that the first line is the header"
     return f"there is no column {name!r} among its {len(header)}; {advice}"
 
 

@@ -52,10 +52,11 @@ class OneHotColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        known = [f"{self.column}={level}" for level in self.levels.known]
-        gap = [f"{self.column} is missing"] if self.levels.missing else []
-        rest = [f"{self.column} is other"] if self.levels.other else []
-        return (*known, *gap, *rest)
+        rest = [word for word in ("missing", "other") if getattr(self.levels, word)]
+        return (
+            *(f"{self.column}={level}" for level in self.levels.known),
+            *(f"{self.column} is {word}" for word in rest),
+        )
 
     @property
     def spread(self) -> tuple[bool, ...]:
@@ -65,8 +66,7 @@ class OneHotColumn:
     def apply(self, cells: pl.Series) -> Floats:
         """Return one row per record, one column per name."""
         codes = self.levels.codes(cells)
-        width = len(self.levels.known) + self.levels.missing
-        order = np.arange(1, width + 1)
+        order = np.arange(1, len(self.levels.known) + self.levels.missing + 1)
         rest = [codes == 0] if self.levels.other else []
         return np.column_stack([codes[:, np.newaxis] == order, *rest]).astype(np.float64)
 
@@ -98,12 +98,11 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
     if len(counts) > most_one_hot and 2 * single > total:  # free text: a value of one row says nothing about another
         commas = counts[cells.name].str.contains(DECIMAL_COMMA).all()
         way_out = "drop the column, or declare it a number or a date if it is one"
-        raise InputError(
-            f"{party}: column '{cells.name}' has {single:,} values that occur in one of its {total:,} training "
-            f"rows only, so it is no category; {'write decimals with a point, not a comma' if commas else way_out}",
-            code="free-text",
-            column=cells.name,
+        message = (
+            f"{party}: column '{cells.name}' has {single:,} values that occur in only one of its {total:,} training "
+            f"rows, so it is not a category; {'write decimals with a point, not a comma' if commas else way_out}"
         )
+        raise InputError(message, code="free-text", column=cells.name)
     known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
     levels = CategoryLevels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)
@@ -204,9 +203,7 @@ class DateColumn:
         """Return one row per record, one column per name; a missing date is zero on every circle."""
         days = days_since_epoch(cells)
         moments = days.to_numpy()
-        rounds = [moments / DAYS_PER_YEAR, (moments + EPOCH_WEEKDAY) / DAYS_PER_WEEK] + (
-            [moments] if self.clock else []
-        )
+        rounds = [moments / DAYS_PER_YEAR, (moments + EPOCH_WEEKDAY) / DAYS_PER_WEEK, moments][: 2 + self.clock]
         waves = [wave(2.0 * np.pi * turns) for turns in rounds for wave in (np.cos, np.sin)]
         return np.column_stack([self.days.apply(days), np.nan_to_num(np.column_stack(waves))])
 
@@ -219,8 +216,7 @@ def fit_date(cells: pl.Series) -> DateColumn:
     ('sold', 'sold year cos', 'sold year sin', 'sold week cos', 'sold week sin')
     """
     days = days_since_epoch(cells)
-    clock = bool(((days % 1.0) != 0.0).any())
-    return DateColumn(cells.name, fit_number(days), clock)
+    return DateColumn(cells.name, fit_number(days), clock=bool(((days % 1.0) != 0.0).any()))
 
 
 def days_since_epoch(cells: pl.Series) -> pl.Series:
@@ -273,9 +269,8 @@ class PreparedFeatures:
         return len(self.numbers)
 
     def __repr__(self) -> str:
-        return (
-            f"PreparedFeatures({len(self)} records x {self.numbers.shape[1]} numbers and {self.codes.shape[1]} codes)"
-        )
+        columns = f"{self.numbers.shape[1]} numbers and {self.codes.shape[1]} codes"
+        return f"PreparedFeatures({len(self)} records x {columns})"
 
 
 @dataclass(frozen=True)
@@ -325,11 +320,8 @@ class FeaturePreprocessor:
             if name not in self.columns:
                 message = f"the {self.party} table has a column '{name}' that training did not have; drop it"
                 raise InputError(message, code="unknown-column", column=name)
-        types = dict(ENCODERS.values())
-        cells = {
-            encoder.column: _read_feature(frame[encoder.column], types[type(encoder)], self.party)
-            for encoder in self.encoders
-        }
+        wanted = {encoder.column: dict(ENCODERS.values())[type(encoder)] for encoder in self.encoders}
+        cells = {name: _read_feature(frame[name], kind, self.party) for name, kind in wanted.items()}
         rows = frame.height if self.encoders else 0
         numbers = [encoder.apply(cells[encoder.column]) for encoder in self._numeric]
         codes = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
@@ -354,7 +346,15 @@ class FeaturePreprocessor:
             if state["format"] != FEATURES_FORMAT:
                 message = "the features were prepared by another version of FedSim; train again"
                 raise FileError(message, code="other-version")
-            return cls(state["party"], tuple(_encoder_from_state(column) for column in state["columns"]))
+            encoders = []
+            for column in state["columns"]:
+                encoder, _ = ENCODERS[column.pop("kind")]
+                if "levels" in column:
+                    column["levels"] = CategoryLevels(**{**column["levels"], "known": tuple(column["levels"]["known"])})
+                if "days" in column:
+                    column["days"] = NumberColumn(**column["days"])
+                encoders.append(encoder(**column))
+            return cls(state["party"], tuple(encoders))
         except (ValueError, LookupError, TypeError) as error:
             message = f"not a feature file of FedSim ({type(error).__name__}); use the file that training wrote"
             raise FileError(message, code="damaged-file") from None
@@ -405,9 +405,7 @@ def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellTy
     """Return the declared type, else that of the column: text is a category, true/false counts as one and zero."""
     if declared is not None:
         if declared not in FEATURE_TYPES:
-            message = (
-                f"kind '{declared}' of column '{column.name}' is unknown; the kinds are {', '.join(FEATURE_TYPES)}"
-            )
+            message = f"kind '{declared}' of column '{column.name}' is unknown; choose {', '.join(FEATURE_TYPES)}"
             raise SettingError(message, code="unknown-kind", column=column.name)
         return CellType(declared)
     if column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null):
@@ -416,24 +414,12 @@ def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellTy
         return CellType.DATE
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return CellType.CATEGORY
-    raise InputError(
-        f"{party}: column '{column.name}' holds {column.dtype}; give numbers, text, true/false or dates, or drop "
-        "the column",
-        code="wrong-type",
-        column=column.name,
+    message = (
+        f"{party}: column '{column.name}' holds {column.dtype}; use numbers, text, true/false or dates, or drop it"
     )
+    raise InputError(message, code="wrong-type", column=column.name)
 
 
 def _read_feature(column: pl.Series, wanted: CellType, party: str) -> pl.Series:
     numeric = column.cast(pl.UInt8) if wanted is CellType.NUMBER and column.dtype == pl.Boolean else column
     return read_cells(numeric, wanted).require(party, allow_missing=True)
-
-
-def _encoder_from_state(state: dict[str, Any]) -> ColumnEncoder:
-    encoder, _ = ENCODERS[state.pop("kind")]
-    if "levels" in state:
-        levels = state["levels"]
-        state["levels"] = CategoryLevels(tuple(levels["known"]), missing=levels["missing"], other=levels["other"])
-    if "days" in state:
-        state["days"] = NumberColumn(**state["days"])
-    return encoder(**state)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
 
@@ -21,20 +21,19 @@ from fedsim.data.column_names import (
 from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import InputError
 
-# What a table looks like, column by column: kind, gaps, distinct values, range; for proposals, never for training
+# Column types, missing and distinct values; for proposals, never for training
 
 
-# Words that stand for nothing in tables of numbers.
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "-", "?")
 INTEGER_PATTERN = r"^[+-]?[0-9]+$"
-OTHER_KIND = "other"  # lists, bytes and whatever else cannot be learnt from
+OTHER_KIND = "other"  # lists, bytes and other types that cannot be features
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnProfile:
-    """One column. ``cells`` are Float64, Date or String without blanks around; ``alone`` counts values of one row only.
+    """One column: ``cells`` are Float64, Date or stripped String, ``alone`` counts the values that occur once.
 
-    ``kind`` is a word of :class:`Kind`, or ``other``.
+    ``kind`` is a value of :class:`CellType`, or ``other``.
     """
 
     name: str
@@ -51,34 +50,34 @@ class ColumnProfile:
 
     @property
     def filled(self) -> pl.Series:
-        """The cells that are there."""
+        """The cells that are not missing."""
         return self.cells.drop_nulls()
 
     @property
     def gaps(self) -> int:
-        """How many cells are missing."""
+        """The number of missing cells."""
         return self.cells.null_count()
 
     @property
     def numbers(self) -> pl.Series:
-        """Numbers, and dates as days; without gaps."""
+        """The numbers, or dates as days, without missing cells."""
         return self.filled.to_physical().cast(pl.Float64)
 
     @property
     def whole(self) -> bool:
-        """Whether all its numbers are whole."""
+        """Whether all cells are whole numbers."""
         return self.kind == CellType.NUMBER and bool((self.filled == self.filled.round()).all())
 
     @property
     def length(self) -> float:
-        """Letters of a text, on average."""
+        """The mean length of texts."""
         mean = self.filled.str.len_chars().mean() if self.kind == CellType.CATEGORY else 0.0
         return float(mean or 0.0)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
 class TableProfile:
-    """A table by its columns; ``name`` is for people, ``gap_words`` are those of :data:`GAP_WORDS` that it uses."""
+    """The columns of a table; ``name`` is for messages, ``gap_words`` are the :data:`MISSING_WORDS` that occur."""
 
     name: str
     rows: int
@@ -90,19 +89,25 @@ class TableProfile:
 
 
 def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
-    """Look at every column; a table with decimal commas is refused, for its numbers would be taken for words."""
+    """Profile every column; decimal commas are an error, because such numbers would be read as text."""
     bare = frame.with_columns(pl.col(pl.String).str.strip_chars())
-    _refuse_decimal_commas(bare, name)
-    words = _find_missing_words(bare)
-    table = infer_numbers(bare, words)
-    columns = {column.name: _profile_column(column) for column in table.iter_columns()}
+    words: dict[str, None] = {}  # in order
+    for column in bare.select(pl.col(pl.String)).iter_columns():
+        cells = column.replace([*MISSING_WORDS, ""], None)
+        commas = cells.str.contains(DECIMAL_COMMA).fill_null(value=False)
+        if commas.any() and cells.filter(~commas).drop_nulls().str.contains(INTEGER_PATTERN).all():
+            where = f"{name}: column '{column.name}', row {int(commas.arg_true()[0]) + 1}"
+            raise InputError(f"{where} has a decimal comma; write decimals with a point")
+        # Words for missing cells count where the rest of the column is numbers.
+        used = [word for word in MISSING_WORDS if (column == word).any()]
+        if used and infer_numbers(pl.DataFrame([column]), used).dtypes[0] == pl.Float64:
+            words |= dict.fromkeys(used)
+    columns = {}
+    for column in infer_numbers(bare, list(words)).iter_columns():
+        kind, cells = _detect_kind(column)
+        counts = cells.drop_nulls().value_counts()["count"] if kind != OTHER_KIND else pl.Series([], dtype=pl.UInt32)
+        columns[column.name] = ColumnProfile(column.name, kind, cells, len(counts), int((counts == 1).sum()))
     return TableProfile(name, len(frame), columns, tuple(words))
-
-
-def _profile_column(column: pl.Series) -> ColumnProfile:
-    kind, cells = _detect_kind(column)
-    counts = cells.drop_nulls().value_counts()["count"] if kind != OTHER_KIND else pl.Series([], dtype=pl.UInt32)
-    return ColumnProfile(column.name, kind, cells, len(counts), int((counts == 1).sum()))
 
 
 def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:
@@ -121,63 +126,25 @@ def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:
     return CellType.CATEGORY, text
 
 
-def _find_missing_words(frame: pl.DataFrame) -> list[str]:
-    """The words for gaps that stand in columns which are numbers but for them."""
-    found: dict[str, None] = {}
-    for column in _text_columns(frame):
-        used = [word for word in MISSING_WORDS if (column == word).any()]
-        if used and infer_numbers(pl.DataFrame([column]), used).dtypes[0] == pl.Float64:
-            found |= dict.fromkeys(used)
-    return list(found)
-
-
-def _refuse_decimal_commas(frame: pl.DataFrame, name: str) -> None:
-    for column in _text_columns(frame):
-        cells = column.replace([*MISSING_WORDS, ""], None)
-        commas = cells.str.contains(DECIMAL_COMMA).fill_null(value=False)
-        rest = cells.filter(~commas).drop_nulls()
-        if commas.any() and rest.str.contains(INTEGER_PATTERN).all():
-            row = int(commas.arg_true()[0]) + 1
-            raise InputError(
-                f"{name}: column '{column.name}', row {row} has a decimal comma; write decimals with a point"
-            )
-
-
-def _text_columns(frame: pl.DataFrame) -> Iterable[pl.Series]:
-    return frame.select(pl.col(pl.String)).iter_columns()
-
-
-# Which columns could link two tables: places by name and range, names by their words, dates of birth
+# Which columns could link two tables: locations by name and range, names by their words, dates of birth
 #
-# A guess is told and may be corrected; it looks at values, and shows none.
+# The user sees every guess and may correct it; guessing reads values but shows none.
 
 
 MAX_LATITUDE, MAX_LONGITUDE = 90.0, 180.0
-MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE, MIN_NAME_LENGTH = 10, 0.2, 3.0  # a name: so many, so different, so long
-MIN_SIMILARITY, MIN_FURTHER_SIMILARITY = (
-    0.3,
-    0.5,
-)  # share of the words of one column that the other has, too; of a pair beside others
+MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE, MIN_NAME_LENGTH = 10, 0.2, 3.0  # of a column of names
+# Share of the words of one column that the other has too: for the first pair, for further ones.
+MIN_SIMILARITY, MIN_FURTHER_SIMILARITY = 0.3, 0.5
 SAMPLE_ROWS = 5_000
 MAJORITY = 0.5
 
 ColumnProfiles = dict[str, ColumnProfile]
-ColumnPredicate = Callable[[ColumnProfile], bool]
-ProfilePair = tuple[ColumnProfile, ColumnProfile]
-
-
-@dataclass(frozen=True)
-class CoordinateColumns:
-    """Two columns named latitude and longitude; ``about`` are the other words of their names."""
-
-    lat: str
-    lon: str
-    about: tuple[str, ...]
+CoordinateColumns = tuple[str, str, tuple[str, ...]]  # latitude, longitude, and the other words of their names
 
 
 @dataclass(frozen=True)
 class IdentifierPair:
-    """One identifier: its agreed name, and what each table calls it (``None``: that table is not at hand)."""
+    """One identifier: its agreed name, and its column in each table (``None``: that table is not available)."""
 
     agreed: str
     primary: str | None
@@ -185,98 +152,83 @@ class IdentifierPair:
 
 
 def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | None) -> list[IdentifierPair]:
-    """The columns that probably link: a place, else names and dates of birth; none where nothing looks like it."""
+    """Guess the columns that link two tables: a location, else names and dates of birth, else nothing."""
     ours, theirs = (table.columns if table else None for table in (primary, secondary))
-    places = _match_coordinates(ours, theirs)
-    return places or [*_match_columns(ours, theirs, _could_be_name), *_match_columns(ours, theirs, _could_be_birth)]
+    sides = [[None] if columns is None else _find_coordinates(columns) for columns in (ours, theirs)]
+    pairs = sorted(product(*sides), key=lambda pair: bool(pair[0] and pair[1] and pair[0][2] != pair[1][2]))
+    if not pairs:
+        return [*_match_columns(ours, theirs, _could_be_name), *_match_columns(ours, theirs, _could_be_birth)]
+    here, there = (place or ("", "", ()) for place in pairs[0])
+    return [_identifier_pair("lat", here[0], there[0]), _identifier_pair("lon", here[1], there[1])]
 
 
-def find_coordinate_columns(columns: ColumnProfiles) -> list[CoordinateColumns]:
-    """Pairs of columns whose names say latitude and longitude and differ in nothing else; degrees, either way round."""
-    named = {
-        name: name_words(name) for name, look in columns.items() if look.kind == CellType.NUMBER and look.distinct > 1
-    }
+def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
+    """Return columns named latitude and longitude that otherwise have the same name; their values may be swapped."""
+    numbers = [name for name, look in columns.items() if look.kind == CellType.NUMBER and look.distinct > 1]
     found = []
-    for (lat, ours), (lon, theirs) in product(named.items(), repeat=2):
-        about = tuple(word for word in ours if word not in LATITUDE_WORDS)
-        rest = tuple(word for word in theirs if word not in LONGITUDE_WORDS)
-        if about == rest and about != ours and rest != theirs:
-            found.append(CoordinateColumns(lat, lon, about))
-    both = [(place, columns[place.lat], columns[place.lon]) for place in found]
-    return [place for place, lat, lon in both if are_valid_coordinates(lat, lon) or are_valid_coordinates(lon, lat)]
+    for lat, lon in product(numbers, repeat=2):
+        lat_words, lon_words = name_words(lat), name_words(lon)
+        about = tuple(word for word in lat_words if word not in LATITUDE_WORDS)
+        rest = tuple(word for word in lon_words if word not in LONGITUDE_WORDS)
+        named = about == rest and about != lat_words and rest != lon_words
+        if named and any(are_valid_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat))):
+            found.append((lat, lon, about))
+    return found
 
 
 def are_valid_coordinates(lat: ColumnProfile, lon: ColumnProfile) -> bool:
-    """Whether all of these can be latitudes and longitudes."""
+    """Return whether all values are in the ranges of latitudes and longitudes."""
     return all(bool((look.numbers.abs() <= most).all()) for look, most in ((lat, MAX_LATITUDE), (lon, MAX_LONGITUDE)))
 
 
 def are_coordinates_swapped(
     ours: tuple[ColumnProfile, ColumnProfile], theirs: tuple[ColumnProfile, ColumnProfile]
 ) -> bool:
-    """Whether two columns of theirs lie in the ranges of ours only the other way round."""
+    """Return whether two columns of theirs fit the ranges of ours only when swapped."""
     as_named = min(_share_in_range(here, there) for here, there in zip(ours, theirs, strict=True))
-    turned = min(_share_in_range(here, there) for here, there in zip(ours, reversed(theirs), strict=True))
-    return as_named < MAJORITY < turned
+    swapped = min(_share_in_range(here, there) for here, there in zip(ours, reversed(theirs), strict=True))
+    return as_named < MAJORITY < swapped
 
 
 def have_disjoint_ranges(ours: ColumnProfile, theirs: ColumnProfile) -> bool:
-    """Whether the ranges of two columns have nothing in common."""
+    """Return whether the ranges of two columns do not overlap."""
     return _share_in_range(ours, theirs) == 0.0 and _share_in_range(theirs, ours) == 0.0
 
 
-def _match_coordinates(ours: ColumnProfiles | None, theirs: ColumnProfiles | None) -> list[IdentifierPair]:
-    sides = [[None] if columns is None else find_coordinate_columns(columns) for columns in (ours, theirs)]
-    both = sorted(product(*sides), key=lambda pair: bool(pair[0] and pair[1] and pair[0].about != pair[1].about))
-    if not both:
-        return []
-    here, there = (place or CoordinateColumns("", "", ()) for place in both[0])
-    return [_identifier_pair("lat", here.lat, there.lat), _identifier_pair("lon", here.lon, there.lon)]
-
-
 def _share_in_range(here: ColumnProfile, there: ColumnProfile) -> float:
-    """Share of the numbers there that lie in the range of those here."""
+    """Return the share of the numbers there that are in the range of those here."""
     known = here.numbers
     share = there.numbers.is_between(known.min(), known.max()).mean()
     return float(share or 0.0)  # type: ignore[arg-type]
 
 
 def _match_columns(
-    ours: ColumnProfiles | None, theirs: ColumnProfiles | None, fits: ColumnPredicate
-) -> Iterator[IdentifierPair]:
-    """Fitting columns of equal names, and of the others those that are alike, each with one."""
+    ours: ColumnProfiles | None, theirs: ColumnProfiles | None, fits: Callable[[ColumnProfile], bool]
+) -> list[IdentifierPair]:
+    """Pair fitting columns of equal names, else the two most similar; then further similar names. In our order."""
     here, there = ([look for look in (columns or {}).values() if fits(look)] for columns in (ours, theirs))
     if ours is None or theirs is None:
-        told = [look for look in here + there if _has_identifier_name(look)] or (here + there)[:1]
-        yield from (
-            IdentifierPair(look.name, look.name if ours else None, look.name if theirs else None) for look in told
-        )
-        return
-    both = list(product(here, there))
-    equal = [(one, other) for one, other in both if name_words(one.name) == name_words(other.name)]
-    yield from (_identifier_pair(one.name, one.name, other.name) for one, other in _assign_pairs(equal, both))
-
-
-def _assign_pairs(equal: Iterable[ProfilePair], both: Sequence[ProfilePair]) -> list[ProfilePair]:
-    """The equal ones, or else the two most alike; beside them names that are plainly alike. In the primary's order."""
-    found = list(equal)
-    likeness = {two: _column_similarity(*two) for two in both}
-    named = {two: all(is_name_column(look.name) for look in two) for two in both}
-    for two in sorted(both, key=lambda two: (not named[two], -likeness[two])):
-        free = not set(two) & {look for pair in found for look in pair}
-        if free and (
-            named[two] and likeness[two] >= MIN_FURTHER_SIMILARITY if found else likeness[two] >= MIN_SIMILARITY
-        ):
-            found.append(two)
-    return [two for two in both if two in found]
-
-
-def _has_identifier_name(look: ColumnProfile) -> bool:
-    return bool(NAME_WORDS & set(name_words(look.name))) or is_name_column(look.name) or is_birth_date_column(look.name)
+        names = [look.name for look in here + there]
+        likely = [
+            name
+            for name in names
+            if NAME_WORDS & set(name_words(name)) or is_name_column(name) or is_birth_date_column(name)
+        ]
+        return [IdentifierPair(name, name if ours else None, name if theirs else None) for name in likely or names[:1]]
+    pairs = list(product(here, there))
+    found = [(one, other) for one, other in pairs if name_words(one.name) == name_words(other.name)]
+    similarity = {pair: _column_similarity(*pair) for pair in pairs}
+    named = {pair: all(is_name_column(look.name) for look in pair) for pair in pairs}
+    for pair in sorted(pairs, key=lambda pair: (not named[pair], -similarity[pair])):
+        similar = similarity[pair] >= (MIN_FURTHER_SIMILARITY if found else MIN_SIMILARITY)
+        taken = {look for used in found for look in used}
+        if similar and (named[pair] or not found) and not taken & set(pair):
+            found.append(pair)
+    return [_identifier_pair(one.name, one.name, other.name) for one, other in pairs if (one, other) in found]
 
 
 def _identifier_pair(agreed: str, primary: str, secondary: str) -> IdentifierPair:
-    """Where both tables use one name, that is agreed on; an empty name stands for a table that is not at hand."""
+    """Return a pair named as both tables name it, else as agreed; an empty name means that a table is not available."""
     names = {name for name in (primary, secondary) if name}
     return IdentifierPair(names.pop() if len(names) == 1 else agreed, primary or None, secondary or None)
 
@@ -295,18 +247,17 @@ def _could_be_birth(look: ColumnProfile) -> bool:
 
 
 def _column_similarity(one: ColumnProfile, other: ColumnProfile) -> float:
-    """Share of the words in the smaller set that the larger has, too; a word of the name in common counts as much.
+    """Return the share of the words in the smaller set that the larger has too, more for a common word in the names.
 
-    First names are never family names. Of dates only those of birth come here, and they are all alike.
+    First names are never family names. All dates are dates of birth here, and are similar.
     """
     parts = person_name_part(one.name), person_name_part(other.name)
     if all(parts) and parts[0] != parts[1]:
         return 0.0
-    said = MIN_SIMILARITY * bool(set(name_words(one.name)) & set(name_words(other.name)))
+    bonus = MIN_SIMILARITY * bool(set(name_words(one.name)) & set(name_words(other.name)))
     if one.kind != CellType.CATEGORY:
-        return MIN_SIMILARITY + said
-    ours, theirs = (
-        set(look.filled.head(SAMPLE_ROWS).str.to_lowercase().str.split(" ").explode()) for look in (one, other)
-    )
+        return MIN_SIMILARITY + bonus
+    samples = (look.filled.head(SAMPLE_ROWS) for look in (one, other))
+    ours, theirs = (set(cells.str.to_lowercase().str.split(" ").explode()) for cells in samples)
     shared = len(ours & theirs) / max(1, min(len(ours), len(theirs)))
-    return shared + (MIN_FURTHER_SIMILARITY if all(parts) else said)
+    return shared + (MIN_FURTHER_SIMILARITY if all(parts) else bonus)

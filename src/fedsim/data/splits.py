@@ -1,7 +1,7 @@
 """Split the primary's records into training, validation and test sets, at random or by group.
 
 ``random_split`` draws records, as in the paper. ``group_split`` keeps records with equal identifiers on one side:
-in the paper's data 94 to 97 % of randomly drawn test records stand at the exact place of a training record.
+in the paper's data 94 to 97 % of randomly drawn test records have the exact location of a training record.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PART_NAMES = ("training", "validation", "test")
 
 
 def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
-    """Records drawn into parts of these proportions; a part of zero stays empty.
+    """Split records at random in these proportions; a part of zero stays empty.
 
     >>> random_split(20, np.random.default_rng(7))
     Split(14 training, 2 validation, 4 test records)
@@ -32,7 +32,7 @@ def random_split(n_records: int, rng: np.random.Generator, *, parts: Sequence[fl
 
 
 def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
-    """Whole groups drawn into parts; sizes miss their proportions by no more than the largest group twice.
+    """Split whole groups at random; sizes deviate from their proportions by at most twice the largest group.
 
     >>> group_split(np.repeat(np.arange(10), 3), np.random.default_rng(7))
     Split(21 training, 3 validation, 6 test records)
@@ -49,7 +49,7 @@ def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[f
 
 
 def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers:
-    """A number per record, the same for records whose identifiers are equal in every column.
+    """Return a number per record, the same for records whose identifiers are equal in every column.
 
     >>> group_equal_records(np.array([[1.0, 2.0], [1.0, 3.0], [1.0, 2.0]])).tolist()
     [0, 1, 0]
@@ -64,22 +64,22 @@ def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers
 def group_matching_records(
     written: Sequence[pl.DataFrame], compared: Sequence[pl.DataFrame], *, party: str = "primary"
 ) -> Integers:
-    """A number per record, the same where identifiers are ``compared`` as equal, in the order they are ``written`` in.
+    """Return a number per record, the same where the ``compared`` form is equal, in the order of the ``written`` form.
 
-    So a split is the same as by :func:`equal_records` wherever nothing is written in two ways.
+    Where nothing is written in two ways, the groups are those of :func:`group_equal_records`.
 
     >>> ours, theirs = pl.DataFrame({"name": ["b", "a", "B"]}), pl.DataFrame({"name": ["b", "a", "b"]})
     >>> group_matching_records([ours], [theirs]).tolist()
     [0, 1, 0]
     """
-    order, alike = (group_equal_records(_side_by_side(frames), party=party) for frames in (written, compared))
+    tables = [
+        pl.DataFrame({f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame})
+        for frames in (written, compared)
+    ]
+    order, alike = (group_equal_records(table, party=party) for table in tables)
     first = np.full(len(order), len(order), dtype=np.int64)
     np.minimum.at(first, alike, order)
     return np.asarray(np.unique(first[alike], return_inverse=True)[1], dtype=np.int64)
-
-
-def _side_by_side(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    return pl.DataFrame({f"{place} {column.name}": column for place, frame in enumerate(frames) for column in frame})
 
 
 def _shares(parts: Sequence[float]) -> Floats:

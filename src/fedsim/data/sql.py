@@ -1,15 +1,14 @@
-"""A table in a database: where it is and how it is read; neither text nor ``repr`` shows a password.
+"""Tables in databases; neither messages nor ``repr`` show a password.
 
-``sqlite:///flats.db`` lies beside, ``sqlite:////data/flats.db`` has its full path; ``postgresql://user@host/city`` is a
-server. For PostgreSQL the password comes from the URL, ``password_file``, PGPASSWORD or ``~/.pgpass``, in this order.
+``sqlite:///flats.db`` is a relative path, ``sqlite:////data/flats.db`` an absolute one, ``postgresql://user@host/city``
+a server. For PostgreSQL the password comes from the URL, ``password_file``, PGPASSWORD or ``~/.pgpass``, in this order.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
@@ -23,17 +22,9 @@ SCHEMES = (*SQLITE, *POSTGRES)
 EXAMPLE_URLS = "sqlite:///flats.db or postgresql://user@host/database"
 
 
-class Database(Protocol):
-    """One connection, reading only."""
-
-    def header(self) -> list[str]: ...
-
-    def rows(self, columns: list[str]) -> pl.DataFrame: ...
-
-
 @dataclass(frozen=True, repr=False)
 class SqlTable:
-    """A ``table`` of a database, or what a ``query`` returns; ``folder`` is where relative SQLite files lie.
+    """A ``table`` of a database, or the result of a ``query``; relative SQLite files are looked up in ``folder``.
 
     >>> SqlTable("postgresql://ann:secret@db.example.org/city", table="flats")
     SqlTable(flats in postgresql://db.example.org/city)
@@ -48,13 +39,13 @@ class SqlTable:
     def __post_init__(self) -> None:
         parts = _split_url(self.url)
         if parts.scheme in SQLITE and (parts.netloc or not self._path):
-            raise SettingError("an SQLite URL has three slashes before the file: sqlite:///flats.db")
+            raise SettingError("an SQLite URL needs three slashes before the file: sqlite:///flats.db")
         if parts.scheme in SQLITE and self.password_file:
-            raise SettingError("an SQLite file has no password; leave password_file out")
+            raise SettingError("an SQLite file has no password; remove password_file")
         if parts.password and self.password_file:
-            raise SettingError("both URL and password_file give a password; keep the file")
+            raise SettingError("both the URL and password_file give a password; use the file only")
         if bool(self.table) == bool(self.query):
-            raise SettingError("a database needs the name of a table or a query, and not both")
+            raise SettingError("a database needs either the name of a table or a query")
 
     def __str__(self) -> str:
         return f"{self.stem} in {self.place}"
@@ -64,12 +55,12 @@ class SqlTable:
 
     @property
     def place(self) -> str:
-        """The database without user and password."""
+        """The URL without user and password."""
         parts = _split_url(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def without_password(self) -> str:
-        """The URL, to be written down."""
+        """Return the URL as it may be stored."""
         parts = _split_url(self.url)
         user, at, host = parts.netloc.rpartition("@")
         query = "&".join(each for each in parts.query.split("&") if not each.startswith("password="))
@@ -77,17 +68,17 @@ class SqlTable:
 
     @property
     def stem(self) -> str:
-        """A name for titles."""
+        """A short name for titles."""
         return self.table or "the query"
 
     @property
     def file(self) -> Path | None:
-        """The file of an SQLite database."""
+        """The file of an SQLite database, None for a server."""
         return self.folder / self._path if _split_url(self.url).scheme in SQLITE else None
 
     @property
     def relation(self) -> str:
-        """The SQL behind FROM, every name in quotes; a dot stands between schema and table."""
+        """The SQL after FROM, with quoted names; a dot separates schema and table."""
         if self.table:
             return ".".join(quote_identifier(name) for name in self.table.split("."))
         # On a line of its own: the query may end in a comment.
@@ -97,13 +88,11 @@ class SqlTable:
     def _path(self) -> str:
         return unquote(_split_url(self.url).path.removeprefix("/"))
 
-    def within(self, folder: Path) -> SqlTable:
-        """The same, with relative files looked for in ``folder``."""
-        return replace(self, folder=folder)
-
     def read(self, columns: list[str] | None = None) -> pl.DataFrame:
-        """The columns asked for, in that order; all of them for ``None``."""
-        with _open_database(self) as database:
+        """Read the given columns, in that order; all of them for ``None``."""
+        from fedsim.data.sql_drivers import open_database  # noqa: PLC0415 - polars is heavy; config files only name tables
+
+        with open_database(self) as database:
             header = database.header()
             wanted = [header[place] for place in column_positions(self, header, columns)]
             frame = database.rows(wanted)
@@ -112,11 +101,11 @@ class SqlTable:
         return frame
 
 
-TableSource = Path | SqlTable  # where a table is
+TableSource = Path | SqlTable
 
 
 def is_database_url(word: str) -> bool:
-    """Whether a word names a database rather than a file.
+    """Return whether a word names a database rather than a file.
 
     >>> is_database_url("sqlite:///flats.db#flats"), is_database_url("flats.csv")
     (True, False)
@@ -125,9 +114,9 @@ def is_database_url(word: str) -> bool:
 
 
 def parse_source(word: str, query: str | None = None) -> TableSource:
-    """The file or the database table that a word on the command line means: ``sqlite:///flats.db#flats``.
+    """Parse a word of the command line: the path of a file or ``sqlite:///flats.db#flats``.
 
-    With a ``query`` the word is the database alone.
+    With a ``query`` the word is the URL of the database only.
 
     >>> parse_source("flats.csv"), parse_source("sqlite:///flats.db#flats")
     (PosixPath('flats.csv'), SqlTable(flats in sqlite:///flats.db))
@@ -136,33 +125,31 @@ def parse_source(word: str, query: str | None = None) -> TableSource:
     """
     if query is not None:
         if not is_database_url(word) or "#" in word:
-            raise SettingError("a query is asked of a database; give its URL alone, such as sqlite:///flats.db")
+            raise SettingError("a query needs the URL of a database without a table, such as sqlite:///flats.db")
         return SqlTable(word, query=query)
     if not is_database_url(word):
         return Path(word)
     url, mark, table = word.rpartition("#")
     if not mark or not table:
         _split_url(word)
-        raise SettingError(
-            "a database on the command line needs the name of a table behind #: sqlite:///flats.db#flats"
-        )
+        raise SettingError("a database URL needs the name of a table after #: sqlite:///flats.db#flats")
     return SqlTable(url, table=table)
 
 
 def quote_identifier(name: str) -> str:
-    """A name in SQL, whatever it holds.
+    """Quote the name of a table or column.
 
     >>> quote_identifier('flats"; drop table flats')
     '"flats""; drop table flats"'
     """
     if not name or "\0" in name:
-        raise SettingError("the name of a table or column is empty or holds a zero byte; correct it")
+        raise SettingError("the name of a table or column is empty or contains a zero byte; correct it")
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
 
 def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
-    """What to say about a table that is not there."""
+    """Return the error for a table that does not exist."""
     if not source.table:
         return InputError(f"{source}: the query names a table that does not exist; correct it")
     near = nearest_word(source.table.rpartition(".")[2], tables)
@@ -171,23 +158,17 @@ def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
 
 
 def _split_url(url: str) -> SplitResult:
-    """The parts of a URL that we know how to read; errors never repeat it, for it may hold a password."""
+    """Split a supported URL; errors never repeat it, because it may contain a password."""
     try:
         parts = urlsplit(url)
-        port = parts.port  # raises where there is none
+        port = parts.port  # raises if it is not a number
         whole = not parts.fragment and "@" not in f"{parts.path}{parts.query}{port}"
         known = parts.scheme in SCHEMES and is_database_url(url)
     except ValueError:
         whole = known = False
     if not (whole and known):
         raise SettingError(
-            f"this is no URL of a database that can be read; give one such as {EXAMPLE_URLS}, and in a password write "
-            "%2F %3F %23 %40 for / ? # @"
+            f"not a supported database URL; use one such as {EXAMPLE_URLS}, and in a password write %2F %3F %23 %40 "
+            "for / ? # @"
         )
     return parts
-
-
-def _open_database(source: SqlTable) -> AbstractContextManager[Database]:
-    from fedsim.data import sql_drivers  # noqa: PLC0415 - polars is heavy, and config files only name tables
-
-    return sql_drivers.open_sqlite(source) if source.file else sql_drivers.open_postgres(source)

@@ -1,26 +1,33 @@
-"""Read tables of SQLite and PostgreSQL, in transactions that may only read."""
+"""Read tables of SQLite and PostgreSQL, in read-only transactions."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from fedsim.data.sql import SqlTable, missing_table_error, quote_identifier
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
 from fedsim.storage.files import check_readable
 
 if TYPE_CHECKING:
-    from psycopg import Column, Connection, Error
-from fedsim.data.sql import SqlTable, missing_table_error, quote_identifier
+    from psycopg import Column, Connection
 
-# SQLite by Python's own driver; the file is opened for reading only
+
+def open_database(source: SqlTable) -> AbstractContextManager[SqliteDatabase | PostgresDatabase]:
+    """Open the database of a table, until the block ends."""
+    return open_sqlite(source) if source.file else open_postgres(source)
+
+
+# SQLite through Python's own driver; the file is opened read-only
 #
-# A column has the type of its values: whole numbers, numbers, or text. SQLite keeps dates as text and true as 1.
+# The type of a column follows from its values: whole numbers, numbers, or text. SQLite stores dates as text, true as 1.
 
 
 SQLITE_BATCH = 20_000
@@ -31,20 +38,25 @@ SQLITE_NUMBERS = {int, float}
 
 @dataclass(frozen=True, eq=False)
 class SqliteDatabase:
-    """One open file."""
+    """One open SQLite file."""
 
     source: SqlTable
     connection: sqlite3.Connection
 
     def header(self) -> list[str]:
-        # The query as it stands: inside another one SQLite renames what is named twice.
+        # The query itself: in a subquery SQLite renames duplicate columns.
         statement = self.source.query or f"SELECT * FROM {self.source.relation} LIMIT 0"  # noqa: S608 - quoted
-        return [column[0] for column in self._ask(statement).description or ()]
+        with self._translate_errors():
+            return [column[0] for column in self.connection.execute(statement).description or ()]
 
     def rows(self, columns: list[str]) -> pl.DataFrame:
         names = ", ".join(map(quote_identifier, columns))
-        answer = self._ask(f"SELECT {names} FROM {self.source.relation}")  # noqa: S608 - quoted
-        batches = [self._batch(columns, rows) for rows in self._batches(answer)]
+        batches = []
+        with self._translate_errors():
+            cursor = self.connection.execute(f"SELECT {names} FROM {self.source.relation}")  # noqa: S608 - quoted
+            while rows := cursor.fetchmany(SQLITE_BATCH):
+                cells = zip(columns, zip(*rows, strict=True), strict=True)
+                batches.append(pl.DataFrame([self._series(name, values) for name, values in cells]))
         for name in columns:
             kinds = {batch[name].dtype for batch in batches}
             if pl.String in kinds and len(kinds - {pl.String, pl.Null}):
@@ -54,66 +66,54 @@ class SqliteDatabase:
         # A column without any value is text, as in a file.
         return frame.with_columns(pl.col(pl.Null).cast(pl.String))
 
-    def _ask(self, statement: str) -> sqlite3.Cursor:
-        try:
-            return self.connection.execute(statement)
-        except sqlite3.Error as error:
-            raise self._fault(error) from None
-
-    def _batches(self, answer: sqlite3.Cursor) -> Iterator[list[Any]]:
-        try:
-            while rows := answer.fetchmany(SQLITE_BATCH):
-                yield rows
-        except sqlite3.Error as error:
-            raise self._fault(error) from None
-
-    def _batch(self, columns: Sequence[str], rows: list[Any]) -> pl.DataFrame:
-        cells = zip(columns, zip(*rows, strict=True), strict=True)
-        return pl.DataFrame([self._series(name, values) for name, values in cells])
-
     def _series(self, name: str, values: Sequence[Any]) -> pl.Series:
         kinds = {type(value) for value in values} - {type(None)}
         if kinds <= SQLITE_NUMBERS or kinds == {str}:
             kind = float if float in kinds else next(iter(kinds), type(None))
             return pl.Series(name, values, dtype=SQLITE_DTYPES[kind], strict=False)
         if not kinds <= set(SQLITE_DTYPES):
-            raise InputError(f"{self.source}: column '{name}' holds bytes; leave it out by naming columns in a query")
+            raise InputError(f"{self.source}: column '{name}' holds bytes; exclude it by a query that names columns")
         raise self._mixed(name)
 
     def _mixed(self, name: str) -> InputError:
         return InputError(
-            f"{self.source}: column '{name}' holds both numbers and text; make it one of them by a query such as "
+            f"{self.source}: column '{name}' holds both numbers and text; convert it by a query such as "
             f"select cast({quote_identifier(name)} as text)"
         )
 
-    def _fault(self, error: sqlite3.Error) -> Exception:
-        """SQLite's own words name tables and columns, but may also quote the query."""
-        words = str(error)
-        if words.startswith("no such table"):
-            found = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-            return missing_table_error(self.source, [name for (name,) in found])
-        for begin, reason in SQLITE_FAULTS.items():
-            if words.startswith(begin):
-                return FileError(f"{self.source.place} {reason}")
-        return InputError(f"{self.source} cannot be read: the query is no valid SQL for SQLite; try it in sqlite3")
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise our own errors, from None: SQLite's messages may quote the query."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            message = str(error)
+            if message.startswith("no such table"):
+                found = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+                raise missing_table_error(self.source, [name for (name,) in found]) from None
+            reason = next((reason for start, reason in SQLITE_FAULTS.items() if message.startswith(start)), None)
+            if reason:
+                raise FileError(f"{self.source.place} {reason}") from None
+            reason = "the query is not valid SQL for SQLite; try it in sqlite3"
+            raise InputError(f"{self.source} cannot be read: {reason}") from None
 
 
 SQLITE_FAULTS = {
-    "file is not a database": "is no SQLite database; check the path",
-    "database disk image is malformed": "is damaged; restore it from a copy",
+    "file is not a database": "is not an SQLite database; check the path",
+    "database disk image is malformed": "is damaged; restore it from a backup",
     "unable to open": "cannot be opened; check the permissions of the file and its folder",
     "attempt to write": "would be changed by the query; only reading is allowed",
     "database is locked": "is being written by another program; try again later",
-    "no such column": "has no such column as the query names; correct the query",
+    "no such column": "does not have a column that the query names; correct the query",
 }
 
 
 @contextmanager
 def open_sqlite(source: SqlTable) -> Iterator[SqliteDatabase]:
-    """The database, until the block ends."""
+    """Open an SQLite file, until the block ends."""
     path = source.file
     if path is None:
-        raise FileError(f"{source.place} is no SQLite file; check the URL")
+        raise FileError(f"{source.place} is not an SQLite file; check the URL")
     check_readable(path)
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SQLITE_TIMEOUT)
     try:
@@ -122,11 +122,10 @@ def open_sqlite(source: SqlTable) -> Iterator[SqliteDatabase]:
         connection.close()
 
 
-# PostgreSQL by psycopg, in one transaction that may only read; nothing of the server's own words reaches a message
+# PostgreSQL through psycopg, in one read-only transaction; messages never repeat those of the server
 #
-# Moments with a time zone are told in UTC: the server keeps no other. Rows come in the order in which they lie on the
-# disk, the same each time while the table is not written to; for another order, and for types not known here, write a
-# query.
+# Timestamps with a time zone are read in UTC, as the server stores them. Rows come in their order on the disk, the same
+# each time while the table is not written to; for another order, or for unsupported types, write a query.
 
 
 POSTGRES_BATCH = 20_000
@@ -151,15 +150,15 @@ POSTGRES_TABLES_QUERY = (
     "SELECT table_name FROM information_schema.tables WHERE table_schema !~ '^(pg_|information_schema)'"
 )
 
-# What a server that does not let us in says, and what that means; the first that fits is told.
+# Parts of the server's message when a connection fails, and their meaning; the first match counts.
 POSTGRES_REFUSALS = {
     "password authentication failed": "does not accept this user and password; check both",
     "no password supplied": "asks for a password; give one in password_file, in PGPASSWORD or in ~/.pgpass",
-    "Connection refused": "does not answer: nobody listens there; check host and port, and that the server runs",
-    "No such file or directory": "does not answer: there is no such socket; check host, port and that the server runs",
-    "failed to resolve host": "is at a host whose name nobody knows; check the name",
+    "Connection refused": "refuses the connection; check host and port, and that the server is running",
+    "No such file or directory": "has no such socket; check host and port, and that the server is running",
+    "failed to resolve host": "has an unknown host name; check the name",
     "timeout": "does not answer in time; check host, port and firewall",
-    "no pg_hba.conf entry": "does not let this user in from this machine; ask its administrator",
+    "no pg_hba.conf entry": "does not admit this user from this machine; ask its administrator",
     "SSL": "and this machine do not agree on SSL; check sslmode in the URL",
     'database "': "has no database of this name; check the end of the URL",
     'role "': "does not know this user; check the URL",
@@ -168,15 +167,15 @@ POSTGRES_FAULTS = {
     "42703": "names a column that does not exist; correct the query",
     "42501": "may not be read by this user; ask for the right to SELECT",
     "25006": "would change the database; only reading is allowed",
-    "42601": "is no valid SQL, or more than one statement; try it in psql first",
-    "3F000": "lies in a schema that does not exist; check the name",
+    "42601": "is not valid SQL, or more than one statement; try it in psql first",
+    "3F000": "is in a schema that does not exist; check the name",
     "57014": "was stopped by the server because it took too long; read less, or ask for a longer statement_timeout",
 }
 
 
 @dataclass(frozen=True, eq=False)
 class PostgresDatabase:
-    """One connection in a transaction that may only read."""
+    """One connection in a read-only transaction."""
 
     source: SqlTable
     connection: Connection[tuple[Any, ...]]
@@ -188,29 +187,18 @@ class PostgresDatabase:
         described = {column.name: column for column in self._columns()}
         schema = {name: self._kind(described[name]) for name in columns}
         names = ", ".join(map(quote_identifier, columns))
-        answer = self._stream(f"SELECT {names} FROM {self.source.relation}")  # noqa: S608 - quoted
-        empty = pl.DataFrame(schema=schema)
-        batches = iter(lambda: list(islice(answer, POSTGRES_BATCH)), [])
-        return pl.concat([empty, *(pl.DataFrame(rows, schema=schema, orient="row") for rows in batches)])
+        statement = f"SELECT {names} FROM {self.source.relation}"  # noqa: S608 - quoted
+        with self._translate_errors():
+            stream = self.connection.cursor().stream(statement.encode())
+            batches = iter(lambda: list(islice(stream, POSTGRES_BATCH)), [])
+            frames = [pl.DataFrame(rows, schema=schema, orient="row") for rows in batches]
+        return pl.concat([pl.DataFrame(schema=schema), *frames])
 
     def _columns(self) -> Sequence[Column]:
-        import psycopg  # noqa: PLC0415
-
         statement = f"SELECT * FROM {self.source.relation} LIMIT 0"  # noqa: S608 - quoted
-        try:
-            # Prepared, for that way the server refuses a second statement, which might end the transaction.
-            found = self.connection.execute(statement.encode(), prepare=True)
-        except psycopg.Error as error:
-            raise self._fault(error) from None
-        return found.description or []
-
-    def _stream(self, statement: str) -> Iterator[tuple[Any, ...]]:
-        import psycopg  # noqa: PLC0415
-
-        try:
-            yield from self.connection.cursor().stream(statement.encode())
-        except psycopg.Error as error:
-            raise self._fault(error) from None
+        with self._translate_errors():
+            # Prepared: the server then refuses a second statement, which might end the transaction.
+            return self.connection.execute(statement.encode(), prepare=True).description or []
 
     def _kind(self, column: Column) -> Any:
         word = column.type_display.partition("(")[0]
@@ -218,40 +206,56 @@ class PostgresDatabase:
             return POSTGRES_DTYPES[word]
         if self.connection.execute(POSTGRES_ENUM_QUERY, [column.type_code]).fetchone():
             return pl.String
-        known = "numbers, text, true or false, dates and moments"
         raise InputError(
-            f"{self.source}: column '{column.name}' is of the type {word}, and only {known} can be read; leave it out "
-            "or convert it in a query"
+            f"{self.source}: column '{column.name}' is of the type {word}, but only numbers, text, booleans, dates and "
+            "timestamps can be read; exclude it or convert it in a query"
         )
 
-    def _fault(self, error: Error) -> FedSimError:
-        state = error.sqlstate or ""
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        import psycopg  # noqa: PLC0415
+
+        try:
+            yield
+        except psycopg.Error as error:
+            raise self._describe_error(error.sqlstate or "") from None
+
+    def _describe_error(self, state: str) -> FedSimError:
         if self.connection.closed:
-            return FileError(f"{self.source.place} closed the connection while it was read; try again")
+            return FileError(f"{self.source.place} closed the connection during reading; try again")
         if state == "42P01":
             self.connection.rollback()
-            return missing_table_error(
-                self.source, [name for (name,) in self.connection.execute(POSTGRES_TABLES_QUERY.encode())]
-            )
+            tables = self.connection.execute(POSTGRES_TABLES_QUERY.encode())
+            return missing_table_error(self.source, [name for (name,) in tables])
         if state in POSTGRES_FAULTS:
             return InputError(f"{self.source} {POSTGRES_FAULTS[state]}")
-        reason = f"the server refuses with the code {state}" if state else "a date lies outside the years 1 to 9999"
-        return InputError(f"{self.source} cannot be read: {reason}; correct the data, or leave it out by a query")
+        reason = f"the server reports the code {state}" if state else "a date is outside the years 1 to 9999"
+        return InputError(f"{self.source} cannot be read: {reason}; correct the data, or exclude it by a query")
 
 
 @contextmanager
 def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
-    """The database, until the block ends."""
+    """Connect to a PostgreSQL server, until the block ends."""
     try:
         import psycopg  # noqa: PLC0415
+        from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
         from psycopg.types.numeric import FloatLoader  # noqa: PLC0415
         from psycopg.types.string import TextLoader  # noqa: PLC0415
     except ImportError:
         raise SettingError("PostgreSQL needs the driver psycopg: pip install 'fedsim-vfl[sql]'") from None
     try:
-        connection = psycopg.connect(**_connection_settings(source))
+        settings: dict[str, Any] = {"connect_timeout": POSTGRES_TIMEOUT, **conninfo_to_dict(source.url)}
+    except psycopg.ProgrammingError:
+        raise SettingError(f"{source.place}: the URL has a part that PostgreSQL does not know; correct it") from None
+    if source.password_file:
+        settings["password"] = _read_password(source.folder / source.password_file)
+    settings |= {"client_encoding": "UTF8", "application_name": "fedsim"}
+    try:
+        connection = psycopg.connect(**settings)
     except psycopg.Error as error:
-        raise FileError(f"{source.place} {_explain_refusal(str(error))}") from None
+        message = str(error)
+        reasons = (reason for part, reason in POSTGRES_REFUSALS.items() if part in message)
+        raise FileError(f"{source.place} {next(reasons, 'cannot be reached; check the URL')}") from None
     with connection:
         connection.read_only = True
         connection.adapters.register_loader("numeric", FloatLoader)
@@ -260,35 +264,12 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         yield PostgresDatabase(source, connection)
 
 
-def _connection_settings(source: SqlTable) -> dict[str, Any]:
-    from psycopg import ProgrammingError  # noqa: PLC0415
-    from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415
-
-    try:
-        found = conninfo_to_dict(source.url)
-    except ProgrammingError:
-        raise SettingError(f"{source.place}: the URL has a part that PostgreSQL does not know; correct it") from None
-    password = {"password": _read_password(source)} if source.password_file else {}
-    return {
-        "connect_timeout": POSTGRES_TIMEOUT,
-        **found,
-        **password,
-        "client_encoding": "UTF8",
-        "application_name": "fedsim",
-    }
-
-
-def _read_password(source: SqlTable) -> str:
-    path = source.folder / (source.password_file or "")
+def _read_password(path: Path) -> str:
     check_readable(path)
     try:
         found = path.read_text(encoding="utf-8").partition("\n")[0].strip("\r")
     except (OSError, ValueError):
         found = ""
     if not found:
-        raise FileError(f"{path} holds no password; write it on the first line")
+        raise FileError(f"{path} contains no password; write it on the first line")
     return found
-
-
-def _explain_refusal(words: str) -> str:
-    return next((told for said, told in POSTGRES_REFUSALS.items() if said in words), "cannot be reached; check the URL")

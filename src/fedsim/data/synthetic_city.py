@@ -9,25 +9,24 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
 from fedsim.data.synthetic import kilometres_to_degrees
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
 
-# What a generated label holds that its owner's features do not tell, part by part
+# The variance of a generated label, part by part
 #
-# Every part is independent of the others and of the owner's features, so variances add up. The best error anybody can
-# reach then follows from which parts are known, and a partner's worth is the error it takes away.
+# Every part is independent of the others and of the primary's features, so variances add up. The best possible error
+# then follows from which parts are known, and a partner's contribution is the reduction of that error.
 
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """``total``: variance of the label that the primary's features leave open; ``told``: what each part tells of it.
+    """``total``: variance of the label that the primary's features leave open; ``told``: how much each part explains.
 
-    ``own`` names the parts that the primary's own identifiers tell. A partner's entry in ``told`` already counts
-    everything that keeps even the best method from the whole: the partner's own noise, and links that miss.
+    ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``told`` already accounts
+    for the partner's own noise and for missed links.
 
     >>> truth = GroundTruth(total=100.0, told={"place": 19.0, "rentals": 32.0}, own=("place",))
     >>> truth.error(), truth.error("place"), truth.error("place", "rentals"), truth.worth("rentals")
@@ -46,15 +45,15 @@ class GroundTruth:
         return math.sqrt(self.total - sum(self.told[part] for part in set(known)))
 
     def worth(self, *partners: str) -> float:
-        """By how much these partners lower the best error of a primary that uses its own identifiers too."""
+        """By how much these partners lower the best error of a primary that also uses its own identifiers."""
         return self.error(*self.own) - self.error(*self.own, *partners)
 
 
-# The most that a partner's records can tell about the neighbourhood a primary record stands in
+# The best estimate of a neighbourhood's signal from a partner's records
 #
-# Every neighbourhood has a signal, a standard normal number. The partner's records stand around their neighbourhood and
-# show its signal with errors; whoever is linked to them sees distances and what they show, but not whose they are.
-# Bayes' rule then gives the best estimate of the signal; there is nothing to train, so it has no error of training.
+# Every neighbourhood has a signal, a standard normal number. The partner's records lie around their neighbourhood and
+# show its signal with errors; the links reveal distances and features, but not to which neighbourhood a record belongs.
+# Bayes' rule gives the best estimate of the signal; nothing is trained, so there is no training error.
 
 
 SIGNAL_GRID = np.linspace(-4.5, 4.5, 91)
@@ -63,9 +62,9 @@ PAIRS_PER_BIN = 400
 
 @dataclass(frozen=True, eq=False)
 class PartnerObservations:
-    """A partner's records: whose they are (``home``), their ``place``, and the signal as ``seen`` with error ``blur``.
+    """A partner's records: neighbourhood (``home``), ``place``, the signal as ``seen``, its error variance ``blur``.
 
-    ``blur`` is a variance, the signal's own being one.
+    The signal itself has variance one.
     """
 
     home: Integers
@@ -75,16 +74,20 @@ class PartnerObservations:
 
 
 def best_estimate(centres: Floats, sights: PartnerObservations, k: int) -> Floats:
-    """Mean of each neighbourhood's signal, given distances and sights of the K records nearest to its centre.
+    """Mean of each neighbourhood's signal, given distance and observation of the K records nearest to its centre.
 
-    How likely a record at some distance is to be of this neighbourhood is counted over the whole city; records of
-    other neighbourhoods count as strangers to each other, although some share one.
+    The probability that a record at some distance belongs to the neighbourhood is counted over the whole city; records
+    of other neighbourhoods are treated as independent, although some share one.
     """
     distance, near = KDTree(sights.place).query(centres, k=range(1, k + 1))
-    chance = _match_probability(distance, sights.home[near] == np.arange(len(centres))[:, np.newaxis])
+    belongs = (sights.home[near] == np.arange(len(centres))[:, np.newaxis]).ravel()
+    probability = np.empty(distance.size)
+    for pairs in np.array_split(np.argsort(distance, axis=None), max(1, distance.size // PAIRS_PER_BIN)):
+        probability[pairs] = belongs[pairs].mean()
+    probability = probability.reshape(distance.shape)
     weight = np.tile(_log_normal_density(SIGNAL_GRID, 1.0), (len(centres), 1))
     for column in range(k):
-        seen, own = sights.seen[near[:, column], np.newaxis], chance[:, column, np.newaxis]
+        seen, own = sights.seen[near[:, column], np.newaxis], probability[:, column, np.newaxis]
         here = np.exp(_log_normal_density(seen - SIGNAL_GRID, sights.blur))
         elsewhere = np.exp(_log_normal_density(seen, 1.0 + sights.blur))
         weight += np.log(own * here + (1.0 - own) * elsewhere + 1e-300)
@@ -93,28 +96,21 @@ def best_estimate(centres: Floats, sights: PartnerObservations, k: int) -> Float
 
 
 def explained_variance(signal: Floats, estimate: Floats) -> float:
-    """Share of the signals' variance that the estimate tells; the variance is one."""
+    """Share of the signal's variance, which is one, that the estimate explains."""
     return max(0.0, 1.0 - float(np.mean((signal - estimate) ** 2)))
-
-
-def _match_probability(distance: Floats, home: NDArray[np.bool_]) -> Floats:
-    chance, order = np.empty(distance.size), np.argsort(distance, axis=None)
-    for pairs in np.array_split(order, max(1, distance.size // PAIRS_PER_BIN)):
-        chance[pairs] = home.ravel()[pairs].mean()
-    return chance.reshape(distance.shape)
 
 
 def _log_normal_density(deviation: Floats, variance: float) -> Floats:
     return np.asarray(-0.5 * deviation**2 / variance - 0.5 * np.log(variance))
 
 
-# A generated city of which it is known what each partner is worth
+# The city
 #
-# Flats stand one to a neighbourhood. A neighbourhood's value has a part that its place tells (a wave over the city,
-# easy to learn), a part that only the rentals around it show, and a part that only its school shows. The last two are
-# drawn anew for every neighbourhood: no flat says anything about another's, however near, and neither does its place.
-# Rentals and schools stand as thickly everywhere, and their features do not depend on the place, so links without
-# features tell nothing. What is left is noise.
+# There is one flat per neighbourhood. The value of a neighbourhood has a part that follows from its location (a wave
+# over the city, easy to learn), a part that only the rentals around it show, and a part that only its school shows. The
+# last two are drawn independently for every neighbourhood, so neither other flats nor the location reveal them. Rentals
+# and schools are equally dense everywhere and their features do not depend on the location, so links without features
+# reveal nothing. The rest is noise.
 
 
 LOCATION = ("lat", "lon")
@@ -123,7 +119,7 @@ OWN_FEATURES = ("area", "storey", "age")
 SPACING = 0.4  # kilometres between neighbourhoods
 OFF_GRID = 0.15  # of the spacing
 PRICE_OF_VALUE, NOISE = 60.0, 25.0  # 1000 S$: standard deviations
-SCHOOLS_SHARE = 0.25  # of the value that the place does not tell
+SCHOOLS_SHARE = 0.25  # of the value that does not follow from the location
 RENTALS_EACH = 4
 RENT_ERROR, SCORE_ERROR, RANK_ERROR = 0.6, 1.0, 0.5
 RENTALS_K, SCHOOLS_K = 8, 3
@@ -131,11 +127,11 @@ RENTALS_K, SCHOOLS_K = 8, 3
 
 @dataclass(frozen=True)
 class CitySettings:
-    """What can be adjusted in a city.
+    """The adjustable properties of a city.
 
-    ``noise``: metres by which the partners' places are wrong, along each axis. ``value``, ``school_value``: share of
-    their part of the hidden value that rentals and schools show; with 0 their features look the same and say nothing.
-    ``leak``: share of a neighbourhood's value that the place alone tells.
+    ``noise``: error of the partners' locations in metres, along each axis. ``value``, ``school_value``: share of
+    their part of the hidden value that rentals and schools show; with 0 their features look the same but carry no
+    information. ``leak``: share of a neighbourhood's value that follows from the location alone.
     """
 
     noise: float = 0.0
@@ -146,7 +142,7 @@ class CitySettings:
     def __post_init__(self) -> None:
         for name in ("value", "school_value", "leak"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise SettingError(f"{name}={getattr(self, name)} is no share; choose a number from 0 to 1")
+                raise SettingError(f"{name}={getattr(self, name)} is not a share; choose a number from 0 to 1")
         if not 0.0 <= self.noise < float("inf"):
             raise SettingError(f"noise={self.noise} metres; choose a number of at least 0")
 
@@ -155,9 +151,10 @@ class CitySettings:
 class KnownCity:
     """``flats`` of the primary, ``rentals`` and ``schools`` of two secondaries, and the truth about them.
 
-    ``hidden`` has one row per flat: ``own`` is the part of the price that area, storey and age tell, ``place`` the one
-    that the place tells, ``rentals`` and ``schools`` the best estimates, from the linked records' features and
-    distances, of the parts that these partners show. Their sum is the best prediction, ``truth.error`` its error.
+    ``hidden`` has one row per flat: ``own`` is the part of the price that follows from area, storey and age, ``place``
+    the one that follows from the location, ``rentals`` and ``schools`` the best estimates, from the linked records'
+    features and distances, of the parts that these partners show. Their sum is the best prediction, ``truth.error`` its
+    error.
     """
 
     flats: pl.DataFrame
@@ -167,17 +164,8 @@ class KnownCity:
     truth: GroundTruth
 
 
-@dataclass(frozen=True, eq=False)
-class _PartnerTable:
-    """One partner's table, its best estimate of its part of the value, and the share of that part it tells."""
-
-    frame: pl.DataFrame
-    estimate: Floats
-    told: float
-
-
 def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *, flats: int = 4_000) -> KnownCity:
-    """A city of so many flats, four times as many rentals, and as many schools.
+    """Generate a city with this many flats, four times as many rentals, and as many schools.
 
     >>> town = generate_city(np.random.default_rng(7), CitySettings(value=0.0), flats=400)
     >>> town.truth.worth("rentals"), round(town.truth.worth("schools"), 1)
@@ -185,20 +173,30 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     """
     if flats < SCHOOLS_K:
         raise SettingError(f"flats={flats} is too few for {SCHOOLS_K} schools each; choose at least {SCHOOLS_K}")
-    knobs, places = knobs or CitySettings(), _draw_locations(rng, flats)
-    scale = _price_scales(knobs)
-    parts = dict(zip(scale, [_location_value(rng, places), *rng.normal(size=(2, flats))], strict=True))
-    rentals = _rentals(rng, knobs, places, parts["rentals"])
-    schools = _schools(rng, knobs, places, parts["schools"])
-    features = _features(rng, flats)
-    own = 500.0 + 3.2 * (features["area"] - 110.0) + 1.5 * features["storey"] - 1.2 * features["age"]
+    knobs = knobs or CitySettings()
+    side = math.ceil(math.sqrt(flats))
+    cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)
+    places = SPACING * (cells - side / 2.0 + rng.uniform(-OFF_GRID, OFF_GRID, (flats, 2)))  # kilometres
+    # The price of one standard deviation of each part; the squares add up to that of the value.
+    hidden = 1.0 - knobs.leak
+    shares = {"place": knobs.leak, "rentals": hidden * (1.0 - SCHOOLS_SHARE), "schools": hidden * SCHOOLS_SHARE}
+    scale = {name: PRICE_OF_VALUE * math.sqrt(share) for name, share in shares.items()}
+    # One wave along each axis over the whole city, together of variance one.
+    phase = 2.0 * np.pi * places / (SPACING * side) + rng.uniform(0.0, 2.0 * np.pi, 2)
+    parts = dict(zip(scale, [np.sin(phase).sum(axis=1), *rng.normal(size=(2, flats))], strict=True))
+    rentals, rentals_part, rentals_share = _generate_rentals(rng, knobs, places, parts["rentals"])
+    schools, schools_part, schools_share = _generate_schools(rng, knobs, places, parts["schools"])
+    area = rng.gamma(9.0, 10.0, flats).round(1) + 20.0
+    storey, age = (rng.integers(low, high, flats).astype(np.float64) for low, high in ((1, 26), (0, 50)))
+    own = 500.0 + 3.2 * (area - 110.0) + 1.5 * storey - 1.2 * age
     price = own + sum(scale[name] * part for name, part in parts.items()) + rng.normal(0.0, NOISE, flats)
-    told = {"place": 1.0, "rentals": rentals.told, "schools": schools.told}
-    known = {"place": parts["place"], "rentals": rentals.estimate, "schools": schools.estimate}
+    told = {"place": 1.0, "rentals": rentals_share, "schools": schools_share}
+    known = {"place": parts["place"], "rentals": rentals_part, "schools": schools_part}
+    columns = {"area": area, "storey": storey, "age": age, LABEL: price.round(2)}
     return KnownCity(
-        flats=pl.DataFrame(kilometres_to_degrees(places) | features | {LABEL: price.round(2)}),
-        rentals=rentals.frame,
-        schools=schools.frame,
+        flats=pl.DataFrame(kilometres_to_degrees(places) | columns),
+        rentals=rentals,
+        schools=schools,
         hidden=pl.DataFrame({"own": own} | {name: scale[name] * part for name, part in known.items()}),
         truth=GroundTruth(
             total=PRICE_OF_VALUE**2 + NOISE**2,
@@ -208,68 +206,37 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     )
 
 
-def _price_scales(knobs: CitySettings) -> dict[str, float]:
-    """What a standard deviation of each part of the value is paid; their squares add up to the value's."""
-    hidden = 1.0 - knobs.leak
-    shares = {"place": knobs.leak, "rentals": hidden * (1.0 - SCHOOLS_SHARE), "schools": hidden * SCHOOLS_SHARE}
-    return {name: PRICE_OF_VALUE * math.sqrt(share) for name, share in shares.items()}
+_PartnerTable = tuple[pl.DataFrame, Floats, float]  # table, best estimate of its part, share of the part it explains
 
 
-def _location_value(rng: np.random.Generator, places: Floats) -> Floats:
-    """One wave along each axis over the whole city, of variance one together."""
-    phase = 2.0 * np.pi * places / (SPACING * _grid_side(len(places))) + rng.uniform(0.0, 2.0 * np.pi, 2)
-    return np.asarray(np.sin(phase).sum(axis=1))
-
-
-def _grid_side(flats: int) -> int:
-    return int(np.ceil(np.sqrt(flats)))
-
-
-def _draw_locations(rng: np.random.Generator, flats: int) -> Floats:
-    """Kilometres from the middle: a square grid, every neighbourhood a little off."""
-    side = _grid_side(flats)
-    cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)
-    return SPACING * (cells - side / 2.0 + rng.uniform(-OFF_GRID, OFF_GRID, (flats, 2)))
-
-
-def _features(rng: np.random.Generator, flats: int) -> dict[str, Floats]:
-    area = rng.gamma(9.0, 10.0, flats).round(1) + 20.0
-    storey, age = (rng.integers(low, high, flats).astype(np.float64) for low, high in ((1, 26), (0, 50)))
-    return {"area": area, "storey": storey, "age": age}
-
-
-def _signal(rng: np.random.Generator, part: Floats, value: float) -> Floats:
-    """What a partner sees of its part: all of it with a value of 1, something else altogether with 0."""
-    return math.sqrt(value) * part + math.sqrt(1.0 - value) * rng.normal(size=len(part))
-
-
-def _noisy_locations(rng: np.random.Generator, centres: Floats, width: float, knobs: CitySettings) -> Floats:
-    """Places around the centres, as wrongly noted down as the knobs say."""
-    return centres + rng.normal(0.0, width, centres.shape) + rng.normal(0.0, knobs.noise / 1000.0, centres.shape)
-
-
-def _rentals(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
+def _generate_rentals(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
     signal = _signal(rng, part, knobs.value)
     home = rng.permutation(np.repeat(np.arange(len(places)), RENTALS_EACH))
     rent, score = (signal[home] + error * rng.normal(size=len(home)) for error in (RENT_ERROR, SCORE_ERROR))
     where = _noisy_locations(rng, places[home], 0.04, knobs)
     blur = 1.0 / (RENT_ERROR**-2 + SCORE_ERROR**-2)
-    seen = blur * (rent / RENT_ERROR**2 + score / SCORE_ERROR**2)
+    sights = PartnerObservations(home, where, blur * (rent / RENT_ERROR**2 + score / SCORE_ERROR**2), blur)
     rooms = rng.integers(1, 6, len(home))
     features = {"rooms": rooms, "rent": (30.0 + 6.0 * rent).round(2), "score": (60.0 + 10.0 * score).round(1)}
-    return _partner_table(
-        places, signal, PartnerObservations(home, where, seen, blur), knobs.value, RENTALS_K, features
-    )
+    return _partner_table(places, signal, sights, knobs.value, RENTALS_K, features)
 
 
-def _schools(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
+def _generate_schools(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
     signal = _signal(rng, part, knobs.school_value)
     home = rng.permutation(len(places))
     seen = signal[home] + RANK_ERROR * rng.normal(size=len(home))
-    where = _noisy_locations(rng, places[home], 0.06, knobs)
+    sights = PartnerObservations(home, _noisy_locations(rng, places[home], 0.06, knobs), seen, RANK_ERROR**2)
     features = {"pupils": rng.integers(80, 900, len(home)), "rank": (50.0 + 15.0 * seen).round(1)}
-    sights = PartnerObservations(home, where, seen, RANK_ERROR**2)
     return _partner_table(places, signal, sights, knobs.school_value, SCHOOLS_K, features)
+
+
+def _signal(rng: np.random.Generator, part: Floats, value: float) -> Floats:
+    """Return what a partner sees of its part: all of it with a value of 1, unrelated numbers with 0."""
+    return math.sqrt(value) * part + math.sqrt(1.0 - value) * rng.normal(size=len(part))
+
+
+def _noisy_locations(rng: np.random.Generator, centres: Floats, width: float, knobs: CitySettings) -> Floats:
+    return centres + rng.normal(0.0, width, centres.shape) + rng.normal(0.0, knobs.noise / 1000.0, centres.shape)
 
 
 def _partner_table(
@@ -277,4 +244,4 @@ def _partner_table(
 ) -> _PartnerTable:
     estimate = best_estimate(places, sights, k)
     frame = pl.DataFrame(kilometres_to_degrees(sights.place) | features)
-    return _PartnerTable(frame, math.sqrt(value) * estimate, value * explained_variance(signal, estimate))
+    return frame, math.sqrt(value) * estimate, value * explained_variance(signal, estimate)

@@ -142,9 +142,8 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
         frame = pl.read_parquet(path, columns=wanted).select(wanted)
     except (PolarsError, PanicException, OSError):
         # From None: the reader's own message may quote cells, and a traceback would show it.
-        raise FileError(
-            f"{path} is damaged and cannot be read as Parquet; write it again", code="damaged-file"
-        ) from None
+        message = f"{path} is damaged and cannot be read as Parquet; write it again"
+        raise FileError(message, code="damaged-file") from None
     if frame.is_empty():
         raise InputError(f"{path} has columns but no rows; at least one record is needed", code="no-records")
     return frame
@@ -152,7 +151,7 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
 
 # CSV and TSV, plain or gzipped, as a frame of text
 #
-# The fast path is polars. What it accepts silently is checked here (repeated names, short rows, truncated archives, old
+# Polars reads the file. What it accepts silently is checked here (repeated names, short rows, truncated archives, old
 # line ends), and what it refuses is read again, slowly, to name the row without showing the cell.
 
 
@@ -227,12 +226,9 @@ def _check_separator(path: Path, content: bytes, columns: list[str] | None, sepa
     for other, name in SEPARATOR_NAMES.items():
         split = [] if other == separator else _read_header(path, content, other)
         if len(split) > 1 and (len(header) == 1 or (columns and set(columns) <= set(split))):
-            raise InputError(
-                f"{path} has {len(header)} column(s) when split at {SEPARATOR_NAMES.get(separator, repr(separator))}, "
-                f"but {len(split)} at {name}; use {option} {name}",
-                code="wrong-separator",
-                separator=other,
-            )
+            used = SEPARATOR_NAMES.get(separator, repr(separator))
+            message = f"{path} has {len(header)} column(s) when split at {used}, but {len(split)} at {name}"
+            raise InputError(f"{message}; use {option} {name}", code="wrong-separator", separator=other)
 
 
 def describe_csv_fault(content: bytes, separator: str) -> str:
@@ -245,9 +241,15 @@ def describe_csv_fault(content: bytes, separator: str) -> str:
     try:
         for row, (raw, cells) in enumerate(_raw_rows(content, separator)):
             width = width or len(cells)
-            fault = _row_fault(raw, cells, width)
-            if fault:
+            raw.encode("latin-1").decode("utf-8")
+            escaped = ['"' + cell.replace('"', '""') + '"' for cell in cells if '"' in cell]
+            if len(cells) > width:
+                fault = f"has {len(cells)} cells, but the header has {width}; put cells with a separator in quotes"
                 return f"row {row} {fault}"
+            if any(cell not in raw for cell in escaped):
+                return f"row {row} {QUOTE_FAULT}"
+    except UnicodeDecodeError:
+        return f"row {row} is not UTF-8 text; save the file as UTF-8"
     except csv.Error:
         return f"row {row + 1} {QUOTE_FAULT}"
     return "it cannot be read as a table; look for quotes in the middle of a cell"
@@ -290,17 +292,6 @@ def _raw_rows(content: bytes, separator: str) -> Iterator[tuple[str, list[str]]]
         taken.clear()
 
 
-def _row_fault(raw: str, cells: list[str], width: int) -> str:
-    try:
-        raw.encode("latin-1").decode("utf-8")
-    except UnicodeDecodeError:
-        return "is not UTF-8 text; save the file as UTF-8"
-    if len(cells) > width:
-        return f"has {len(cells)} cells, but the header has {width}; put cells with a separator in quotes"
-    escaped = ['"' + cell.replace('"', '""') + '"' for cell in cells if '"' in cell]
-    return QUOTE_FAULT if any(cell not in raw for cell in escaped) else ""
-
-
 # Tables in memory: pandas, polars, Arrow, a NumPy array, a list of rows
 
 
@@ -325,10 +316,8 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
     array = np.asarray(table) if isinstance(table, list | tuple | np.ndarray) else None
     if array is None or array.ndim != 2:
         found = f"a {type(table).__name__}" if array is None else f"an array of {array.ndim} dimension(s)"
-        raise InputError(
-            f"the {party} table is {found}; give a pandas, polars or Arrow table, or an array with one row per record",
-            code="unknown-table-type",
-        )
+        way_out = "give a pandas, polars or Arrow table, or an array with one row per record"
+        raise InputError(f"the {party} table is {found}; {way_out}", code="unknown-table-type")
     return pl.DataFrame([_typed_series(f"x{place}", column, party) for place, column in enumerate(array.T)])
 
 
@@ -349,9 +338,6 @@ def _typed_series(name: str, column: Any, party: str) -> pl.Series:
         series = pl.Series(name, values, pl.Object)
     if series.dtype == pl.Object:
         found = " and ".join(sorted(kind.__name__ for kind in types))
-        raise InputError(
-            f"{party}: column '{name}' holds {found} values; give it numbers, text, true/false or dates",
-            code="wrong-type",
-            column=name,
-        )
+        message = f"{party}: column '{name}' holds {found} values; give it numbers, text, true/false or dates"
+        raise InputError(message, code="wrong-type", column=name)
     return series

@@ -16,22 +16,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from fedsim.data.features import FeatureRules
-from fedsim.data.splits import group_equal_records
+from fedsim.data.splits import group_equal_records, group_split
 from fedsim.errors import SettingError
 from fedsim.estimator import inputs
-from fedsim.estimator.federation import Federation, FederationPlan, LinkParameters, TrainingLabels, fit_federation
-from fedsim.estimator.parameters import (
-    PRIMARY,
-    EstimatorSettings,
-    check_kinds,
-    columns_per_secondary,
-    draw_seed,
-    estimator_settings,
-    primary_link_columns,
-    secondary_tables,
-    select_columns,
-)
-from fedsim.estimator.saving import read_model_folder, restore_estimator, store_estimator, write_model_folder
+from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabels, fit_federation
+from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
+from fedsim.estimator.saving import load_estimator, save_estimator
 from fedsim.linkage import Metric
 from fedsim.splitnn.methods import Method, PartnerRequirement
 from fedsim.splitnn.party_model import RandomSource
@@ -41,14 +31,12 @@ from fedsim.training.hooks import ProgressBar
 from fedsim.types import DEFAULT_K, Floats, Links, Split
 from fedsim.validation import validate_number
 
-# What both estimators share: parameters, links, preparation, training, prediction
-#
-# They inherit from scikit-learn's base classes, against our rule to inherit from nothing: cloning, parameter search and
-# scikit-learn's own checks look for those classes.
+# The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
+# scikit-learn's base classes.
 
 
 class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of the estimators; their docstrings say what the parameters mean."""
+    """Base of the estimators, whose docstrings document the parameters."""
 
     links_: list[Links]
     history_: list[dict[str, Any]]
@@ -99,53 +87,54 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on the primary's table and its labels; a training that fails leaves what was learnt before."""
+        """Train on the primary's table and its labels; if training fails, the previous model is kept."""
         fresh = copy(self)
-        fresh._fit(X, y)
+        primary = inputs.check_table(fresh, X, reset=True)
+        labels, settings = fresh._labels(y, primary), inputs.estimator_settings(self)
+        tables = inputs.secondary_tables(self.secondaries)
+        config = build_config(
+            settings.preset,
+            settings.method if tables else "solo",
+            ConfigOverrides(settings.epochs, settings.batch_size, settings.learning_rate, settings.patience),
+            seed=inputs.draw_seed(self.random_state),
+            device=settings.device,
+        )
+        linked = config.method.partners is not PartnerRequirement.NONE
+        pairs = inputs.columns_per_secondary(len(tables), settings.link_on, settings.metric) if linked else ()
+        identifiers = () if settings.use_identifiers else tuple(inputs.primary_link_columns(settings.link_on))
+        plan = FederationPlan(config, tuple(pairs), settings, FeatureRules(settings.kinds or {}), identifiers)
+        inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
+        split = _validation_split(settings, primary, labels, config.seed)
+        hooks = [ProgressBar()] if self.verbose else []
+        fitted = fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
+        fresh.federation_, fresh.links_, result = fitted
+        fresh.history_ = [asdict(epoch) for epoch in result.history]
         self.__dict__ = fresh.__dict__
         return self
 
     @abstractmethod
     def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
-        """The labels as training takes them."""
-
-    def _fit(self, X: Any, y: Any) -> None:  # noqa: N803
-        """Split off validation records, then link, prepare and train."""
-        primary = inputs.check_training_table(self, X)
-        labels, settings, tables = (
-            self._labels(y, primary),
-            estimator_settings(self),
-            secondary_tables(self.secondaries),
-        )
-        plan = _federation_plan(settings, len(tables), draw_seed(self.random_state))
-        check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
-        split = _validation_split(settings, primary, labels, plan.config.seed)
-        hooks = [ProgressBar()] if self.verbose else []
-        fitted = fit_federation(plan, primary, tables if plan.pairs else [], labels, split, hooks)
-        self.federation_, self.links_, result = fitted
-        self.history_ = [asdict(epoch) for epoch in result.history]
+        """Return the labels in the form that training needs."""
 
     def _predict(self, X: Any) -> Floats:  # noqa: N803
-        """Numbers, or probabilities per class; new records are linked to the known secondaries first."""
+        """Link new records to the known secondaries, and return numbers or probabilities per class."""
         check_is_fitted(self, "federation_")
-        return self.federation_.predict(inputs.check_prediction_table(self, X))
+        return self.federation_.predict(inputs.check_table(self, X, reset=False))
 
     def save(self, path: str | Path) -> None:
         """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""
         check_is_fitted(self, "federation_")
-        write_model_folder(Path(path), store_estimator(self))
+        save_estimator(Path(path), self)
 
     @classmethod
     def load(
         cls, path: str | Path, secondaries: Sequence[Any] = (), *, method: Method | None = None, device: str = "auto"
     ) -> Self:
-        """The model that :meth:`save` wrote; the secondaries bring their tables again.
+        """Load the model that :meth:`save` wrote, with the tables of the secondaries.
 
-        ``method`` is needed only where the constructor was given an object instead of a word.
+        ``method`` is required only if the constructor was given a Method object instead of a name.
         """
-        found: Self = restore_estimator(
-            cls, read_model_folder(Path(path)), secondaries, {"method": method, "device": device}
-        )
+        found: Self = load_estimator(cls, Path(path), secondaries, method=method, device=device)
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -155,7 +144,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's parameters; the tables come in a list whose ``repr`` shows no record."""
+        """Return the constructor's parameters; the ``repr`` of the list of tables shows no records."""
         parameters: dict[str, Any] = super().get_params(deep)
         tables = parameters["secondaries"]
         if isinstance(tables, list | tuple) and tables and not isinstance(tables, TableList):
@@ -163,23 +152,9 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         return parameters
 
 
-def _federation_plan(settings: EstimatorSettings, n_secondaries: int, seed: int) -> FederationPlan:
-    deviations = ConfigOverrides(settings.epochs, settings.batch_size, settings.learning_rate, settings.patience)
-    method = settings.method if n_secondaries else "solo"
-    config = build_config(settings.preset, method, deviations, seed=seed, device=settings.device)
-    linked = config.method.partners is not PartnerRequirement.NONE
-    return FederationPlan(
-        config=config,
-        pairs=tuple(columns_per_secondary(n_secondaries, settings.link_on, settings.metric)) if linked else (),
-        asked=LinkParameters(settings.k, settings.sigma, settings.tau),
-        rules=FeatureRules(settings.kinds or {}),
-        identifiers=() if settings.use_identifiers else tuple(primary_link_columns(settings.link_on)),
-    )
-
-
 def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels: TrainingLabels, seed: int) -> Split:
-    """Validation records, drawn one by one or by place, name or whatever identifies them."""
-    validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
+    """Draw validation records one by one, or so that records with equal identifiers stay together."""
+    fraction = validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
     rng = RandomSource(seed, PRIMARY).rng("validation records")
     if settings.validation_split not in ("random", "identifiers"):
         raise SettingError(
@@ -187,21 +162,19 @@ def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels
             code="unknown-validation-split",
         )
     if settings.validation_split == "identifiers":
-        groups = group_equal_records(select_columns(primary, primary_link_columns(settings.link_on), PRIMARY))
-        return inputs.split_by_group(groups, settings.validation_fraction, rng)
+        columns = inputs.primary_link_columns(settings.link_on)
+        groups = group_equal_records(inputs.select_columns(primary, columns, PRIMARY))
+        return group_split(groups, rng, parts=(1 - fraction, fraction, 0))
     kinds = labels.values if labels.task_type is TaskType.CLASSES else None
-    return inputs.split_by_record(len(primary), settings.validation_fraction, rng, kinds)
+    return inputs.split_by_record(len(primary), fraction, rng, kinds)
 
 
 class TableList(list[Any]):
-    """A list of tables that shows their sizes alone: scikit-learn prints parameters wherever an estimator is shown."""
+    """A list of tables whose ``repr`` shows only sizes, because scikit-learn prints the parameters of estimators."""
 
     def __repr__(self) -> str:
         sizes = (getattr(table, "shape", ("?", "?")) for table in self)
         return f"[{', '.join('<table of {} records x {} columns>'.format(*size) for size in sizes)}]"
-
-
-# Numbers predicted from linked records
 
 
 class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
@@ -210,7 +183,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     Parameters
     ----------
     secondaries : list of tables, default=()
-        pandas, polars or Arrow, each with its identifiers; without any, the primary learns alone (Solo).
+        pandas, polars or Arrow tables with identifiers; without any, the primary trains alone (Solo).
     link_on : list of columns, one such list per secondary, or a mapping from the primary's names to theirs
         The identifiers, in the same order on both sides.
     metric : str, Metric, or one per secondary, default="euclidean"
@@ -223,15 +196,15 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         fedsim, avgsim, featuresim, top1sim, exact, combine or solo.
     preset : {"modern", "paper"}, default="modern"
     use_identifiers : bool, default=False
-        Whether the primary's identifiers are features of its own as well.
+        Whether the primary's identifiers are features too.
     kinds : dict from column to "number", "category" or "date", default=None
-        What columns hold where their type does not say it, in any of the tables.
+        The kinds of columns, in any of the tables, whose data type does not determine it.
     epochs, batch_size, learning_rate, patience : default=None
-        As the preset has them; without patience all epochs run and the best one is kept.
+        By default those of the preset; without patience all epochs run and the best one is kept.
     validation_fraction : float, default=0.125
-        Share of the training records set aside to choose the best epoch.
+        Share of the training records that are used to choose the best epoch.
     validation_split : {"random", "identifiers"}, default="random"
-        Whether they are drawn one by one, or so that records with equal identifiers stay together.
+        Whether these are drawn one by one, or so that records with equal identifiers stay together.
     random_state : int, RandomState or None
     device : {"auto", "cpu", "cuda"}
     verbose : bool, default=False
@@ -244,7 +217,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     history_ : list of dict
         One record per epoch.
     federation_ : Federation
-        The trained networks and every party's preparation.
+        The trained networks and every party's preprocessor.
     n_features_in_, feature_names_in_
         Columns of the primary's table, identifiers included.
 
@@ -263,11 +236,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         return TrainingLabels(inputs.regression_labels(y, table), TaskType.NUMBERS, inputs.label_name(y))
 
     def predict(self, X: Any) -> Floats:  # noqa: N803
-        """A number per record, in the unit of the labels."""
+        """Return a number per record, in the unit of the labels."""
         return self._predict(X)
-
-
-# Classes predicted from linked records
 
 
 class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
@@ -293,10 +263,10 @@ class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
         return TrainingLabels(places, TaskType.CLASSES, inputs.label_name(y))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of every record."""
+        """Return the most probable class of every record."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
-        """Probabilities, one row per record and one column per class."""
+        """Return probabilities, one row per record and one column per class."""
         return self._predict(X)

@@ -1,47 +1,50 @@
-"""Tables and labels given to an estimator, checked by scikit-learn's rules, and the validation split."""
+"""Check what users pass to an estimator: tables, labels, parameters and the columns that link each secondary."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, get_args, get_origin, get_type_hints
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
-from fedsim.data.splits import group_split
 from fedsim.data.table_reader import to_polars
-from fedsim.errors import FedSimError, InputError
-from fedsim.estimator.parameters import PRIMARY
+from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
+from fedsim.linkage import Metric, get_metric
 from fedsim.types import Floats, Integers, Split
 
-# What users hand to an estimator, checked by scikit-learn's rules and brought into our form
+PRIMARY, COORDINATOR = "primary", "coordinator"
+
+# Tables and labels, checked by scikit-learn
 #
-# scikit-learn remembers the columns seen in training and compares them at prediction. Its complaints can print the
-# data, so only those about columns and counts pass; all others are said in our words.
+# scikit-learn remembers the columns of training and compares them at prediction. Its messages may print data, so only
+# those about columns and counts pass; all others are reworded.
 
 
-SAFE_PREFIXES = (  # how scikit-learn begins sentences that hold no value
+SAFE_PREFIXES = (  # of scikit-learn's messages that contain no values
     "The feature names should match",
     "Feature names are only supported",
     "Found array with",
     "Found input variables with inconsistent numbers of samples",
     "X has",
 )
-REWORDED = {  # a part of scikit-learn's sentence, and ours; its own checks look for some of these words
+REWORDED = {  # part of scikit-learn's message: ours; scikit-learn's estimator checks look for some of these words
     "Complex data not supported": "Complex data not supported: some values are complex numbers; give real ones",
     "Sparse data was passed": "Sparse data was passed, but dense data is required; convert it with .toarray()",
-    "Reshape your data": "the table is not one of records and columns; Reshape your data to one row per record and one "
+    "Reshape your data": "the table does not have two dimensions; Reshape your data to one row per record and one "
     "column per feature",
     "y should be a 1d array": "y should be a 1d array; give one label per record",
     "multi-output": "y should be a 1d array; give one label per record",
-    "infinity": "the primary table holds an infinite number; correct it or leave it empty",
+    "infinity": "the primary table contains an infinite number; correct it or leave it empty",
     "Unknown label type": "Unknown label type: the labels are continuous or mixed; a classifier needs classes that are "
     "whole numbers, text or true/false",
     "not supported between": "the labels are of several types that cannot be sorted; give all of one type",
@@ -53,60 +56,47 @@ FALLBACK_MESSAGE = (
 
 @contextmanager
 def translate_sklearn_errors() -> Iterator[None]:
-    """scikit-learn's errors as ours, without the data it may show."""
+    """Raise scikit-learn's errors as ours, without the data they may show."""
     try:
         yield
     except FedSimError:
         raise
     except (TypeError, ValueError) as error:
-        raise InputError(_reword(str(error))) from None
+        message = str(error)
+        if not message.startswith(SAFE_PREFIXES):
+            message = next((ours for part, ours in REWORDED.items() if part in message), FALLBACK_MESSAGE)
+        raise InputError(message) from None
 
 
-def _reword(said: str) -> str:
-    if said.startswith(SAFE_PREFIXES):
-        return said
-    return next((ours for part, ours in REWORDED.items() if part in said), FALLBACK_MESSAGE)
-
-
-def check_training_table(estimator: BaseEstimator, table: Any) -> pl.DataFrame:
-    """The primary's table; the estimator remembers its columns."""
-    return _check_table(estimator, table, reset=True)
-
-
-def check_prediction_table(estimator: BaseEstimator, table: Any) -> pl.DataFrame:
-    """A table with the same columns as in training."""
-    return _check_table(estimator, table, reset=False)
-
-
-def _check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.DataFrame:
-    if nw.dependencies.is_into_dataframe(table):
-        frame = to_polars(table, party=PRIMARY)  # first, because scikit-learn does not say which column stands twice
+def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.DataFrame:
+    """Return the primary's table; with ``reset`` the estimator remembers its columns, else they must be the same."""
+    if not nw.dependencies.is_into_dataframe(table):
         with translate_sklearn_errors():
-            validate_data(estimator, table, skip_check_array=True, reset=reset)
-        return _check_not_empty(frame)
+            array = validate_data(estimator, table, dtype=None, ensure_all_finite="allow-nan", reset=reset)
+        return to_polars(array, party=PRIMARY)
+    frame = to_polars(table, party=PRIMARY)  # first, because scikit-learn does not name duplicate columns
     with translate_sklearn_errors():
-        array = validate_data(estimator, table, dtype=None, ensure_all_finite="allow-nan", reset=reset)
-    return to_polars(array, party=PRIMARY)
-
-
-def _check_not_empty(frame: pl.DataFrame) -> pl.DataFrame:
+        validate_data(estimator, table, skip_check_array=True, reset=reset)
     if not (frame.height and frame.width):
         raise InputError(f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; give some of both")
     return frame
 
 
 def regression_labels(labels: Any, table: pl.DataFrame) -> Floats:
-    """One finite number per record."""
+    """Return one finite number per record."""
     column = _label_column(labels, table)
     if column.dtype.kind not in "fiubO":
         raise InputError(f"the labels are of type {column.dtype}; a regression needs numbers")
-    values = _to_floats(column)
+    try:
+        values: Floats = column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise InputError("the labels are not all numbers; a regression needs a number per record") from None
     _refuse_missing(~np.isfinite(values))
     return values
 
 
 def class_labels(labels: Any, table: pl.DataFrame) -> tuple[NDArray[Any], Integers]:
-    """The classes in order, of any type that can be sorted, and for every record the place of its own among them."""
+    """Return the sorted classes, and for every record the position of its class among them."""
     column = _label_column(labels, table)
     with translate_sklearn_errors():
         check_classification_targets(column)
@@ -117,7 +107,7 @@ def class_labels(labels: Any, table: pl.DataFrame) -> tuple[NDArray[Any], Intege
 
 
 def label_name(labels: Any) -> str | None:
-    """The name that the column of labels brought along, if it is a column of a table."""
+    """Return the name of the labels if they are a column of a table."""
     column = _label_series(labels)
     return None if column is None or column.name is None else str(column.name)
 
@@ -131,38 +121,28 @@ def _label_column(labels: Any, table: pl.DataFrame) -> NDArray[Any]:
     with translate_sklearn_errors():
         column = np.asarray(column_or_1d(labels, warn=True) if series is None else series.to_numpy())
         check_consistent_length(table, column)
-    _refuse_missing(_missing_mask(column))
+    if column.dtype.kind == "O":
+        _refuse_missing(np.array([_is_missing(value) for value in column], dtype=np.bool_))
+    elif column.dtype.kind in "mM":
+        _refuse_missing(np.isnat(column))
+    elif column.dtype.kind == "f":
+        _refuse_missing(~np.isfinite(column))
     return column
 
 
 def _label_series(labels: Any) -> nw.Series[Any] | None:
-    """Labels that are a column of some table, or a table of one column; scikit-learn would make floats of flags."""
+    """Return labels that are a column, or a table of one column; scikit-learn would turn booleans into floats."""
     found = nw.from_native(labels, pass_through=True, eager_only=True, allow_series=True)
     if isinstance(found, nw.DataFrame):
         return found[:, 0] if found.shape[1] == 1 else None
     return found if isinstance(found, nw.Series) else None
 
 
-def _to_floats(column: NDArray[Any]) -> Floats:
-    try:
-        return column.astype(np.float64)
-    except (TypeError, ValueError):
-        raise InputError("the labels are not all numbers; a regression needs a number per record") from None
-
-
-def _missing_mask(column: NDArray[Any]) -> NDArray[np.bool_]:
-    if column.dtype.kind == "O":
-        return np.array([_is_missing(value) for value in column], dtype=np.bool_)
-    if column.dtype.kind in "mM":
-        return np.asarray(np.isnat(column), dtype=np.bool_)
-    return ~np.isfinite(column) if column.dtype.kind == "f" else np.zeros(len(column), dtype=np.bool_)
-
-
 def _is_missing(value: Any) -> bool:
-    """None, NaN, NaT, infinity, or pandas' NA: what is there equals itself, and NA alone cannot say so."""
+    """Return whether a value is None, NaN, NaT, infinite or pandas' NA, whose comparison with itself is not a bool."""
     equal = operator.eq(value, value)
-    there = isinstance(equal, bool | np.bool_) and bool(equal)
-    return value is None or not there or (isinstance(value, float | np.floating) and not np.isfinite(value))
+    present = isinstance(equal, bool | np.bool_) and bool(equal)
+    return value is None or not present or (isinstance(value, float | np.floating) and not np.isfinite(value))
 
 
 def _refuse_missing(bad: NDArray[np.bool_]) -> None:
@@ -173,16 +153,10 @@ def _refuse_missing(bad: NDArray[np.bool_]) -> None:
         )
 
 
-# Which of the training records are set aside to choose the best epoch
-
-
-NO_ROWS = np.zeros(0, dtype=np.int64)
-
-
 def split_by_record(
     n_records: int, fraction: float, rng: np.random.Generator, kinds: NDArray[Any] | None = None
 ) -> Split:
-    """Records drawn one by one; with classes as ``kinds``, about as many of each, and a class of one record trains.
+    """Draw validation records one by one; with classes as ``kinds`` a similar share of each, but never its only record.
 
     >>> split_by_record(16, 1 / 8, np.random.default_rng(0))
     Split(14 training, 2 validation, 0 test records)
@@ -190,21 +164,247 @@ def split_by_record(
     if n_records < 2:
         raise InputError("n_samples=1: one record is too few; at least one to train and one to validate are needed")
     order = rng.permutation(n_records)
-    kinds = np.zeros(n_records, dtype=np.int64) if kinds is None else kinds
-    last = order[np.argsort(_position_in_class(kinds[order]), kind="stable")][::-1]
+    drawn = np.zeros(n_records, dtype=np.int64) if kinds is None else kinds[order]
+    rank = np.empty(n_records)  # relative position among the records of its kind, from 0 to almost 1
+    for kind in np.unique(drawn):
+        members = np.flatnonzero(drawn == kind)
+        rank[members] = np.arange(len(members)) / len(members)
+    last = order[np.argsort(rank, kind="stable")][::-1]
     count = min(max(1, round(fraction * n_records)), n_records - 1)
-    return Split(np.sort(last[count:]), np.sort(last[:count]), NO_ROWS)
+    return Split(np.sort(last[count:]), np.sort(last[:count]), np.zeros(0, dtype=np.int64))
 
 
-def split_by_group(groups: Integers, fraction: float, rng: np.random.Generator) -> Split:
-    """Records with equal identifiers stay together."""
-    return group_split(groups, rng, parts=(1 - fraction, fraction, 0))
+# The identifier columns of the primary and of each secondary, and their metric
 
 
-def _position_in_class(kinds: NDArray[Any]) -> NDArray[np.float64]:
-    """How far each record stands in the queue of its kind: 0 for the first, almost 1 for the last of many."""
-    place = np.empty(len(kinds))
-    for kind in np.unique(kinds):
-        members = np.flatnonzero(kinds == kind)
-        place[members] = np.arange(len(members)) / len(members)
-    return place
+@dataclass(frozen=True)
+class LinkedColumns:
+    """How one secondary is linked: the identifier columns on both sides, in the same order, and their metric."""
+
+    party: str
+    ours: tuple[str, ...]
+    theirs: tuple[str, ...]
+    metric: Metric
+
+    def primary_identifiers(self, primary: pl.DataFrame) -> pl.DataFrame:
+        """Return the primary's identifiers."""
+        return select_columns(primary, self.ours, PRIMARY)
+
+    def secondary_identifiers(self, secondary: pl.DataFrame) -> pl.DataFrame:
+        """Return the secondary's identifiers, under the primary's names."""
+        return select_columns(secondary, self.theirs, self.party).rename(dict(zip(self.theirs, self.ours, strict=True)))
+
+    def secondary_features(self, secondary: pl.DataFrame) -> pl.DataFrame:
+        """Return all other columns of the secondary."""
+        return drop_identifiers(secondary, self.theirs, self.party)
+
+
+def secondary_tables(secondaries: Any) -> list[pl.DataFrame]:
+    """Return the secondaries' tables; ``None`` means there are none."""
+    if secondaries is None:
+        return []
+    if not isinstance(secondaries, list | tuple):
+        raise SettingError(
+            f"secondaries is a {type(secondaries).__name__}; give a list of tables, even for a single one"
+        )
+    return [to_polars(table, party=secondary_name(place)) for place, table in enumerate(secondaries)]
+
+
+def secondary_name(place: int) -> str:
+    """Return the name of a secondary, by its position in the list, in messages and folders."""
+    return f"secondary-{place + 1}"
+
+
+def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedColumns]:
+    """Return the linking columns of each secondary.
+
+    ``link_on`` is a list of columns that all tables have, or one such list per secondary, or a mapping from the
+    primary's names to the secondary's; ``metric`` is one for all or a list.
+
+    >>> pairs = columns_per_secondary(2, [["lat", "lon"], {"name": "title"}], "euclidean")
+    >>> [(pair.party, pair.theirs) for pair in pairs]
+    [('secondary-1', ('lat', 'lon')), ('secondary-2', ('title',))]
+    """
+    shared = isinstance(link_on, Mapping) or all(isinstance(name, str) for name in link_on)
+    if not shared and len(link_on) != count:
+        raise SettingError(
+            f"link_on holds {len(link_on)} lists of columns for {count} secondaries; give one list for all of them, or "
+            "one per secondary"
+        )
+    metrics = list(metric) if isinstance(metric, list | tuple) else [metric] * count
+    if len(metrics) != count:
+        raise SettingError(
+            f"metric names {len(metrics)} metrics for {count} secondaries; give one, or one per secondary"
+        )
+    pairs = []
+    for place, columns in enumerate([link_on] * count if shared else link_on):
+        party, names = secondary_name(place), [columns] if isinstance(columns, str) else columns
+        ours, theirs = tuple(names), tuple(names.values() if isinstance(names, Mapping) else names)
+        if not ours:
+            raise SettingError(f"link_on names no column for {party}; name its identifiers, such as ['lat', 'lon']")
+        twice = [name for side in (ours, theirs) for name in side if side.count(name) > 1]
+        if twice:
+            raise SettingError(f"link_on names column '{twice[0]}' twice for {party}; name each column once")
+        pairs.append(LinkedColumns(party, ours, theirs, get_metric(metrics[place])))
+    return pairs
+
+
+def normalise_link_on(link_on: Any) -> Any:
+    """Return ``link_on`` with every name as text, as in our frames; in pandas, columns may be numbers.
+
+    >>> normalise_link_on([[0, 1], {"name": 2}])
+    [['0', '1'], {'name': '2'}]
+    """
+    if isinstance(link_on, list):
+        return [_column_names(entry) if isinstance(entry, list | dict) else _column_name(entry) for entry in link_on]
+    return _column_names(link_on) if isinstance(link_on, dict) else [_column_name(link_on)]
+
+
+def _column_names(columns: list[Any] | dict[Any, Any]) -> Any:
+    if isinstance(columns, dict):
+        return {_column_name(ours): _column_name(theirs) for ours, theirs in columns.items()}
+    return [_column_name(column) for column in columns]
+
+
+def _column_name(column: Any) -> str:
+    if not isinstance(column, str | int) or isinstance(column, bool):
+        raise SettingError(f"link_on holds a {type(column).__name__} for a column; name columns by text or number")
+    return str(column)
+
+
+def primary_link_columns(link_on: Any) -> list[str]:
+    """Return the primary's identifier columns, each once.
+
+    >>> primary_link_columns([["lat", "lon"], {"lat": "latitude", "name": "title"}])
+    ['lat', 'lon', 'name']
+    """
+    columns = [[entry] if isinstance(entry, str) else list(entry) for entry in link_on]
+    return list(dict.fromkeys(name for some in columns for name in some))
+
+
+def check_kinds(
+    kinds: Mapping[str, str],
+    tables: tuple[pl.DataFrame, Sequence[pl.DataFrame]],
+    identifiers: Sequence[str],
+    pairs: Sequence[LinkedColumns],
+) -> None:
+    """Check that every declared kind belongs to a feature of some table, to catch misspelt names."""
+    primary, secondaries = tables
+    theirs = [pair.theirs for pair in pairs] or [()] * len(secondaries)
+    both = zip((primary, *secondaries), (identifiers, *theirs), strict=True)
+    features = {name for table, own in both for name in table.columns if name not in own}
+    columns = {name for table in (primary, *secondaries) for name in table.columns}
+    for name in kinds:
+        if name not in columns:
+            near = nearest_word(name, columns)
+            hint = f"did you mean '{near}'?" if near else "name one of their columns"
+            raise SettingError(f"kinds names column '{name}', which no table has; {hint}")
+        if name not in features:
+            raise SettingError(
+                f"kinds names column '{name}', which identifies records and is not a feature; remove it, or set "
+                "use_identifiers for the primary's own"
+            )
+
+
+def select_columns(frame: pl.DataFrame, columns: Sequence[str], party: str) -> pl.DataFrame:
+    """Return some columns of a party's table."""
+    for name in columns:
+        if name not in frame.columns:
+            raise InputError(
+                f"the {party} table has no column '{name}' to link on; it has {', '.join(map(repr, frame.columns))}"
+            )
+    return frame.select(columns)
+
+
+def drop_identifiers(frame: pl.DataFrame, identifiers: Sequence[str], party: str) -> pl.DataFrame:
+    """Return a party's table without its identifiers."""
+    features = frame.drop(select_columns(frame, identifiers, party).columns)
+    if not features.width:
+        raise InputError(f"the {party} table has no columns beside its identifiers; it needs at least one feature")
+    return features
+
+
+# The constructor's parameters as plain values of the right type; the estimator keeps the originals
+#
+# Parameter searches pass NumPy numbers and pandas indexes, which JSON cannot store. Ranges are checked where a value is
+# used.
+
+
+MAX_SEED = 2**31 - 1
+PRINTABLE_TYPES = (str, int, float, type(None))  # messages repeat these values; others may contain data
+TYPE_NAMES = {
+    int: "a whole number",
+    float: "a number",
+    bool: "True or False",
+    str: "a word",
+    list: "a list",
+    dict: "a mapping",
+    type(None): "None",
+}
+
+
+@dataclass(frozen=True)
+class EstimatorSettings:
+    """The parameters of an estimator; values are checked against the annotations."""
+
+    link_on: str | int | list[Any] | dict[Any, Any]
+    metric: Any
+    k: int
+    sigma: float
+    tau: float | None
+    method: Any
+    preset: str
+    use_identifiers: bool
+    kinds: dict[Any, Any] | None
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
+    patience: int | None
+    validation_fraction: float
+    validation_split: str
+    device: str
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(EstimatorSettings).items():
+            value, types = getattr(self, name), [get_origin(part) or part for part in get_args(hint) or (hint,)]
+            allowed = (*types, int) if float in types else tuple(types)
+            if hint is not Any and (not isinstance(value, allowed) or (isinstance(value, bool) and bool not in types)):
+                wanted = " or ".join(TYPE_NAMES[part] for part in types)
+                raise SettingError(f"{name}={_format_value(value)}; give {wanted}")
+        if not (isinstance(self.method, str) or (hasattr(self.method, "build") and not isinstance(self.method, type))):
+            raise SettingError(f"method is a {type(self.method).__name__}; give a name such as 'fedsim'")
+
+
+def estimator_settings(estimator: Any) -> EstimatorSettings:
+    """Return an estimator's parameters, checked; names of columns are text, as in our frames."""
+    given = {entry.name: to_builtin(getattr(estimator, entry.name)) for entry in fields(EstimatorSettings)}
+    settings = EstimatorSettings(**given)
+    kinds = settings.kinds and {str(name): word for name, word in settings.kinds.items()}
+    return EstimatorSettings(**{**given, "link_on": normalise_link_on(settings.link_on), "kinds": kinds})
+
+
+def to_builtin(value: Any) -> Any:
+    """Convert NumPy and pandas values to Python's own.
+
+    >>> to_builtin((np.int64(3), {"k": np.array(["lat", "lon"])}))
+    [3, {'k': ['lat', 'lon']}]
+    """
+    if isinstance(value, Mapping):
+        return {to_builtin(name): to_builtin(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_builtin(entry) for entry in value]
+    as_list = getattr(value, "tolist", None) or getattr(value, "to_list", None)
+    return as_list() if callable(as_list) and not isinstance(value, type) else value
+
+
+def draw_seed(random_state: Any) -> int:
+    """Return a seed by scikit-learn's rules from a number, a RandomState, or None for a random one."""
+    try:
+        return int(check_random_state(random_state).randint(MAX_SEED))
+    except (TypeError, ValueError):
+        allowed = f"a whole number from 0 to {2**32 - 1}, a RandomState or None"
+        raise SettingError(f"random_state={_format_value(random_state)}; give {allowed}") from None
+
+
+def _format_value(value: Any) -> str:
+    return repr(value) if isinstance(value, PRINTABLE_TYPES) else f"<{type(value).__name__}>"

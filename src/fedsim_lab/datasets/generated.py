@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from fedsim.data.synthetic import Firms, firms
 from fedsim.data.synthetic_city import (
     LABEL,
     LOCATION,
@@ -22,6 +21,85 @@ from fedsim.data.synthetic_city import (
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
 from fedsim_lab.datasets.dataset import Dataset, DatasetInfo, DatasetTask, LinkSpec, PartyTable, SecondaryTable
+
+# Two registers of company names, which spell the same companies differently
+
+
+SYLLABLES = (
+    "al an ar bel bor cal cor dan del dor el en fal gan gor hal har il ka kel lan lin lor mar mel mir nor or "
+    "pal per ran ros sal sen sol tan tor ul val ver vin wes zan"
+)
+TRADES = (
+    "Logistics Foods Textiles Engineering Marine Motors Pharma Timber Software Energy Packaging Optics Travel "
+    "Printing Chemicals Robotics Catering Security Paper Glass"
+)
+PLACES = "North South East West Pacific Central United General National Royal"
+LEGAL_FORMS = {
+    "Ltd": ("Limited", "Ltd.", ""),
+    "GmbH": ("Gesellschaft mbH", "G.m.b.H.", ""),
+    "Inc": ("Incorporated", "Inc.", ""),
+    "SA": ("S.A.", "Societe Anonyme", ""),
+    "Pte Ltd": ("Private Limited", "Pte. Ltd.", ""),
+}
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@dataclass(frozen=True, eq=False)
+class Firms:
+    """Two registers; ``truth[i]`` is the row in ``theirs`` of our firm ``i``, or -1 where they do not have it."""
+
+    ours: pl.DataFrame
+    theirs: pl.DataFrame
+    truth: Integers
+
+
+def random_firm_name(rng: np.random.Generator) -> str:
+    """Return a made-up name, such as ``Belgor Marine Ltd``."""
+    root = "".join(rng.choice(SYLLABLES.split(), size=int(rng.integers(2, 4)))).capitalize()
+    place = [str(rng.choice(PLACES.split()))] if rng.random() < 0.25 else []
+    return " ".join([*place, root, str(rng.choice(TRADES.split())), str(rng.choice(list(LEGAL_FORMS)))])
+
+
+def vary_spelling(name: str, rng: np.random.Generator) -> str:
+    """Return the name as another register may have it: other legal form, word order, case, and typing errors."""
+    if rng.random() < 0.5:
+        form = next(form for form in sorted(LEGAL_FORMS, key=len, reverse=True) if name.endswith(f" {form}"))
+        name = f"{name.removesuffix(form)}{rng.choice(LEGAL_FORMS[form])}".rstrip()
+    if rng.random() < 0.08:
+        first, *rest = name.split()
+        name = f"{' '.join(rest)}, {first}"
+    for _ in range(int(rng.choice(4, p=[0.45, 0.3, 0.15, 0.1]))):
+        place = int(rng.integers(1, max(2, len(name) - 1)))
+        head, letter, tail = name[:place], name[place], name[place + 1 :]
+        wrong = str(rng.choice(list(LETTERS)))
+        swapped = f"{head}{tail[:1]}{letter}{tail[1:]}"
+        name = str(rng.choice([head + tail, head + letter + letter + tail, head + wrong + tail, swapped]))
+    return name.upper() if rng.random() < 0.05 else name
+
+
+def firms(rng: np.random.Generator, *, ours: int = 1_500, theirs: int = 4_000, shared: float = 0.7) -> Firms:
+    """Generate two registers; the other copy of a shared firm has typing errors, other legal forms, other word order.
+
+    >>> register = firms(np.random.default_rng(7), ours=40, theirs=100)
+    >>> len(register.theirs), int((register.truth >= 0).sum())
+    (100, 28)
+    """
+    names = [random_firm_name(rng) for _ in range(ours)]
+    count = min(round(shared * ours), theirs)
+    known = rng.permutation(ours)[:count]
+    spelled = [vary_spelling(names[row], rng) for row in known]
+    spelled += [random_firm_name(rng) for _ in range(theirs - count)]
+    order = rng.permutation(theirs)
+    truth = np.full(ours, -1, dtype=np.int64)
+    truth[known] = np.argsort(order)[:count]
+    staff = rng.lognormal(3.5, 1.2, ours).astype(np.int64) + 1
+    turnover = rng.lognormal(13.0, 1.3, theirs).round(-3)
+    return Firms(
+        ours=pl.DataFrame({"name": names, "staff": staff}),
+        theirs=pl.DataFrame({"name": [spelled[row] for row in order], "turnover": turnover}),
+        truth=truth,
+    )
+
 
 # Two generated registers of firms of which it is known what the second is worth to the first
 

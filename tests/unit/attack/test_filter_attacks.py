@@ -16,13 +16,13 @@ from fedsim.attack.filter_attacks import (
     order_attack,
 )
 from fedsim.attack.finding import Adversary
-from fedsim.data.synthetic import random_firm_name
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.encoding import BitFlip
 from fedsim.linkage.encoding.columns import IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
 from fedsim.linkage.encoding.record_filters import Balance, Shuffle
 from fedsim.privacy.mechanisms import PlanarLaplace
+from fedsim_lab.datasets.generated import random_firm_name
 
 KEY = b"k" * 32
 CODE = StringFilter(bits=512, hashes=12)

@@ -19,9 +19,10 @@ from fedsim.cli.app import app
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.schema import load_schema
-from fedsim.data.synthetic import city, firms
+from fedsim.data.synthetic import city
 from fedsim.errors import FedSimError
 from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, StringFilter
+from fedsim_lab.datasets.generated import firms
 
 BOTH = ["--primary", "flats.csv", "--secondary", "rentals.csv"]
 TOWN = city(np.random.default_rng(7), flats=300, rentals=200)

@@ -97,7 +97,7 @@ def test_a_place_that_is_missing_is_named_likewise(folder):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--records", "sqlite:///new.db"], "needs the name of a table behind #"),
+        (["--records", "sqlite:///new.db"], "needs the name of a table after #"),
         (["--records", "sqlite:///new.db#flat"], "there is no table 'flat' among its 1; did you mean 'flats'?"),
         (["--records", "new.parquet", "--query", "select 1"], "a query is asked of a database; give its URL alone"),
         (["--records", "sqlite:///new.db", "--query", "select lat, lon, age from flats"], "is no column 'area'"),

@@ -92,7 +92,7 @@ def test_decimal_commas_in_a_feature_are_told():
 
 
 def test_a_name_that_stands_twice_is_told():
-    assert "flats.csv: column 'age' is 2 times" in refusal(TEXT.replace("storey", "age", 1).encode())
+    assert "flats.csv: column 'age' occurs 2 times" in refusal(TEXT.replace("storey", "age", 1).encode())
 
 
 def test_a_table_without_rows_is_told():
@@ -189,7 +189,7 @@ def test_a_path_that_does_not_exist_is_told():
 
 
 def test_a_database_that_refuses_is_told():
-    with pytest.raises(FileError, match=r"postgresql://127\.0\.0\.1:1/city does not answer: nobody listens there"):
+    with pytest.raises(FileError, match=r"postgresql://127\.0\.0\.1:1/city refuses the connection"):
         init(TOWN.flats, "--secondary", "postgresql://ann:secret@127.0.0.1:1/city#rentals")
 
 

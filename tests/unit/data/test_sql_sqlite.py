@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def table(folder: Path, **settings: str) -> SqlTable:
-    return SqlTable("sqlite:///flats.db", **settings).within(folder)
+    return SqlTable("sqlite:///flats.db", folder=folder, **settings)
 
 
 def refusal(source: SqlTable, columns: list[str] | None = None) -> str:
@@ -76,7 +76,7 @@ def test_names_are_quoted(folder):
 
 def test_nothing_can_be_written(folder):
     assert "only reading is allowed" in refusal(table(folder, query="delete from flats"))
-    assert "no valid SQL" in refusal(table(folder, query="select 1) as a; drop table flats; --"))
+    assert "not valid SQL" in refusal(table(folder, query="select 1) as a; drop table flats; --"))
     assert table(folder, table="flats").read().height == 2
 
 
@@ -86,9 +86,9 @@ def test_nothing_can_be_written(folder):
         ({"table": "flat"}, None, "there is no table 'flat' among its 4; did you mean 'flats'?"),
         ({"table": "flats"}, ["latt"], "flats in sqlite:///flats.db: there is no column 'latt' among its 6; did you"),
         ({"query": "select * from nowhere"}, None, "the query names a table that does not exist"),
-        ({"query": "select latt from flats"}, None, "no such column as the query names"),
-        ({"query": "select id, id from flats"}, None, "'id' is 2 times in the header"),
-        ({"query": f"selct '{CANARY}'"}, None, "is no valid SQL for SQLite"),
+        ({"query": "select latt from flats"}, None, "does not have a column that the query names"),
+        ({"query": "select id, id from flats"}, None, "'id' occurs 2 times in the header"),
+        ({"query": f"selct '{CANARY}'"}, None, "is not valid SQL for SQLite"),
         ({"table": "empty"}, None, "empty in sqlite:///flats.db has columns but no rows"),
         ({"table": "odd"}, ["mixed"], "column 'mixed' holds both numbers and text"),
         ({"table": "odd"}, ["photo"], "column 'photo' holds bytes"),
@@ -102,22 +102,22 @@ def test_a_file_that_is_absent_or_no_database_is_told(tmp_path):
     with pytest.raises(FileError, match=r"flats\.db does not exist"):
         table(tmp_path, table="flats").read()
     (tmp_path / "flats.db").write_text("lat,lon\n" * 200)
-    with pytest.raises(FileError, match="no SQLite database"):
+    with pytest.raises(FileError, match="not an SQLite database"):
         table(tmp_path, table="flats").read()
 
 
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("mysql://a@b/c", "no URL of a database that can be read"),
-        ("postgresql:flats", "no URL of a database"),
+        ("mysql://a@b/c", "not a supported database URL"),
+        ("postgresql:flats", "not a supported database URL"),
         ("sqlite://flats.db", "three slashes"),
         ("sqlite:///", "three slashes"),
         (f"postgresql://ann:{SECRET}/x@host/db", "%2F %3F %23 %40 for"),
-        (f"postgresql://ann:{SECRET}#x@host/db", "no URL of a database"),
-        (f"postgresql://ann:{SECRET}?x@host/db", "no URL of a database"),
-        (f"postgresql://ann:{SECRET}@host:port/db", "no URL of a database"),
-        (f"postgresql://ann:{SECRET}@[host/db", "no URL of a database"),
+        (f"postgresql://ann:{SECRET}#x@host/db", "not a supported database URL"),
+        (f"postgresql://ann:{SECRET}?x@host/db", "not a supported database URL"),
+        (f"postgresql://ann:{SECRET}@host:port/db", "not a supported database URL"),
+        (f"postgresql://ann:{SECRET}@[host/db", "not a supported database URL"),
     ],
 )
 def test_a_url_that_cannot_be_read_is_refused_and_not_shown(url, told):
@@ -128,12 +128,12 @@ def test_a_url_that_cannot_be_read_is_refused_and_not_shown(url, told):
 
 @pytest.mark.parametrize("settings", [{}, {"table": "a", "query": "b"}])
 def test_either_table_or_query(settings):
-    with pytest.raises(SettingError, match="a table or a query, and not both"):
+    with pytest.raises(SettingError, match="either the name of a table or a query"):
         SqlTable("sqlite:///flats.db", **settings)
 
 
 def test_a_url_without_table_tells_how_to_name_one():
-    with pytest.raises(SettingError, match=r"behind #: sqlite:///flats\.db#flats"):
+    with pytest.raises(SettingError, match=r"after #: sqlite:///flats\.db#flats"):
         read_table("sqlite:///flats.db")
 
 

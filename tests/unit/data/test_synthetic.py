@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from polars.testing import assert_frame_equal
 
-from fedsim.data.synthetic import city, firms
+from fedsim.data.synthetic import city
+from fedsim_lab.datasets.generated import firms
 
 
 def test_one_seed_makes_one_city() -> None:

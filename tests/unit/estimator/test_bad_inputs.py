@@ -57,7 +57,7 @@ SETTINGS = {
     "kinds list": ({"kinds": ["z"]}, "kinds=<list>; give a mapping or None"),
     "kinds of no column": ({"kinds": {"aera": "number"}}, "column 'aera', which no table has; did you mean 'area'"),
     "kinds of an identifier": ({"kinds": {"lat": "number"}}, "column 'lat', which identifies records"),
-    "method none": ({"method": None}, "a NoneType is no method"),
+    "method none": ({"method": None}, "method is a NoneType"),
     "preset none": ({"preset": None}, "preset=None; give a word"),
     "flag as text": ({"use_identifiers": "no"}, "use_identifiers='no'; give True or False"),
     "random state": ({"random_state": "x"}, "random_state='x'; give a whole number"),

@@ -76,7 +76,7 @@ def test_metrics_and_methods_that_are_objects_survive(town, flats, price, tmp_pa
     model.save(tmp_path / "model")
     again = FedSimRegressor.load(tmp_path / "model", [town.rentals], method=AvgSim(hidden=20), device="cpu")
     np.testing.assert_array_equal(again.predict(flats), model.predict(flats))
-    with pytest.raises(SettingError, match="method of your own"):
+    with pytest.raises(SettingError, match="custom method"):
         FedSimRegressor.load(tmp_path / "model", [town.rentals])
     with pytest.raises(FileError, match=r"another configuration: setting.method.hidden is 30 here, 20 there"):
         FedSimRegressor.load(tmp_path / "model", [town.rentals], method=AvgSim(hidden=30))
@@ -94,7 +94,7 @@ def test_a_model_is_replaced_whole_and_anything_else_not_at_all(model, tmp_path)
     model.save(tmp_path / "model")
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
     (tmp_path / "letters").mkdir()
-    with pytest.raises(FileError, match="holds no model"):
+    with pytest.raises(FileError, match="is not a model"):
         model.save(tmp_path / "letters")
 
 
@@ -110,13 +110,13 @@ def test_a_disk_that_refuses_leaves_the_earlier_model(model, town, flats, tmp_pa
 
 def test_a_spoilt_or_foreign_folder_is_refused(model, town, tmp_path):
     folder = tmp_path / "model"
-    with pytest.raises(FileError, match="no readable model"):
+    with pytest.raises(FileError, match="not a readable model"):
         FedSimRegressor.load(folder, [town.rentals])
     model.save(folder)
     with pytest.raises(FileError, match=r"FedSimRegressor\.load"):
         FedSimClassifier.load(folder, [town.rentals])
     (folder / "secondary-1" / "weights.safetensors").write_bytes(b"\0" * 9)
-    with pytest.raises(FileError, match="no readable model"):
+    with pytest.raises(FileError, match="not a readable model"):
         FedSimRegressor.load(folder, [town.rentals])
 
 
@@ -132,7 +132,7 @@ def test_a_model_without_all_its_facts_is_refused(model, town, tmp_path):
     model.save(tmp_path / "model")
     path = tmp_path / "model" / "primary" / "model.json"
     path.write_text(json.dumps({name: value for name, value in json.loads(path.read_text()).items() if name != "seed"}))
-    with pytest.raises(FileError, match="has lost 'seed'"):
+    with pytest.raises(FileError, match="lacks 'seed'"):
         FedSimRegressor.load(tmp_path / "model", [town.rentals])
 
 
