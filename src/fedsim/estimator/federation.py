@@ -56,6 +56,10 @@ class LinkRule:
     sigma: float
     scale: Scale
 
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, random: RandomSource) -> Links:
+        """Return the links of any primary records, seen in training or not (paper, section 4.2)."""
+        return self.add_similarities(_nearest_links(self.pair, primary, secondary, self.k), primary, random)
+
     def add_similarities(self, found: Links, primary: pl.DataFrame, random: RandomSource) -> Links:
         """Return the links with similarities; the noise depends on a record's identifiers, not on its row."""
         seed = random.step_seed(f"noise for {self.pair.party}")
@@ -123,13 +127,11 @@ class Federation:
     linked: tuple[LinkedTable, ...]
 
     def predict(self, primary: pl.DataFrame) -> Floats:
-        """Link new records (paper, section 4.2); return numbers in the unit of the labels, or class probabilities."""
+        """Link new records; return numbers in the unit of the labels, or class probabilities."""
         own = drop_identifiers(primary, self.identifiers, PRIMARY)
-        random, lists = RandomSource(self.model.config.seed, COORDINATOR), []
-        for party in self.linked:
-            found = _nearest_links(party.rule.pair, primary, party.table, party.rule.k)
-            links = party.rule.add_similarities(found, primary, random)
-            lists.append(_method_neighbours(links, self.model.config))
+        random = RandomSource(self.model.config.seed, COORDINATOR)
+        links = [party.rule.links(primary, party.table, random) for party in self.linked]
+        lists = [_method_neighbours(found, self.model.config) for found in links]
         return self.model.predict(Features.of(self.preparation.apply(own)), lists)
 
 

@@ -340,7 +340,7 @@ def test_nobody_to_answer_is_told_about_yes():
         ([*BOTH, "--on", "lat,lon", "--on-secondary", "lat"], "--on-secondary has 1"),
         ([*BOTH, "--on", "area", "--on-secondary", "rent", "--k", "201"], "choose k between 1 and 200"),
         (["--primary", "flats.csv", "--secondary", "sqlite:///none.db#x"], "none.db does not exist"),
-        (["--primary", "sqlite:///flats.csv#flats"], "no SQLite database"),
+        (["--primary", "sqlite:///flats.csv#flats"], "not an SQLite database"),
     ],
 )
 def test_wishes_that_cannot_be_met_are_told(words, told):
