@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import reference_distances
 from fedsim.linkage import topk
 
-texts = st.lists(st.text(alphabet=st.characters(exclude_categories=[]), max_size=70), min_size=1, max_size=12)
+texts = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=70), min_size=1, max_size=12)
 small_texts = st.lists(st.text(alphabet="ab", max_size=5), min_size=1, max_size=12)
 
 

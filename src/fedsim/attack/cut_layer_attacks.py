@@ -246,7 +246,11 @@ def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any
         # Early stopping ends long before max_iter.
         options: dict[str, Any] = {"early_stopping": True, "max_iter": 2_000, "batch_size": min(32, n_known // 3)}
         options |= {"learning_rate_init": 3e-3, "random_state": int(rng.integers(2**31))}
-        models.append(MLPClassifier((32,), **options) if classes else MLPRegressor((64,), **options))
+        models.append(
+            MLPClassifier(hidden_layer_sizes=(32,), **options)
+            if classes
+            else MLPRegressor(hidden_layer_sizes=(64,), **options)
+        )
     return [make_pipeline(StandardScaler(), model) for model in models]
 
 
