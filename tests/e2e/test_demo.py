@@ -76,7 +76,6 @@ def test_its_figures_say_what_they_are_and_agree(shown: tuple[Path, list[str]]) 
     page = (run_folder / "report.html").read_text(encoding="utf-8")
     assert f"its test rmse is {score}" in page
     assert "on the same test records (group split)" in page
-    assert "Where the nearest partner is similar: rentals" in page
 
 
 def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple[Path, list[str]]) -> None:

