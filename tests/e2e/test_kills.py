@@ -55,9 +55,9 @@ def expected(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        (NOTARY, "fedsim.protocol.roles.coordinator:save_linkage_state"),  # half a list is on the disk
+        (NOTARY, "fedsim.linkage.private_linkage:save_linkage_state"),  # half a list is on the disk
         (NOTARY, "fedsim.protocol.roles.coordinator:LinkedListState.store"),  # linked, and nobody told
-        (NOTARY, "fedsim.protocol.roles.coordinator:Done"),  # all is done, and the primary does not know that we know
+        (NOTARY, "fedsim.protocol.messages:Done"),  # all is done, and the primary does not know that we know
         (CITY, "fedsim.runtime.primary:save_private_links"),
         (CITY, "fedsim.runtime.primary:_train"),  # the secondaries have saved their parts, we have not
         (CITY, "fedsim.runtime.primary:_save_model"),

@@ -60,6 +60,7 @@ def test_the_greedy_attack_stays_under_tau_on_real_places(
 ) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     benchmark = importlib.import_module("privacy_links")
+    monkeypatch.setattr(benchmark, "DATA", DATA)
     links = benchmark.linked(benchmark.read_case(name, 1_000))
     scale = fit_scale(links.distance)
     assert expected_success_rate(links.distance, scale, sigma_for_bound(tau, scale.deviation)) <= tau * (1.0 + 1e-6)

@@ -303,7 +303,7 @@ def test_a_missing_column_is_named_with_its_file(tmp_path: Path, files, place: i
 def test_a_cell_that_is_no_number_is_named_but_not_shown(tmp_path: Path, files, place: int, name: str, column) -> None:
     path = files(tmp_path)[place]
     spoil(path, column, "secret")
-    with pytest.raises(InputError, match=f"{path.name} table, column '{column}', row 5 is not a number") as error:
+    with pytest.raises(InputError, match=f"{path.name}: column '{column}', row 5 is not a number") as error:
         load_dataset(name, tmp_path)
     assert "secret" not in str(error.value)
 
