@@ -4,8 +4,6 @@ All parts of FedSim read the cells of tables here: a party's runtime raises the 
 them. A fault names rows, never their contents.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

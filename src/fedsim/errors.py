@@ -16,8 +16,6 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- WireError          bytes from a peer break the protocol (names the message and the rule)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any

@@ -11,8 +11,6 @@ Built-in choices are registered as ``"module:attribute"`` and imported when they
 name a method on a machine that never loads torch, and a secondary's process must not import what is above the cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

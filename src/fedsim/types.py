@@ -1,7 +1,5 @@
 """Frozen value types shared by several packages."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

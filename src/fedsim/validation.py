@@ -3,8 +3,6 @@
 The error has the code ``invalid-type`` or ``out-of-range`` and the setting's ``name`` and ``value`` as details.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from typing import Any

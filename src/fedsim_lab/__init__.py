@@ -4,8 +4,6 @@ Importing this package registers the presets ``paper:house``, ``paper:taxi`` ...
 and the paper's ablations of FedSim.
 """
 
-from __future__ import annotations
-
 from fedsim.registry import FEDSIM_VARIANTS, PRESETS
 
 for _dataset in ("house", "taxi", "hdb", "game", "company", "boone", "sklearn", "frog"):

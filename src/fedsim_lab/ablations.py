@@ -3,8 +3,6 @@
 Letters: B records of a batch, K partners of a list, R outputs per pair, T outputs of the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

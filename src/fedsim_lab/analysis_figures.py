@@ -1,7 +1,5 @@
 """Figures that explain results: Delta against the gain over Top1Sim, and what the gates learnt."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

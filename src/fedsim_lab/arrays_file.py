@@ -1,7 +1,5 @@
 """One train/validation/test split as one compressed file, to train on another machine; needs torch and numpy only."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

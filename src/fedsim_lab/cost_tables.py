@@ -1,7 +1,5 @@
 """The paper's appendix tables on cost: number of parameters, linkage time, time of an epoch."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

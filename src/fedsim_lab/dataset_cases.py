@@ -1,7 +1,5 @@
 """Turn a dataset into arrays for every split and seed: link it, scale the similarities, prepare the features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property

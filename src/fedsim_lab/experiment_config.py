@@ -1,7 +1,5 @@
 """Experiment files (TOML): their settings, and the tables they name as a dataset."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from collections.abc import Collection

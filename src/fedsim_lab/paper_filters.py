@@ -1,7 +1,5 @@
 """Filters with the sizes of the paper's formulas (appendix "Additional Background")."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

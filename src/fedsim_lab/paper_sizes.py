@@ -4,8 +4,6 @@ The layer sizes reproduce the parameter counts of the paper's table to the last 
 public, its sizes are the only ones of a wide grid that do.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from fedsim.splitnn.gates import ConvolutionMerge, MergeGate

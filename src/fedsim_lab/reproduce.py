@@ -1,7 +1,5 @@
 """Every table and figure of the paper by name."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

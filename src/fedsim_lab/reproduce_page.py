@@ -1,7 +1,5 @@
 """The page and charts of a reproduced table or figure of the paper."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Results as tables and charts beside the paper's scores, with the facts of the run."""
 
-from __future__ import annotations
-
 import math
 import os
 import platform

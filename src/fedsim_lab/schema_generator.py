@@ -3,8 +3,6 @@
 After changing a model of :mod:`fedsim.config`, write them again with ``python -m fedsim_lab.schema_generator``.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ Settings are judged by the validation records alone; the test records are looked
 kept, so a sweep that was stopped goes on, and a search after a grid repeats nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Sequence

@@ -7,8 +7,6 @@ folder ARRAYS, except those that are already among the results.
 and starts no further one after so many seconds. Every worker has its own folder of results.
 """
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import sys

@@ -3,8 +3,6 @@
 Letters: U distinct rows of the secondary, C width of the cut layer, F features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

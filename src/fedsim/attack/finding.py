@@ -1,7 +1,5 @@
 """The result of an attack, with confidence intervals and AUC."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace

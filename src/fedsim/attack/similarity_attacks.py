@@ -3,8 +3,6 @@
 Letters: n records, K partners of each, L links of one partner, M possible identifiers, Q links used per target.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

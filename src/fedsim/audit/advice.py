@@ -1,7 +1,5 @@
 """Search for the weakest setting that brings an attack under the limit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """The attacks on a linkage: by the primary on its links, and by the coordinator on encoded identifiers."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Planned attacks, what the job guarantees against them, and the report of an audit."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Run an audit, or sweep the settings of one mechanism: read the tables, link, attack, advise, report."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -6,8 +6,6 @@ noise averages out.
 Letters: U rows, C width of the cut layer.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

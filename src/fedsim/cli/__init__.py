@@ -1,7 +1,5 @@
 """The command ``fedsim``; nothing heavy is imported before a command runs, so that help appears at once."""
 
-from __future__ import annotations
-
 import sys
 import traceback
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """The Typer application: every command and the section of the help that lists it."""
 
-from __future__ import annotations
-
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 

@@ -1,7 +1,5 @@
 """Show what a job discloses and record the owner's decision (``fedsim approve``)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace

@@ -1,7 +1,5 @@
 """Attack a job's own tables and report the results (``fedsim audit``, ``privacy table`` and ``privacy tradeoff``)."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap

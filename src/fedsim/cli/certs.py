@@ -1,7 +1,5 @@
 """Issue, renew and list certificates (``fedsim certs``)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

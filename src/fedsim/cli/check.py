@@ -1,7 +1,5 @@
 """Run the checks of a job and print findings, fixes and the estimate (``fedsim check``)."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Train the ladder of a job, locally or with remote partners, and report it (``fedsim compare``)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Run three parties on generated tables and report the partner's contribution (``fedsim demo``)."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """Exit codes of the command line; the reference page is generated from these definitions."""
 
-from __future__ import annotations
-
 import signal
 from enum import IntEnum
 

@@ -1,7 +1,5 @@
 """Read, encode or link two tables, write the links and print a summary (``fedsim link`` and ``fedsim encode``)."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Options, option parsing, prompts and JSON output that several commands share; imports nothing heavy."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable

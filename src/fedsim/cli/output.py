@@ -1,7 +1,5 @@
 """Tables, progress bars and JSON files that several commands write."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

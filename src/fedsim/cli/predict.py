@@ -1,7 +1,5 @@
 """Predict a table of new records or serve predictions over HTTP (``fedsim predict`` and ``fedsim serve``)."""
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

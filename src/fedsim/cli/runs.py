@@ -1,7 +1,5 @@
 """List runs, write reports and show audit logs (``fedsim runs``, ``fedsim report`` and ``fedsim log``)."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a job discloses about a party, to whom, and which privacy guarantees it gives."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The party file: one party's data, columns, keys, network and policy; no other party sees it."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Check a job against a party's policy, including the privacy audit that the policy requires."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

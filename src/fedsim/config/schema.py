@@ -5,8 +5,6 @@ without loading the models. After changing a model, write them again with ``pyth
 Choices that other packages registered are added when a shipped schema is loaded.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import re

@@ -1,7 +1,5 @@
 """Read TOML configuration files into pydantic models; report every fault with its line, its value and what is valid."""
 
-from __future__ import annotations
-
 import math
 import re
 import tomllib

@@ -3,8 +3,6 @@
 Letters: n primary records, L distinct lists of partners, K partners of each, m records of a secondary.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """The primary's identifiers as features, and exact matches between two tables."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Sequence
 

@@ -8,8 +8,6 @@ network that happens to suit the primary's own columns would be credited to the 
 validation records choose between all methods.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """A folder of training results: one JSON line per training and its predictions; it survives a kill."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The rungs of the ladder: model variants, their configuration and inputs, and training them; needs torch and numpy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

@@ -3,8 +3,6 @@
 Recognised are locations, names and dates of birth in English, German, French and Spanish.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Profile a table's columns, read hints from their names, and guess which columns link two tables."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product

@@ -4,8 +4,6 @@
 in the paper's data 94 to 97 % of randomly drawn test records have the exact location of a training record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 Flats and rentals share no key, only locations; how expensive a location is shows in both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

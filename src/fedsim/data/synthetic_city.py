@@ -1,7 +1,5 @@
 """A generated city in which the true contribution of each partner is known."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

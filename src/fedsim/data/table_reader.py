@@ -3,8 +3,6 @@
 Errors name file, column and data row (the first row below the header is row 1), never what stands in a cell.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """scikit-learn estimators over all parties in one process."""
 
-from __future__ import annotations
-
 from fedsim.estimator.estimators import FedSimClassifier, FedSimRegressor
 
 __all__ = ["FedSimClassifier", "FedSimRegressor"]

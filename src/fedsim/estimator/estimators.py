@@ -1,7 +1,5 @@
 """FedSimRegressor and FedSimClassifier: scikit-learn estimators with all parties in one process."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy

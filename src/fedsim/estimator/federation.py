@@ -1,7 +1,5 @@
 """Link, prepare, train and predict with the tables of all parties."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import warnings

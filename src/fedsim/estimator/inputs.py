@@ -1,7 +1,5 @@
 """Check what users pass to an estimator: tables, labels, parameters and the columns that link each secondary."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -9,8 +9,6 @@
 A secondary's folder holds its own preprocessor and network; no party's table is stored, and nothing is unpickled.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Files of links (Parquet) and of encoded tables (safetensors), checked by digest."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

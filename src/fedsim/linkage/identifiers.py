@@ -4,8 +4,6 @@ Records may be NumPy arrays, lists, mappings of columns, and pandas, polars or A
 and row (the first record is row 1), never the value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

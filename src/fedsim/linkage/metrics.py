@@ -4,8 +4,6 @@ A metric prepares records (checks them and converts them to the form of the sear
 and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable

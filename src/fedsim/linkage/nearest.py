@@ -1,7 +1,5 @@
 """The exact K nearest candidates of every query: choose a backend, search, order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -8,8 +8,6 @@ the order without noise.
 Letters: n primary records, m secondary records, K partners.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from hashlib import blake2b

@@ -1,7 +1,5 @@
 """Soft linkage: the K nearest partners of every record, their similarities and diagnostics (paper, section 4.1)."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

@@ -4,8 +4,6 @@ A check is a function that yields findings; an error in one check does not stop 
 function and list it below.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Findings of preflight checks, the objects that checks examine, and helpers that locate settings and files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Checks of the machine and its network: software, processors, disk, memory, port and peers."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

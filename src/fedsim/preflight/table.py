@@ -1,7 +1,5 @@
 """Checks of a party's table: columns, number of records, cells of identifiers and label, and features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Checks of membership, policy, approval, linkage key, certificates and clock."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -5,8 +5,6 @@ similarities, ``tau`` the bound on the success of the greedy attack on one recor
 (Hamming); for kilometres or degrees it would depend on the unit and mean nothing.
 """
 
-from __future__ import annotations
-
 import math
 
 from scipy.special import erfinv

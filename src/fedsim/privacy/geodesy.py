@@ -4,8 +4,6 @@ The plane touches the Earth at ``origin`` and preserves distances and directions
 less than one part in 100,000 within 50 km, by one in 1,000 at 500 km.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedsim.errors import InputError

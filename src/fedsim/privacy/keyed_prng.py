@@ -5,8 +5,6 @@ streams of NumPy's generators may change with a release and do not withstand an 
 parties must draw the same pivots, positions and permutations from one key for years.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 from hashlib import blake2b

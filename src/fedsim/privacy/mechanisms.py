@@ -1,7 +1,5 @@
 """Privacy mechanisms that a party applies to what it discloses, each with its guarantee in one sentence."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

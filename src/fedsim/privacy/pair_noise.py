@@ -8,8 +8,6 @@ of the pair. Among ten million filters any two share a name, and so their noise,
 Letters: n left records, m right records, K partners.
 """
 
-from __future__ import annotations
-
 from hashlib import blake2b
 
 import numpy as np

@@ -9,8 +9,6 @@ else. Decoded arrays are views of the frame. Each array has its own xxh3 checksu
 against attackers.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterable

@@ -3,8 +3,6 @@
 Letters: U rows, C width of the cut layer.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Callable, Mapping

@@ -5,8 +5,6 @@ part in the job, if it runs another release or another job (the first difference
 already uses its name.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -6,8 +6,6 @@ records, m secondary records, K partners, U distinct rows, C width of the cut la
 bytes. Arrays of one message agree in the letters they share.
 """
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterable

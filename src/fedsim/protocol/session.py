@@ -5,8 +5,6 @@ them; after a reconnect both sides report what they received and the rest is sen
 lost its session: it ends with PeerRestarted, and the caller goes back to the last common checkpoint.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

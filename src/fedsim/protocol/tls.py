@@ -1,7 +1,5 @@
 """Read TLS credentials, restrict plaintext to this machine, and explain why a TLS handshake fails."""
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

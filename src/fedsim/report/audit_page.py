@@ -1,7 +1,5 @@
 """The pages of an audit and of a privacy-utility trade-off."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ It rejects requests under another host name, so that neither another user of the
 read it.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import time

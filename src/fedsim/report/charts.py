@@ -4,8 +4,6 @@ Charts of many records leave out every bin or cell with fewer than MIN_RECORDS_S
 single record must not be recognisable.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Format numbers, percentages, durations and byte counts for people."""
 
-from __future__ import annotations
-
 import math
 
 METRIC_UNITS = {"great-circle": "m", "days": "days", "levenshtein": "edits", "hamming": "bits", "rank-hamming": "bits"}

@@ -3,8 +3,6 @@
 Letters: K partner records, R outputs per pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Read the results of `fedsim compare` (the ladder of methods), and draw them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page of one linkage, and the summary that the page, terminal and JSON output share."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from itertools import starmap

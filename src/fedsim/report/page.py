@@ -1,7 +1,5 @@
 """The parts of an HTML page (figures, tables, sections), and rendering a template to a file."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

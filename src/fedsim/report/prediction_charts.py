@@ -1,7 +1,5 @@
 """Predictions against actual values: density, confusion matrix, calibration, decision threshold and error by group."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator

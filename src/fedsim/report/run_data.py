@@ -1,7 +1,5 @@
 """Read runs back from their folders: one in full, or a summary of every run under a folder."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report of a run: one self-contained HTML page, and a model card in Markdown and JSON."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -3,8 +3,6 @@
 Colours and fonts come from the page's style sheet by class name, so that one drawing serves light, dark and print.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The owner's approval of exactly one job with exactly these columns, stored in the party's folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import pwd

@@ -4,8 +4,6 @@ A line that was changed, removed or inserted is detected when the log is read. A
 be detected from the log alone: note the last hash elsewhere. Facts are settings and counts, never data.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import json

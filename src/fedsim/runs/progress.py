@@ -4,8 +4,6 @@ Training never waits for it. A thread writes at most once a second, and every fe
 that a watcher can tell a running party from one that died.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math

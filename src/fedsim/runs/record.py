@@ -4,8 +4,6 @@ Both files contain the primary's columns, labels and predictions, and of other p
 They stay in its run folder, which only the primary can read.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The folder of one job at one party: its path, its lock, and the traffic ledger stored in it."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging

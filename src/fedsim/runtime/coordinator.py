@@ -1,7 +1,5 @@
 """The coordinator's process: accepts all parties, links, and waits until the primary reports the end."""
 
-from __future__ import annotations
-
 import logging
 import threading
 

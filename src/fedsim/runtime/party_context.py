@@ -1,7 +1,5 @@
 """Everything a role needs while it runs: job, party file, locked folder, transport, sessions and failure notices."""
 
-from __future__ import annotations
-
 import logging
 import os
 import platform

@@ -1,7 +1,5 @@
 """Run all parties of a job in one process, with the same roles and messages over in-process queues."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -1,7 +1,5 @@
 """The secondary's process: encodes, fetches its row order, and answers the primary in training, studies, prediction."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """HTTP service of the primary: /predict, /health and a page that shows how to call them."""
 
-from __future__ import annotations
-
 import hmac
 from importlib.resources import files
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """A party's checkpoint folder, and the description of settings that a checkpoint must match."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

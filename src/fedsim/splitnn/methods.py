@@ -7,8 +7,6 @@ Letters: B records, K partners of a list, U distinct rows, C width of the cut la
 R outputs per pair, M opinions per record, T outputs of the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum

@@ -5,8 +5,6 @@ Nothing here imports what is above the cut, because a secondary's own process ru
 Letters: U distinct rows, C width of the cut layer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Digests of arrays, and the first difference between two configurations."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Check paths before work starts, and write files and folders atomically and durably."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

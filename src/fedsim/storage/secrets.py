@@ -1,7 +1,5 @@
 """The secret file of a party, from which its noise and pseudonyms are derived."""
 
-from __future__ import annotations
-
 import secrets
 from pathlib import Path
 

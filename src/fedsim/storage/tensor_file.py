@@ -1,7 +1,5 @@
 """Files of named arrays and a few facts: safetensors with JSON facts and a digest in the metadata."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

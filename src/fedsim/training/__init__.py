@@ -1,7 +1,5 @@
 """Train, predict and look into split networks; needs torch and numpy alone."""
 
-from __future__ import annotations
-
 from fedsim.training.config import Config, modern_preset, paper_preset
 from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, TaskType
 from fedsim.training.labels import MinMaxLabel, StandardLabel

@@ -1,7 +1,5 @@
 """The configuration of a training run and the built-in presets."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Any
 

@@ -3,8 +3,6 @@
 Letters: n primary records, K partners of each.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Letters: n records, B records of a batch, K partners of a list, R outputs per pair, G points of a curve.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

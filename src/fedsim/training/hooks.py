@@ -4,8 +4,6 @@ Pass them as ``hooks=[...]`` to :func:`fedsim.training.train`. For your own, inh
 :class:`fedsim.training.Hook`. Each library is imported when its hook is created.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path

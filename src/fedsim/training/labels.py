@@ -3,8 +3,6 @@
 Letters: n records, T outputs of the task.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol

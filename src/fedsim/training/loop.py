@@ -1,7 +1,5 @@
 """The training loop: epochs, validation, early stopping, log, checkpoints of all parties, and hooks."""
 
-from __future__ import annotations
-
 import json
 import math
 import time

@@ -1,7 +1,5 @@
 """Train a model, restore one from its weights, and predict with it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

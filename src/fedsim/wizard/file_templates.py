@@ -1,7 +1,5 @@
 """Render the commented job and party files that `fedsim init` writes."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Propose label, task, split, batch size and features from the profile of a table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ Everything is a guess from the available tables, which the owner sees and can ch
 single records: ranges have a margin and end at round numbers.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

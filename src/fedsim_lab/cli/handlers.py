@@ -1,7 +1,5 @@
 """Run reproductions and sweeps, show their progress, write and print their results."""
 
-from __future__ import annotations
-
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

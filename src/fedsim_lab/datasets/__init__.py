@@ -1,7 +1,5 @@
 """The paper's datasets, and two generated ones with known truth."""
 
-from __future__ import annotations
-
 from fedsim_lab.datasets.dataset import Dataset, DatasetInfo
 from fedsim_lab.datasets.registry import find_datasets, load_dataset, load_single_table
 from fedsim_lab.datasets.single_table import SingleTable

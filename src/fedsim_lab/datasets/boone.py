@@ -4,8 +4,6 @@ The public file is text: a line with the numbers of signal and background events
 each, the signal first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Errors name the file and the column, as :mod:`fedsim.data.readers` does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The paper's text describes another dataset, and no script of the authors is publ
 columns follow from what is; which of the loan's columns they used does not: ours make 90, as many as theirs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

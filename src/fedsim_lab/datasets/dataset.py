@@ -1,7 +1,5 @@
 """Dataset types: description before a file is read, and all parties' records with how they are linked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """Anuran calls: the species of a frog from spectral coefficients (paper: frog)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Games on Steam and ratings of games with similar titles in the RAWG database (paper: game)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Generated datasets in which the true contribution of each partner is known: two registers of firms, and the city."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

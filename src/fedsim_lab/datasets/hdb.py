@@ -1,7 +1,5 @@
 """Flat resales in Singapore and nearby schools (paper: hdb)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Home sales in Beijing and nearby Airbnb listings (paper: house)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scores of the paper's table 1 and of its table on random common features."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from fedsim_lab.datasets.dataset import PaperScore

@@ -1,7 +1,5 @@
 """The datasets by name: which files are present in a folder, and how each dataset is loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

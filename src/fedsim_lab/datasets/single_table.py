@@ -4,8 +4,6 @@ Row i of both parties is the same record, so linkage can be checked and Combine 
 carry normal noise, in the columns' own units, as in the paper; nothing is scaled.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

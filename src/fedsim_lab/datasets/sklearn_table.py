@@ -1,7 +1,5 @@
 """The paper's generated classes from scikit-learn's make_classification (sklearn, sklearn-random)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -3,8 +3,6 @@
 The paper's text has the parties the other way round; the label of its figures is the time of a bike ride.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

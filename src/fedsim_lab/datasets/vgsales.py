@@ -1,7 +1,5 @@
 """Sales of video games and reviews of games with similar titles; not in the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 

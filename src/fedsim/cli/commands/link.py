@@ -1,7 +1,5 @@
 """Commands that link tables without training: link and encode."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Commands that review a job before it runs: approve, check, audit, compare and privacy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated

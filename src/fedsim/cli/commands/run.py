@@ -1,7 +1,5 @@
 """Commands that run a job and use its model: party, train, runs, report, predict, serve and log."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

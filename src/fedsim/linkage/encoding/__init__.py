@@ -1,7 +1,5 @@
 """Identifiers become keyed bit filters; runs at the data holder, never at the coordinator."""
 
-from __future__ import annotations
-
 from fedsim.linkage.encoding.columns import ColumnValues, IdentifierColumn
 from fedsim.linkage.encoding.filters import DateFilter, NumericFilter, StringFilter, normalise_text
 from fedsim.linkage.encoding.key import Key

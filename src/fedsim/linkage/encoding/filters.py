@@ -1,7 +1,5 @@
 """Keyed bit filters of numbers, text and dates (FEDERAL; paper, appendix)."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

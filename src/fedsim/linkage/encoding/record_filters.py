@@ -1,7 +1,5 @@
 """Combine the filters of several fields into one per record, and harden the result."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

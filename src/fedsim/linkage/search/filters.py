@@ -3,8 +3,6 @@
 Letters: L lanes, W words per filter, n candidates.
 """
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 

@@ -3,8 +3,6 @@
 Letters: T queries of a tile, U distinct points, C candidates of a block, d dimensions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

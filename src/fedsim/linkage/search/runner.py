@@ -3,8 +3,6 @@
 Letters: T queries of a tile, C candidates of a chunk.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed

@@ -9,8 +9,6 @@ words per lane, and the horizontal step is carried from word to word.
 Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D stored columns, n candidates.
 """
 
-from __future__ import annotations
-
 import sys
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Everything it has linked stays on its disk, so that nothing is sent again after 
 for predictions. Letters: n records, K partners.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

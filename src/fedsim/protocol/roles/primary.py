@@ -3,8 +3,6 @@
 Letters: n primary records, K partners, U distinct rows, C width of the cut layer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,6 @@
 The primary requests rows by pseudonym, or by link if the job hides rows; the coordinator says which row is meant.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
