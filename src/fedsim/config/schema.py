@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError, nearest_word
+from fedsim.linkage.encoding.schema import setting_type
 from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, Registry
 
 SCHEMA_FOLDER = Path(__file__).with_name("schemas")
@@ -244,7 +245,7 @@ def part_schema(kind: str, part: Any, documentation: Mapping[str, JsonSchema] | 
     fields = [field for field in dataclasses.fields(part) if field.init]
     settings = {
         field.name: {
-            **_PART_TYPES.get(str(getattr(field.type, "__name__", field.type)), {}),
+            **_PART_TYPES.get(setting_type(field), {}),
             **({} if field.default in (dataclasses.MISSING, ()) else {"default": field.default}),
             **known.get(f"{kind}.{field.name}", field.metadata),
         }

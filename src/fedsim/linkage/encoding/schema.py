@@ -137,7 +137,7 @@ def element_to_dict(element: Any) -> dict[str, Any]:
             value = value.isoformat()
         elif isinstance(value, tuple):
             value = [float(item) for item in value]
-        elif field.type == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
+        elif setting_type(field) == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
             value = float(value)
         settings[field.name] = value
     return settings
@@ -154,7 +154,7 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
     required = [name for name, field in fields.items() if field.default is dataclasses.MISSING]
     _check_keys(settings, fields, required, f"{where} ({kind})")
     for name, value in settings.items():
-        if fields[name].type == "date":
+        if setting_type(fields[name]) == "date":
             try:
                 settings[name] = date.fromisoformat(value)
             except (TypeError, ValueError):
@@ -163,6 +163,11 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
             settings[name] = tuple(value)
     built: ElementType = element(**settings)
     return built
+
+
+def setting_type(field: dataclasses.Field[Any]) -> str:
+    """Return the type of a setting in words; deferred annotations are words already."""
+    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
 def _require(kind: Any, described: object, where: str) -> Any:
