@@ -95,6 +95,14 @@ def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, p
     assert [element_from_dict(kinds, element_to_dict(part), "part") for part in parts] == parts
 
 
+@pytest.mark.parametrize(
+    "elements", [(BitFlip(2), BitFlip(2.0)), (NumericFilter(0, 9, 1), NumericFilter(0.0, 9.0, 1.0))]
+)
+def test_an_integer_and_the_equal_float_are_one_setting(elements):
+    described = [element_to_dict(element) for element in elements]
+    assert repr(described[0]) == repr(described[1])
+
+
 @dataclass(frozen=True)
 class SoundFilter:
     """An encoding of another package: the first letter of a text."""

@@ -12,8 +12,8 @@ import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.metrics import Metric, distance_matrix
-from fedsim.linkage.nearest import prepare_tables
 from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
+from fedsim.linkage.soft_linkage import prepare_tables
 from fedsim.types import Floats, Integers, Links, Scale
 
 

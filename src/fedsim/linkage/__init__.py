@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedsim.linkage.files import load_encoded, load_links, save_encoded, save_links
     from fedsim.linkage.metrics import Metric, WeightedField, WeightedSum, distance_matrix, get_metric
-    from fedsim.linkage.nearest import topk
-    from fedsim.linkage.soft_linkage import Diagnostics, diagnose, fit_scale, link, similarities
+    from fedsim.linkage.soft_linkage import Diagnostics, diagnose, fit_scale, link, similarities, topk
 
 _HOMES = {
     **dict.fromkeys(("load_encoded", "load_links", "save_encoded", "save_links"), "files"),
     **dict.fromkeys(("Metric", "WeightedField", "WeightedSum", "distance_matrix", "get_metric"), "metrics"),
-    **dict.fromkeys(("Diagnostics", "diagnose", "fit_scale", "link", "similarities"), "soft_linkage"),
-    "topk": "nearest",
+    **dict.fromkeys(("Diagnostics", "diagnose", "fit_scale", "link", "similarities", "topk"), "soft_linkage"),
 }
 
 __all__ = [

@@ -13,18 +13,9 @@ from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
-from fedsim.linkage.search import filters, points
+from fedsim.linkage.search import filters, points, runner
 from fedsim.linkage.search.filters import RankRuns, Words
-from fedsim.linkage.search.runner import (
-    QUERIES_PER_BLOCK_TILE,
-    BlockSearch,
-    DistanceBlocks,
-    LaneSearch,
-    Records,
-    Search,
-    count_records,
-    row_tiles,
-)
+from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 from fedsim.linkage.search.text import TextKernel
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
@@ -88,7 +79,9 @@ class SaturatingMetric(Protocol):
 
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
     """Return the search that needs blocks of distances only."""
-    return Backend("blocks", "plain distances of every pair", lambda: BlockSearch(queries, candidates, metric.blocks))
+    return Backend(
+        "blocks", "plain distances of every pair", lambda: runner.BlockSearch(queries, candidates, metric.blocks)
+    )
 
 
 def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
@@ -98,8 +91,8 @@ def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
     >>> distance_matrix(metric, metric.prepare([[0.0], [3.0]], "a"), metric.prepare([[1.0]], "b")).tolist()
     [[1.0], [2.0]]
     """
-    blocks, n_left = metric.blocks(left, right), count_records(left)
-    return np.vstack([blocks.block(tile) for tile in row_tiles(n_left, QUERIES_PER_BLOCK_TILE)])
+    blocks, n_left = metric.blocks(left, right), runner.count_records(left)
+    return np.vstack([blocks.block(tile) for tile in runner.row_tiles(n_left, runner.QUERIES_PER_BLOCK_TILE)])
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,7 @@ class Hamming:
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
             Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay),
-            Backend("flat", flat, lambda: LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
+            Backend("flat", flat, lambda: runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
             Backend(GPU, "matrix product of the bits on the GPU", gpu),
         ]
@@ -176,7 +169,7 @@ class Dice:
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:
-            return LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
+            return runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
 
         return [Backend("flat", "popcount of every pair", flat), blocks_backend(self, queries, candidates)]
 
@@ -340,7 +333,7 @@ class Levenshtein:
 
     def backends(self, queries: list[str], candidates: list[str], k: int) -> Sequence[Backend]:
         def lanes() -> Search:
-            return LaneSearch(TextKernel(queries, candidates, normalised=self.normalised))
+            return runner.LaneSearch(TextKernel(queries, candidates, normalised=self.normalised))
 
         reason = "bit-parallel edit distance of many queries at once"
         return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import get_metric
-from fedsim.linkage.nearest import topk
 from fedsim.linkage.search.runner import SearchProgress
-from fedsim.linkage.soft_linkage import fit_scale, similarities
+from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound, success_bound
 from fedsim.privacy.keyed_prng import derive_subkey, secret_permutation
 from fedsim.privacy.mechanisms import MinimumDegree, add_dummy_links

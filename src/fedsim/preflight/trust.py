@@ -8,7 +8,7 @@ from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, columns_outside_policy, require_membership
 from fedsim.config.policy import audit_command, policy_violations
 from fedsim.errors import FedSimError
-from fedsim.linkage.encoding.key import Key
+from fedsim.linkage.encoding import Key
 from fedsim.preflight.finding import CheckedParty, CheckFinding, PartyInJob, error_finding, failure, info, ok, warning
 from fedsim.protocol.certificates import read_certificates, read_key
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials

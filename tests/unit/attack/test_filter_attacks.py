@@ -17,8 +17,7 @@ from fedsim.attack.filter_attacks import (
 )
 from fedsim.attack.finding import Adversary
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import BitFlip
-from fedsim.linkage.encoding.columns import IdentifierColumn
+from fedsim.linkage.encoding import BitFlip, IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter, StringFilter
 from fedsim.linkage.encoding.record_filters import Balance, Shuffle
 from fedsim.privacy.mechanisms import PlanarLaplace

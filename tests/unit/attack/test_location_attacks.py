@@ -21,7 +21,7 @@ from fedsim.attack.similarity_attacks import grid_attack
 from fedsim.data.synthetic import city
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
-from fedsim.linkage.encoding.columns import IdentifierColumn
+from fedsim.linkage.encoding import IdentifierColumn
 from fedsim.linkage.encoding.filters import NumericFilter
 from fedsim.linkage.metrics import RankHamming
 from fedsim.privacy.geodesy import mean_place, to_metres

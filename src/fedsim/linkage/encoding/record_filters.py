@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,25 +13,9 @@ from fedsim.privacy.keyed_prng import shake_permutation
 from fedsim.types import Bits
 from fedsim.validation import MAX_FILTER_BITS, convert_numpy_scalars, validate_filter_bits, validate_number
 
-OptionalGenerator = np.random.Generator | None
-
 # Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` gives
 # each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014).
 # ``Union`` is the "CLK" of other linkage systems: shortest, but the fields share their bits.
-
-
-class Combination(Protocol):
-    """Turns the filters of several fields into one filter per record."""
-
-    KIND: ClassVar[str]
-
-    def size(self, sizes: Sequence[int]) -> int:
-        """Return the bits of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
-        ...
-
-    def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
-        """Return one packed filter per record."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -122,20 +106,6 @@ class Sample:
 # attack on distances; BitFlip adds noise to those too. No step protects a low-dimensional number.
 
 
-class Hardening(Protocol):
-    """A step that changes record filters."""
-
-    KIND: ClassVar[str]
-
-    def size(self, n_bits: int) -> int:
-        """Return the bits after the step; raise ``SettingError`` if it cannot work on ``n_bits``."""
-        ...
-
-    def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
-        """Return hardened filters; the parties share ``subkey``, while ``rng`` belongs to the holder of the table."""
-        ...
-
-
 @dataclass(frozen=True)
 class Shuffle:
     """Bits in a secret order, the same for every record: hides where a field ends and keeps distances."""
@@ -145,7 +115,7 @@ class Shuffle:
     def size(self, n_bits: int) -> int:
         return n_bits
 
-    def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
+    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
         return take_bits(bits, shake_permutation(subkey, 8 * bits.shape[1]))
 
 
@@ -165,7 +135,7 @@ class XorFold:
             raise SettingError(message, code="not-a-multiple")
         return n_bits // 2
 
-    def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
+    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
         half = bits.shape[1] // 2
         return bits[:, :half] ^ bits[:, half:]
 
@@ -179,7 +149,7 @@ class Balance:
     def size(self, n_bits: int) -> int:
         return 2 * n_bits
 
-    def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
+    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
         return take_bits(np.hstack([bits, ~bits]), shake_permutation(subkey, 16 * bits.shape[1]))
 
 
@@ -227,7 +197,7 @@ class BitFlip:
     def size(self, n_bits: int) -> int:
         return n_bits
 
-    def apply(self, bits: Bits, subkey: bytes, rng: OptionalGenerator) -> Bits:
+    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
         if rng is None:
             raise SettingError("bit-flip needs a generator; pass rng=numpy.random.default_rng()", code="no-generator")
         n_bits, probability = 8 * bits.shape[1], self.flip_probability

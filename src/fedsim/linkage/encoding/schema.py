@@ -1,43 +1,100 @@
-"""The encoding schema the parties agree on, its dictionary form, and the encoding of a table."""
+"""The secret key and the encoding schema of the parties: its dictionary form, and the encoding of a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from datetime import date
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import narwhals as nw
 import numpy as np
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from narwhals.exceptions import DuplicateError
 
-from fedsim.errors import InputError, SettingError, nearest_word
-from fedsim.linkage.encoding.columns import IdentifierColumn
-from fedsim.linkage.encoding.key import Key
-from fedsim.linkage.encoding.record_filters import (
-    Balance,
-    BitFlip,
-    Combination,
-    Concatenate,
-    Hardening,
-    OptionalGenerator,
-    Sample,
-    Shuffle,
-    Union,
-    XorFold,
-)
+from fedsim.errors import FileError, InputError, SettingError, nearest_word
+from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.registry import ENCODINGS, Registry
+from fedsim.storage.files import atomic_write
 from fedsim.types import Bits, EncodedTable, Integers
 
 # Raise it whenever the same schema and key would give other bits: the fingerprints then differ by themselves.
 SCHEMA_VERSION = 1
 MAX_FIELDS = 64
+KEY_BYTES = 32
+_SALT = b"fedsim linkage key 1"
 
-COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
-HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
+
+@dataclass(frozen=True, repr=False)
+class Key:
+    """The secret that makes filters of several parties comparable; no ``repr`` or message ever shows it.
+
+    Parameters
+    ----------
+    secret
+        At least 32 random bytes.
+
+    Examples
+    --------
+    >>> Key(bytes(32))
+    Key(secret)
+    """
+
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.secret, bytes) or len(self.secret) < KEY_BYTES:
+            message = f"a key needs at least {KEY_BYTES} random bytes; create one with Key.generate()"
+            raise SettingError(message, code="key-too-short")
+
+    def __repr__(self) -> str:
+        return "Key(secret)"
+
+    @classmethod
+    def generate(cls) -> Key:
+        """Return a new random key."""
+        return cls(secrets.token_bytes(KEY_BYTES))
+
+    @classmethod
+    def read(cls, path: Path | str) -> Key:
+        """Read a key that :meth:`write` stored."""
+        try:
+            return cls(bytes.fromhex(Path(path).read_text(encoding="ascii").strip()))
+        except OSError as error:
+            raise FileError(f"cannot read the key file {path}: {error.strerror}", code="not-readable") from error
+        except (ValueError, SettingError):
+            # Without the cause: a decoding error quotes the text, and the text is the secret.
+            message = (
+                f"{path} is not a key file of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
+            )
+            raise FileError(message, code="bad-key-file") from None
+
+    def write(self, path: Path | str) -> None:
+        """Store the key as hexadecimal digits that only the owner may read; never overwrite a file."""
+        path = Path(path)
+        if path.exists():
+            message = f"{path} exists and may be the only copy of a key; move it away or choose another name"
+            raise FileError(message, code="file-exists")
+        with atomic_write(path, mode=0o600) as part:
+            part.write_text(self.secret.hex() + "\n", encoding="ascii")
+
+    def derive(self, label: str) -> bytes:
+        """Return the 32-byte subkey of one purpose, by HKDF-SHA256 (RFC 5869).
+
+        Subkeys of different labels reveal nothing about each other, so what is learnt about the filters of one field
+        does not help with another.
+
+        >>> Key(bytes(32)).derive("pivots of age") == Key(bytes(32)).derive("pivots of size")
+        False
+        """
+        return HKDF(SHA256(), length=KEY_BYTES, salt=_SALT, info=label.encode()).derive(self.secret)
 
 
 @runtime_checkable
@@ -78,6 +135,38 @@ class RankedEncoding(Protocol):
     """An encoding whose filters are runs of ones, which two integers describe."""
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers: ...
+
+
+class Combination(Protocol):
+    """Turns the filters of several fields into one filter per record."""
+
+    KIND: ClassVar[str]
+
+    def size(self, sizes: Sequence[int]) -> int:
+        """Return the bits of a record whose fields have ``sizes`` bits; raise ``SettingError`` if they do not fit."""
+        ...
+
+    def combine(self, filters: Sequence[Bits], subkey: bytes) -> Bits:
+        """Return one packed filter per record."""
+        ...
+
+
+class Hardening(Protocol):
+    """A step that changes record filters."""
+
+    KIND: ClassVar[str]
+
+    def size(self, n_bits: int) -> int:
+        """Return the bits after the step; raise ``SettingError`` if it cannot work on ``n_bits``."""
+        ...
+
+    def apply(self, bits: Bits, subkey: bytes, rng: np.random.Generator | None) -> Bits:
+        """Return hardened filters; the parties share ``subkey``, while ``rng`` belongs to the holder of the table."""
+        ...
+
+
+COMBINATIONS: dict[str, type[Combination]] = {kind.KIND: kind for kind in (Concatenate, Sample, Union)}
+HARDENINGS: dict[str, type[Hardening]] = {kind.KIND: kind for kind in (Shuffle, XorFold, Balance, BitFlip)}
 
 
 @dataclass(frozen=True)
@@ -286,7 +375,9 @@ class Schema:
         """Return 64 hexadecimal digits that identify schema and key and reveal neither."""
         return self._subkey(key, "fingerprint").hex()
 
-    def encode(self, records: Any, key: Key, rng: OptionalGenerator = None, table: str = "primary") -> EncodedTable:
+    def encode(
+        self, records: Any, key: Key, rng: np.random.Generator | None = None, table: str = "primary"
+    ) -> EncodedTable:
         """Encode a table as the coordinator may see it.
 
         Parameters
@@ -300,7 +391,7 @@ class Schema:
         table
             Name of the table in error messages.
         """
-        if not isinstance(rng, OptionalGenerator):
+        if not isinstance(rng, np.random.Generator | None):
             raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
         columns, filters = read_columns(records, self.columns, table), []
         for index, field in enumerate(self.fields):

@@ -12,22 +12,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.lanes import (
-    I64,
-    ONE64,
-    ZERO64,
-    ArrayPointer,
-    Buffers,
-    KeyLayout,
-    Lanes,
-    clear_buffers,
-    key_layout,
-    lane_count,
-    new_buffers,
-    offer_lanes,
-    popcount,
-    write_best,
-)
+from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import row_tiles
 from fedsim.types import Bits, Floats, Integers
 
@@ -70,32 +55,34 @@ def bits_within(typing_context: Any, group: Any, candidates: Any, row: Any, limi
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         group_kind, group_value = signature.args[0], arguments[0]
         words, distance = (
-            ArrayPointer(context, builder, kind, builder.extract_value(group_value, place))
+            simd.ArrayPointer(context, builder, kind, builder.extract_value(group_value, place))
             for place, kind in enumerate(group_kind.types)
         )
-        table = ArrayPointer(context, builder, signature.args[1], arguments[1])
-        limits = ArrayPointer(context, builder, signature.args[3], arguments[3])
-        lanes = Lanes(context, builder, WORD_LANE_BITS)
+        table = simd.ArrayPointer(context, builder, signature.args[1], arguments[1])
+        limits = simd.ArrayPointer(context, builder, signature.args[3], arguments[3])
+        lanes = simd.Lanes(context, builder, WORD_LANE_BITS)
         total = lanes.variable(lanes.constant(0))
         begin = builder.mul(arguments[2], words.length)
-        with cgutils.for_range_slice(builder, ZERO64, words.length, ONE64, I64) as (word, _):
+        with cgutils.for_range_slice(builder, simd.ZERO64, words.length, simd.ONE64, simd.I64) as (word, _):
             one_word = lanes.spread(table.scalar(builder.add(begin, word)))
             differing = builder.xor(lanes.load(words, builder.mul(word, lanes.width)), one_word)
             builder.store(builder.add(builder.load(total), lanes.call("ctpop", differing)), total)
         sums = builder.load(total)
-        lanes.store(sums, distance, ZERO64)
+        lanes.store(sums, distance, simd.ZERO64)
         return lanes.any_within(sums, lanes.load(limits, builder.mul(arguments[4], lanes.width)))
 
     return signature, generate
 
 
 @njit(nogil=True, cache=True)
-def _scan_bits(group: BitGroup, candidates: Words, size_of: Integers, buffers: Buffers, layout: KeyLayout) -> None:
+def _scan_bits(
+    group: BitGroup, candidates: Words, size_of: Integers, buffers: simd.Buffers, layout: simd.KeyLayout
+) -> None:
     keys, counters, histogram, denominator, limit = buffers
     distance = group.distance
     for row in range(len(candidates)):
         if bits_within(group, candidates, row, limit, size_of[row]):
-            offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size_of[row], row)
+            simd.offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size_of[row], row)
 
 
 class BitKernel:
@@ -113,7 +100,7 @@ class BitKernel:
         )
 
     def tiles(self) -> list[Integers]:
-        return row_tiles(len(self.queries), lane_count(WORD_LANE_BITS))
+        return row_tiles(len(self.queries), simd.lane_count(WORD_LANE_BITS))
 
     def bits_of(self, tile: Integers) -> int:
         return WORD_LANE_BITS
@@ -125,8 +112,8 @@ class BitKernel:
         ones = self.sizes[:, None] + count_ones(self.queries[tile])[None, :]  # (S, L)
         return np.asarray(np.maximum(ones, 1))
 
-    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
-        lanes = lane_count(WORD_LANE_BITS)
+    def scan(self, tile: Integers, buffers: simd.Buffers, layout: simd.KeyLayout) -> None:
+        lanes = simd.lane_count(WORD_LANE_BITS)
         words = np.zeros((self.queries.shape[1], lanes), np.uint64)
         words[:, : len(tile)] = self.queries[tile].T
         _scan_bits(BitGroup(words, np.zeros(lanes, np.int64)), self.candidates, self.size_of, buffers, layout)
@@ -194,8 +181,8 @@ class CellSearch:
     def search(self, tile: Integers, k: int) -> tuple[Integers, Floats, int]:
         """Return partners, distances, and how many distances were computed."""
         most = WORD_LANE_BITS * self.queries.shape[1]
-        layout = key_layout(k, largest_numerator=most, largest_denominator=1, n_candidates=self.n_candidates)
-        buffers = new_buffers(layout, np.ones((1, 1), np.int64), 1, WORD_LANE_BITS)
+        layout = simd.key_layout(k, largest_numerator=most, largest_denominator=1, n_candidates=self.n_candidates)
+        buffers = simd.new_buffers(layout, np.ones((1, 1), np.int64), 1, WORD_LANE_BITS)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         evaluated = _search_tile(self.queries[tile], self.cells, buffers, layout, self.size_of, partner, distance)
         return partner, distance, int(evaluated)
@@ -216,7 +203,7 @@ def share_evaluated(queries: Words, candidates: Words, k: int) -> float:
 def _hamming(left: Words, table: Words, row: int) -> int:
     total = 0
     for word in range(len(left)):
-        total += popcount(left[word] ^ table[row, word])
+        total += simd.popcount(left[word] ^ table[row, word])
     return total
 
 
@@ -238,8 +225,8 @@ def _nearest_centres(candidates: Words, centres: Words) -> Integers:
 def _search_tile(  # noqa: PLR0913, PLR0917
     queries: Words,
     cells: CandidateCells,
-    buffers: Buffers,
-    layout: KeyLayout,
+    buffers: simd.Buffers,
+    layout: simd.KeyLayout,
     size_of: Integers,
     partner: Integers,
     distance: Floats,
@@ -247,14 +234,14 @@ def _search_tile(  # noqa: PLR0913, PLR0917
     """Answer the queries one by one with the same buffers; return the number of distances computed."""
     evaluated = 0
     for query in range(len(queries)):
-        clear_buffers(buffers)
+        simd.clear_buffers(buffers)
         evaluated += _search_rings(queries[query], cells, buffers, layout)
-        write_best(buffers, layout, size_of, partner[query : query + 1], distance[query : query + 1])
+        simd.write_best(buffers, layout, size_of, partner[query : query + 1], distance[query : query + 1])
     return evaluated
 
 
 @njit(nogil=True, cache=True)
-def _search_rings(query: Words, cells: CandidateCells, buffers: Buffers, layout: KeyLayout) -> int:
+def _search_rings(query: Words, cells: CandidateCells, buffers: simd.Buffers, layout: simd.KeyLayout) -> int:
     """Fill the buffer of the single lane, nearest cells first; return the number of distances computed."""
     centres, begins, words, rows, to_centre = cells
     keys, counters, histogram, denominator, limit = buffers
@@ -275,5 +262,5 @@ def _search_rings(query: Words, cells: CandidateCells, buffers: Buffers, layout:
             evaluated += 1
             distance[0] = _hamming(query, words, place)
             if distance[0] <= limit[0, 0]:
-                offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, 0, rows[place])
+                simd.offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, 0, rows[place])
     return evaluated

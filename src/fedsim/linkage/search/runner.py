@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.lanes import Buffers, KeyLayout, key_layout, lane_count, new_buffers, write_best
+from fedsim.linkage.search import simd
 from fedsim.types import Floats, Integers
 
 Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
@@ -108,7 +108,7 @@ class LaneKernel(Protocol):
 
     def denominators(self, tile: Integers) -> Integers: ...
 
-    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None: ...
+    def scan(self, tile: Integers, buffers: simd.Buffers, layout: simd.KeyLayout) -> None: ...
 
 
 class LaneSearch:
@@ -122,7 +122,7 @@ class LaneSearch:
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         kernel, bits = self.kernel, self.kernel.bits_of(tile)
-        layout = key_layout(
+        layout = simd.key_layout(
             k,
             largest_numerator=kernel.largest_numerator,
             largest_denominator=kernel.largest_denominator,
@@ -130,11 +130,11 @@ class LaneSearch:
             ascending=kernel.ascending,
         )
         used = kernel.denominators(tile)
-        padding = np.ones((len(used), lane_count(bits) - len(tile)), np.int64)
-        buffers = new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
+        padding = np.ones((len(used), simd.lane_count(bits) - len(tile)), np.int64)
+        buffers = simd.new_buffers(layout, np.hstack([used, padding]), len(tile), bits)
         kernel.scan(tile, buffers, layout)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
-        write_best(buffers, layout, kernel.size_of, partner, distance)
+        simd.write_best(buffers, layout, kernel.size_of, partner, distance)
         return partner, distance
 
 

@@ -19,17 +19,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from fedsim.linkage.search.lanes import (
-    I64,
-    ONE64,
-    ZERO64,
-    ArrayPointer,
-    Buffers,
-    KeyLayout,
-    Lanes,
-    lane_count,
-    offer_lanes,
-)
+from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import split_rows
 from fedsim.types import Floats, Integers
 
@@ -86,9 +76,9 @@ def advance_lanes(typing_context: Any, group: Any, chars: Any, begin: Any, start
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         columns = _Columns(context, builder, signature.args[0], arguments[0])
-        text = ArrayPointer(context, builder, signature.args[1], arguments[1])
-        walk = _Walk(Lanes(context, builder, bits), columns, text, *arguments[2:])
-        with builder.if_else(builder.icmp_signed("==", columns.words, ONE64)) as (single, several):
+        text = simd.ArrayPointer(context, builder, signature.args[1], arguments[1])
+        walk = _Walk(simd.Lanes(context, builder, bits), columns, text, *arguments[2:])
+        with builder.if_else(builder.icmp_signed("==", columns.words, simd.ONE64)) as (single, several):
             with single:
                 walk.one_word()
             with several:
@@ -103,31 +93,33 @@ class _Columns:
 
     def __init__(self, context: Any, builder: Any, kind: Any, value: Any) -> None:
         arrays = [
-            ArrayPointer(context, builder, part, builder.extract_value(value, place))
+            simd.ArrayPointer(context, builder, part, builder.extract_value(value, place))
             for place, part in enumerate(kind.types)
         ]
         self.equal, self.last, self.state, self.distance = arrays
         self.builder, self.words = builder, self.last.length
-        self.width = ir.Constant(I64, lane_count(kind.types[0].dtype.bitwidth))
+        self.width = ir.Constant(simd.I64, simd.lane_count(kind.types[0].dtype.bitwidth))
 
-    def plus_at(self, depth: Any, word: Any = ZERO64) -> Any:
+    def plus_at(self, depth: Any, word: Any = simd.ZERO64) -> Any:
         """Return where the positive steps are stored; the negative ones follow. Deeper columns share the last row."""
-        cap = self.builder.sub(self.state.length, ONE64)
+        cap = self.builder.sub(self.state.length, simd.ONE64)
         row = self.builder.select(self.builder.icmp_signed("<", depth, cap), depth, cap)
         place = self.builder.add(self.builder.mul(row, self.words), word)
         return self.builder.mul(place, self.builder.add(self.width, self.width))
 
-    def minus_at(self, depth: Any, word: Any = ZERO64) -> Any:
+    def minus_at(self, depth: Any, word: Any = simd.ZERO64) -> Any:
         return self.builder.add(self.plus_at(depth, word), self.width)
 
-    def equal_at(self, char: Any, word: Any = ZERO64) -> Any:
+    def equal_at(self, char: Any, word: Any = simd.ZERO64) -> Any:
         return self.builder.mul(self.builder.add(self.builder.mul(char, self.words), word), self.width)
 
 
 class _Walk:
     """The loop over the characters of a candidate, for lanes of one word (in registers) or of several."""
 
-    def __init__(self, lanes: Lanes, columns: _Columns, text: ArrayPointer, begin: Any, start: Any, stop: Any) -> None:
+    def __init__(
+        self, lanes: simd.Lanes, columns: _Columns, text: simd.ArrayPointer, begin: Any, start: Any, stop: Any
+    ) -> None:
         self.lanes, self.columns, self.text = lanes, columns, text
         self.begin, self.start, self.stop = begin, start, stop
 
@@ -136,22 +128,22 @@ class _Walk:
         plus = lanes.variable(lanes.load(columns.state, columns.plus_at(self.start)))
         minus = lanes.variable(lanes.load(columns.state, columns.minus_at(self.start)))
         edge = (lanes.constant(1), lanes.constant(0))
-        with cgutils.for_range_slice(builder, self.start, self.stop, ONE64, I64) as (column, _):
+        with cgutils.for_range_slice(builder, self.start, self.stop, simd.ONE64, simd.I64) as (column, _):
             char = self.text.scalar(builder.add(self.begin, column))
             hit = lanes.load(columns.equal, columns.equal_at(char))
             new_plus, new_minus, _, _ = _myers_step(lanes, builder.load(plus), builder.load(minus), hit, edge)
             builder.store(new_plus, plus)
             builder.store(new_minus, minus)
-            self._store(builder.add(column, ONE64), ZERO64, new_plus, new_minus)
+            self._store(builder.add(column, simd.ONE64), simd.ZERO64, new_plus, new_minus)
 
     def many_words(self) -> None:
         lanes, columns, builder = self.lanes, self.columns, self.lanes.builder
         rise, fall = lanes.variable(lanes.constant(1)), lanes.variable(lanes.constant(0))
-        with cgutils.for_range_slice(builder, self.start, self.stop, ONE64, I64) as (column, _):
+        with cgutils.for_range_slice(builder, self.start, self.stop, simd.ONE64, simd.I64) as (column, _):
             char = self.text.scalar(builder.add(self.begin, column))
             builder.store(lanes.constant(1), rise)
             builder.store(lanes.constant(0), fall)
-            with cgutils.for_range_slice(builder, ZERO64, columns.words, ONE64, I64) as (word, _):
+            with cgutils.for_range_slice(builder, simd.ZERO64, columns.words, simd.ONE64, simd.I64) as (word, _):
                 plus = lanes.load(columns.state, columns.plus_at(column, word))
                 minus = lanes.load(columns.state, columns.minus_at(column, word))
                 hit = lanes.load(columns.equal, columns.equal_at(char, word))
@@ -159,14 +151,14 @@ class _Walk:
                 new_plus, new_minus, rise_out, fall_out = _myers_step(lanes, plus, minus, hit, edge)
                 builder.store(rise_out, rise)
                 builder.store(fall_out, fall)
-                self._store(builder.add(column, ONE64), word, new_plus, new_minus)
+                self._store(builder.add(column, simd.ONE64), word, new_plus, new_minus)
 
     def _store(self, depth: Any, word: Any, plus: Any, minus: Any) -> None:
         self.lanes.store(plus, self.columns.state, self.columns.plus_at(depth, word))
         self.lanes.store(minus, self.columns.state, self.columns.minus_at(depth, word))
 
 
-def _myers_step(lanes: Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any, Any]) -> tuple[Any, Any, Any, Any]:
+def _myers_step(lanes: simd.Lanes, plus: Any, minus: Any, hit: Any, carry: tuple[Any, Any]) -> tuple[Any, ...]:
     """Process one character: return new vertical steps and the horizontal step out of this word (Hyyrö's form)."""
     builder, one, top = lanes.builder, lanes.constant(1), lanes.constant(lanes.bits - 1)
     rise_in, fall_in = carry
@@ -193,10 +185,10 @@ def texts_within(typing_context: Any, group: Any, depth: Any, limit: Any, size: 
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         columns = _Columns(context, builder, signature.args[0], arguments[0])
-        limits = ArrayPointer(context, builder, signature.args[2], arguments[2])
-        lanes = Lanes(context, builder, bits)
+        limits = simd.ArrayPointer(context, builder, signature.args[2], arguments[2])
+        lanes = simd.Lanes(context, builder, bits)
         total = lanes.variable(lanes.spread(arguments[1]))
-        with cgutils.for_range_slice(builder, ZERO64, columns.words, ONE64, I64) as (word, _):
+        with cgutils.for_range_slice(builder, simd.ZERO64, columns.words, simd.ONE64, simd.I64) as (word, _):
             used = lanes.load(columns.last, builder.mul(word, columns.width))
             plus = lanes.load(columns.state, columns.plus_at(arguments[1], word))
             minus = lanes.load(columns.state, columns.minus_at(arguments[1], word))
@@ -204,14 +196,14 @@ def texts_within(typing_context: Any, group: Any, depth: Any, limit: Any, size: 
             up = lanes.call("ctpop", builder.and_(minus, used))
             builder.store(builder.sub(builder.add(builder.load(total), down), up), total)
         corner = builder.load(total)
-        lanes.store(corner, columns.distance, ZERO64)
+        lanes.store(corner, columns.distance, simd.ZERO64)
         return lanes.any_within(corner, lanes.load(limits, builder.mul(arguments[3], columns.width)))
 
     return signature, generate
 
 
 @njit(nogil=True, cache=True)
-def _scan_texts(candidates: SortedTexts, group: TextGroup, buffers: Buffers, layout: KeyLayout) -> None:
+def _scan_texts(candidates: SortedTexts, group: TextGroup, buffers: simd.Buffers, layout: simd.KeyLayout) -> None:
     chars, starts, shared, rows, size_of = candidates
     keys, counters, histogram, denominator, limit = buffers
     distance, deepest = group.distance, group.state.shape[0] - 2
@@ -221,7 +213,7 @@ def _scan_texts(candidates: SortedTexts, group: TextGroup, buffers: Buffers, lay
         advance_lanes(group, chars, begin, min(shared[place], deepest), depth)
         size = size_of[place]
         if texts_within(group, depth, limit, size):
-            offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size, rows[place])
+            simd.offer_lanes(keys, counters, histogram, denominator, limit, layout, distance, size, rows[place])
 
 
 @njit(nogil=True, cache=True)
@@ -295,7 +287,7 @@ class TextKernel:
         cuts = np.flatnonzero(np.diff(bits[order]) | np.diff(np.maximum(words[order], 1))) + 1
         tiles = []
         for part in np.split(order, cuts):
-            tiles += split_rows(part, lane_count(int(bits[part[0]])))
+            tiles += split_rows(part, simd.lane_count(int(bits[part[0]])))
         return tiles
 
     def bits_of(self, tile: Integers) -> int:
@@ -307,14 +299,14 @@ class TextKernel:
             return np.ones((1, len(tile)), np.int64)
         return np.maximum(np.maximum(self.sizes[:, None], self.queries.lengths[tile][None, :]), 1)  # (S, L)
 
-    def scan(self, tile: Integers, buffers: Buffers, layout: KeyLayout) -> None:
+    def scan(self, tile: Integers, buffers: simd.Buffers, layout: simd.KeyLayout) -> None:
         _scan_texts(self.candidates, self._group(tile), buffers, layout)
 
     def block(self, tile: Integers) -> Floats:
         """Return the distances from a tile to every candidate, in the order of the candidates."""
         bits = self.bits_of(tile)
-        block = np.empty((self.n_candidates, lane_count(bits)), f"i{bits // 8}")
-        no_limit = np.zeros((len(self.sizes), lane_count(bits)), f"i{bits // 8}")
+        block = np.empty((self.n_candidates, simd.lane_count(bits)), f"i{bits // 8}")
+        no_limit = np.zeros((len(self.sizes), simd.lane_count(bits)), f"i{bits // 8}")
         _fill_block(self.candidates, self._group(tile), no_limit, block)
         edits = block[:, : len(tile)].T  # (L, n)
         return edits / self.denominators(tile)[self.size_of].T if self.normalised else edits.astype(np.float64)
@@ -325,7 +317,7 @@ class TextKernel:
 
     def _group(self, tile: Integers) -> TextGroup:
         bits = self.bits_of(tile)
-        lanes, words = lane_count(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
+        lanes, words = simd.lane_count(bits), max(1, -(-int(self.queries.lengths[tile].max()) // bits))
         kind = np.dtype(f"u{bits // 8}")
         columns = max(1, min(STORED_COLUMNS, STORED_BYTES // (512 * words), self.largest_numerator))
         state = np.empty((columns + 1, words, 2, lanes), kind)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.encoding.key import Key
+from fedsim.linkage.encoding import Key
 
 SECRET = bytes(range(32))
 
