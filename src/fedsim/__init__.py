@@ -1,10 +1,8 @@
 """Vertical federated learning on fuzzily linked records."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from fedsim._lazy import lazy_exports
 from fedsim.version import VERSION
 
 if TYPE_CHECKING:
@@ -14,19 +12,6 @@ if TYPE_CHECKING:
     from fedsim.types import EncodedTable, Links, Scale
 
 __version__ = VERSION
-
-_HOMES = {
-    "EncodedTable": "fedsim.types",
-    "FedSimClassifier": "fedsim.estimator",
-    "FedSimError": "fedsim.errors",
-    "FedSimRegressor": "fedsim.estimator",
-    "Links": "fedsim.types",
-    "Scale": "fedsim.types",
-    "diagnose": "fedsim.linkage",
-    "link": "fedsim.linkage",
-    "load_links": "fedsim.linkage",
-    "save_links": "fedsim.linkage",
-}
 
 __all__ = [
     "EncodedTable",
@@ -42,9 +27,10 @@ __all__ = [
     "save_links",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: numba and torch take seconds, ``fedsim --help`` must not."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fedsim' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+_HOMES = {
+    "errors": ["FedSimError"],
+    "estimator": ["FedSimClassifier", "FedSimRegressor"],
+    "linkage": ["diagnose", "link", "load_links", "save_links"],
+    "types": ["EncodedTable", "Links", "Scale"],
+}
+__getattr__ = lazy_exports(__name__, _HOMES)  # numba and torch take seconds, `fedsim --help` must not

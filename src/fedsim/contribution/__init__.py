@@ -1,9 +1,8 @@
 """What a partner's data adds: the ladder of trainings and the intervals of their differences."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from fedsim._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from fedsim.contribution.ladder import Ladder, LadderTraining, train_ladder
@@ -11,9 +10,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Ladder", "LadderTraining", "Rung", "train_ladder"]
 
-
-def __getattr__(name: str) -> Any:
-    """Import a public name, and torch with it, when it is first used."""
-    if name not in __all__:
-        raise AttributeError(f"module 'fedsim.contribution' has no attribute '{name}'")
-    return getattr(import_module("fedsim.contribution.rungs" if name == "Rung" else "fedsim.contribution.ladder"), name)
+__getattr__ = lazy_exports(__name__, {"ladder": ["Ladder", "LadderTraining", "train_ladder"], "rungs": ["Rung"]})
