@@ -1,3 +1,6 @@
-"""Checks of a job before it runs, and the estimate of its cost; `fedsim.preflight.check.check_job` runs them all."""
+"""Checks of a job before it runs, and the estimate of its cost."""
 
-__all__ = ["check", "estimate"]
+from fedsim.preflight.check import CheckReport, check_job
+from fedsim.preflight.estimate import CostEstimate, NetworkLink, estimate_cost
+
+__all__ = ["CheckReport", "CostEstimate", "NetworkLink", "check_job", "estimate_cost"]

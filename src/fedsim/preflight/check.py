@@ -1,60 +1,64 @@
 """Run all preflight checks of a job and of the parties whose files are available.
 
 A check is a function that yields findings; an error in one check does not stop the others. To add a check, write the
-function and list it below.
+function and list it above ``check_job``; the checks of a party's table are in `fedsim.preflight.table`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
+from typing import TypeVar
 
-from fedsim.config.job import Job, read_job
-from fedsim.config.party_file import PartyColumns, PartyFile, read_party_file
-from fedsim.config.toml_file import ConfigFileError, parse_toml, read_text_file
+from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, toml_file
 from fedsim.errors import FedSimError
-from fedsim.preflight import machine, table, trust
+from fedsim.linkage.encoding import Key
+from fedsim.preflight import table
 from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload, estimate_cost
-from fedsim.preflight.finding import (
-    CheckedParty,
-    CheckedTable,
-    CheckFinding,
-    CheckLevel,
-    CheckSection,
-    PartyInJob,
-    error_finding,
-    failure,
-    info,
-    message_finding,
-    ok,
-    run_checks,
-    unique_findings,
-)
-from fedsim.protocol.certificates import certificate_pem, read_certificates
+from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
+from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
+from fedsim.protocol.messages import Role
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials, split_address, tls_failure_reason
+from fedsim.runs.approval import require_approval
+from fedsim.runs.run_folder import LOCK_FILE, run_path
+from fedsim.version import VERSION
 
+# Packages by module name; they are not imported here, because some take seconds.
+PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
+WRITABLE_BY_OTHERS = 0o022
+DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
+READABLE_BY_OTHERS = 0o077
+FINGERPRINT_DIGITS = 12
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # between machines that share a disk
+CALL_TIMEOUT_SECONDS = 3.0
+DIALLED_ROLES = {Role.PRIMARY: (Role.COORDINATOR,), Role.SECONDARY: (Role.COORDINATOR, Role.PRIMARY)}
+OTHER_MACHINE_HINT = "run this check on the party's machine, or set network.listen in the party file"
+_PORT_ERRORS = {
+    errno.EADDRINUSE: ("is in use", "stop the program that listens there, or use another port"),
+    errno.EADDRNOTAVAIL: ("is not an address of this machine", OTHER_MACHINE_HINT),
+    errno.EACCES: ("requires administrator rights", "use a port above 1023"),
+}
 MAX_FAULTS = 20  # shown per file
-MACHINE_CHECKS = (("software", machine.check_software), ("processors", machine.check_processors))
-JOB_CHECKS: tuple[tuple[str, Callable[[PartyInJob], Iterator[CheckFinding]]], ...] = (
-    ("takes part", trust.check_membership),
-    ("records", table.check_records),
-    ("steps", table.check_steps),
-    ("identifiers", table.check_identifiers),
-    ("label", table.check_label),
-    ("features", table.check_features),
-    ("linkage key", trust.check_linkage_key),
-    ("policy", trust.check_policy),
-    ("approval", trust.check_approval),
-    ("disk", machine.check_disk),
-    ("running", machine.check_not_running),
-    ("port", machine.check_port),
-)
-PARTY_CHECKS = (
-    ("linkage key", trust.check_key_file),
-    ("certificate", trust.check_certificate),
-    ("clock", trust.check_clock),
-    ("folder", machine.check_folder),
-)
+CheckSubjectT = TypeVar("CheckSubjectT")
+
+
+@dataclass(frozen=True)
+class CheckSection:
+    """The findings about one subject: the job, the machine or a party."""
+
+    title: str
+    findings: tuple[CheckFinding, ...]
 
 
 @dataclass(frozen=True)
@@ -75,105 +79,324 @@ class CheckReport:
 
 
 @dataclass(frozen=True, eq=False)
-class _PartyInput:
-    """A party file and its table as far as they could be read, with the findings of reading them."""
+class CheckedParty:
+    """A party by itself, at a point in time."""
 
-    path: Path
-    findings: Sequence[CheckFinding]
-    own: PartyFile | None = None
-    table: CheckedTable | None = None
-    columns: PartyColumns | None = None
+    own: PartyFile
+    now: datetime
 
 
-def check_job(
-    job_path: Path, party_paths: Sequence[Path], *, link: NetworkLink, now: datetime, call_peers: bool
-) -> CheckReport:
-    """Check a job and the parties whose files are on this machine; nothing is written.
+def run_checks(
+    checks: Iterable[tuple[str, Callable[[CheckSubjectT], Iterator[CheckFinding]]]], subject: CheckSubjectT
+) -> Iterator[CheckFinding]:
+    """Run all checks; an error ends one check and is reported as its failure."""
+    for name, check in checks:
+        try:
+            yield from check(subject)
+        except FedSimError as error:
+            yield error_finding(name, error)
 
-    ``link`` is the connection for which the cost is estimated. Certificates must be valid at ``now``. With
-    ``call_peers``, a TLS handshake with other parties takes place.
+
+def unique_findings(findings: Iterable[CheckFinding]) -> tuple[CheckFinding, ...]:
+    """Drop repetitions: a problem that several checks find is reported by the first."""
+    first: dict[object, CheckFinding] = {}
+    for finding in findings:
+        first.setdefault(finding if finding.level is CheckLevel.OK else (finding.result, finding.fix), finding)
+    return tuple(first.values())
+
+
+# The machine
+
+
+def check_software(_: Job | None) -> Iterator[CheckFinding]:
+    """Check that the required packages are installed, and report their versions."""
+    versions = {"Python": platform.python_version(), "fedsim": VERSION}
+    for module, package in PACKAGES.items():
+        try:
+            versions[module] = version(package)
+        except PackageNotFoundError:
+            versions[module] = ""
+        if find_spec(module) is None or not versions[module]:
+            message = f"the package {package} is not installed"
+            yield failure("software", message, "reinstall FedSim: pip install fedsim-vfl", code="missing-package")
+    yield info("software", ", ".join(f"{name} {number}" for name, number in versions.items() if number))
+
+
+def check_processors(job: Job | None) -> Iterator[CheckFinding]:
+    """Check that there is a processor for every thread of the job."""
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if job and job.training.threads > available:
+        message = f"training.threads is {job.training.threads}, but this machine has {available} processors"
+        fix = "lower it in the job; more threads than processors are slow"
+        yield warning("processors", message, fix, code="too-many-threads")
+    else:
+        yield ok("processors", f"{available}")
+
+
+def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that the party's folder is writable, and only for its owner."""
+    folder = place.own.folder
+    existing = _nearest_existing(folder)
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+        mode = folder.stat().st_mode if folder.exists() else 0
+    except OSError as error:
+        message = f"cannot write to {existing}: {error.strerror or 'unknown reason'}"
+        fix = f"correct 'folder' in {place.own.path}, or its permissions"
+        yield failure("folder", message, fix, code="not-writable")
+        return
+    if mode & WRITABLE_BY_OTHERS:
+        message = f"{folder} is writable for other users of this machine"
+        yield warning("folder", message, f"chmod 700 {folder}", code="writable-by-others")
+    yield ok("folder", str(folder))
+
+
+def check_disk(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check disk space for checkpoints and links, and at the coordinator memory for the linkage."""
+    needed = case.estimate.disk[case.own.name]
+    try:
+        free = shutil.disk_usage(_nearest_existing(case.own.folder)).free
+    except OSError:
+        return  # reported by the check of the folder
+    if free < DISK_HEADROOM * needed:
+        report = failure if free < needed else warning
+        message = f"{_gigabytes(free)} are free, about {_gigabytes(needed)} are needed"
+        yield report("disk", message, f"free some space, or set another folder in {case.own.path}", code="disk-full")
+    else:
+        yield ok("disk", f"{_gigabytes(free)} free")
+    if case.own.role is not Role.COORDINATOR:
+        return
+    memory, needed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), case.estimate.coordinator_memory
+    if needed > memory:
+        message = f"this machine has {_gigabytes(memory)}, but the linkage needs about {_gigabytes(needed)}"
+        fix = "run the coordinator on a larger machine, or use fewer bits in the schema"
+        yield warning("memory", message, fix, code="too-little-memory")
+    else:
+        yield ok("memory", f"{_gigabytes(memory)}")
+
+
+def check_not_running(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check that no other process of this party runs the job, without taking its lock."""
+    path = run_path(case.job, case.own) / LOCK_FILE
+    try:
+        with path.open("rb") as lock:
+            holder = lock.read(20).decode("ascii", "replace")
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        process = f"process {holder}" if holder.isdecimal() else "another process"
+        yield failure("running", f"{process} is running this job", "wait for it, or stop it", code="already-running")
+        return
+    except (FileNotFoundError, NotADirectoryError):
+        pass  # the job was never started here
+    except OSError as error:
+        yield warning("running", f"cannot read {path}: {error.strerror}", "check the owner of the folder")
+        return
+    yield ok("running", "no other process is running this job")
+
+
+def _nearest_existing(folder: Path) -> Path:
+    """Return the folder, or its nearest parent that exists."""
+    parents = (folder.absolute(), *folder.absolute().parents)
+    return next((path for path in parents if os.path.lexists(path)), Path("/"))
+
+
+def _gigabytes(n_bytes: int) -> str:
+    """Format a size in decimal gigabytes.
+
+    >>> _gigabytes(1_234_000_000), _gigabytes(56_000_000)
+    ('1.2 GB', '0.06 GB')
     """
-    title, job = f"job file {job_path}", None
-    if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have
-        meant = next((path for path in party_paths if _file_kind(path) == "job"), None)
-        others = (path for path in party_paths if path != meant)
-        fix = f"run: fedsim check {' '.join(map(str, [meant or 'JOB.toml', job_path, *others]))}"
-        message = f"{job_path} is a party file, but the job file must come first"
-        misplaced = failure("job file", message, fix, code="argument-order")
-        return CheckReport((CheckSection(title, (misplaced,)),), None)
+    return f"{n_bytes / 1e9:.{1 if n_bytes >= 1e9 else 2}f} GB"
+
+
+# The network
+
+
+def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check that a party that accepts connections can listen at its address."""
+    if case.own.role is Role.SECONDARY:
+        return
+    address = case.own.network.listen or case.job.address_of(case.own.party)
+    host, number = split_address(address)
     try:
-        job = read_job(job_path)
-        title = f"job {job.name} ({job.short_hash})"
-        findings = [ok("job file", str(job_path)), info("parties", ", ".join(map(str, job.parties)))]
-    except FedSimError as error:
-        findings = _file_findings("job file", error)
-    parties = [_read_party(path, job) for path in party_paths]
-    n_records = {party.own.name: len(party.table.frame) for party in parties if party.own and party.table}
-    columns = {party.own.name: party.columns for party in parties if party.own and party.columns}
-    n_features = {name: len(own.features) for name, own in columns.items() if own.features}
-    estimate = estimate_cost(job, build_workload(job, n_records, n_features), link) if job else None
-    machine_findings = unique_findings(run_checks(MACHINE_CHECKS, job))
-    sections = [CheckSection(title, tuple(findings)), CheckSection("this machine", machine_findings)]
-    sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
-    members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
-    if job and len(members) > 1:
-        checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
-        sections.append(CheckSection("together", tuple(run_checks(checks, (job, members)))))
-    # The size of a table that should be here but cannot be read is not worth guessing.
-    return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
+        family, kind, protocol, _, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(place)
+    except (socket.gaierror, UnicodeError):
+        yield failure("port", f"cannot resolve the host of {address}", OTHER_MACHINE_HINT, code="unknown-host")
+    except OSError as error:
+        what, fix = _PORT_ERRORS.get(error.errno or 0, (f"cannot be used ({error.strerror})", OTHER_MACHINE_HINT))
+        yield failure("port", f"{address} {what}", fix, code="port-unavailable")
+    else:
+        yield ok("port", f"{address} is free")
 
 
-def _check_party(
-    party: _PartyInput, job: Job | None, estimate: CostEstimate | None, now: datetime, call_peers: bool
-) -> CheckSection:
-    own = party.own
-    if own is None:
-        return CheckSection(f"party file {party.path}", tuple(party.findings))
-    findings = list(party.findings)
-    if job and estimate:
-        case = PartyInJob(job, own, party.table, party.columns, estimate)
-        member = own.party in job.parties
-        findings += run_checks(JOB_CHECKS if member else JOB_CHECKS[:1], case)
-        if member and call_peers:
-            findings += run_checks([("peers", machine.PeerCheck(trust.load_credentials(own, now)))], case)
-    findings += run_checks(PARTY_CHECKS, CheckedParty(own, now))
-    return CheckSection(f"{own.party} ({party.path})", unique_findings(findings))
+@dataclass(frozen=True)
+class PeerCheck:
+    """Connects to the parties that a party calls: a TLS handshake that shows its certificate only."""
+
+    credentials: Credentials | None
+
+    def __call__(self, case: table.PartyInJob) -> Iterator[CheckFinding]:
+        peers = [peer for peer in case.job.parties if peer.role in DIALLED_ROLES.get(case.own.role, ())]
+        if self.credentials is None:
+            message = "no connection was tried, because there is no valid certificate"
+            if peers:
+                yield warning("peers", message, "fix the certificate first", code="no-certificate")
+            return
+        for peer in peers:
+            address = case.job.address_of(peer)
+            reason = tls_failure_reason(address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
+            if reason:
+                yield error_finding("peers", reason, code="peer-unreachable")
+                continue
+            started = time.perf_counter()
+            try:
+                socket.create_connection(split_address(address), timeout=CALL_TIMEOUT_SECONDS).close()
+                latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
+            except OSError:
+                latency = ""
+            yield info("peers", f"{peer} answers at {address}{latency}")
 
 
-# Reading job and party files
+# Membership, policy and approval
 
 
-def _read_party(path: Path, job: Job | None) -> _PartyInput:
+def check_membership(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check that the party is in the job and that its identifiers have agreed names."""
+    party_file.require_membership(case.job, case.own)
+    yield ok("takes part", f"{case.own.party} is one of {len(case.job.parties)} parties")
+
+
+def check_policy(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check the job against the party's own policy."""
+    violations = policy.policy_violations(case.job, case.own, None if case.table is None else len(case.table.frame))
+    for violation in violations:
+        change = f"agree on another job, or change [policy] in {case.own.path}"
+        fix = policy.audit_command(case.job, case.own) if violation.rule == "audit" else change
+        yield failure("policy", violation.message, fix, code=violation.rule)
+    columns = party_file.columns_outside_policy(case.job, case.own)
+    if columns:
+        message = f"policy.columns does not list {', '.join(columns)}"
+        yield failure("policy", message, "list them, or use other columns", code="columns")
+    if not violations:
+        rules = len(case.own.policy.model_fields_set)
+        yield ok("policy", f"the job meets all {rules} conditions" if rules else "no conditions")
+
+
+def check_approval(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Check that the owner approved exactly this job and these columns."""
+    header = case.table.header if case.table and case.columns else None
+    yield ok("approval", require_approval(case.job, case.own, header))
+
+
+# The linkage key
+
+
+def check_linkage_key(case: table.PartyInJob) -> Iterator[CheckFinding]:
+    """Show a fingerprint of key and schema, which the two parties of a linkage can compare."""
+    for name, digits in key_fingerprints(case.job, case.own).items():
+        grouped = " ".join(digits[start : start + 4] for start in range(0, len(digits), 4))
+        yield info("linkage key", f"{grouped} for {name}: must be equal at both parties; compare by telephone")
+
+
+def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
+    """Return the first digits of the fingerprint of key and schema for every linkage of this party.
+
+    Empty if the key cannot be read, which :func:`check_key_file` reports.
+    """
+    if own.linkage is None:
+        return {}
     try:
-        own = read_party_file(path)
-    except FedSimError as error:
-        findings = _file_findings("party file", error)
-        if _file_kind(path) == "job":
-            fix = "give the job file first and only once"
-            findings = [failure("party file", f"{path} is a job file", fix, code="argument-order")]
-        return _PartyInput(path, findings)
-    records, of_table = table.check_table(own, job)
-    findings, columns = [ok("party file", str(path)), *of_table], None
-    if records and job and own.party in job.parties:
-        columns, of_columns = table.check_columns(own, job, records)
-        findings += of_columns
-    return _PartyInput(path, findings, own, records, columns)
-
-
-def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
-    """Report every fault of a file, in the order of its lines."""
-    if not isinstance(error, ConfigFileError):
-        return [error_finding(check, error)]
-    return [message_finding(check, fault.message, code=fault.code) for fault in error.faults[:MAX_FAULTS]]
-
-
-def _file_kind(path: Path) -> str:
-    """Return "job" or "party" by the settings of a file, or nothing if it has neither or cannot be read."""
-    try:
-        keys = parse_toml(read_text_file(path), path).keys() & {"secondaries", "role"}
+        key = Key.read(own.linkage.key)
     except FedSimError:
-        return ""
-    return {"secondaries": "job", "role": "party"}[keys.pop()] if len(keys) == 1 else ""
+        return {}
+    linked = [name for name in job.secondaries if name == own.name or own.role == "primary"]
+    return {name: job.secondaries[name].encoding.fingerprint(key)[:FINGERPRINT_DIGITS] for name in linked}
+
+
+def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that the linkage key is readable, and only for its owner."""
+    if place.own.linkage is None:
+        return
+    try:
+        Key.read(place.own.linkage.key)
+    except FedSimError as error:
+        fix = "copy it from the other party over a secure channel; `fedsim key` creates the first one"
+        yield error_finding("linkage key", error, fix)
+        return
+    yield from _check_private_file("linkage key", place.own.linkage.key)
+
+
+def _check_private_file(check: str, path: Path) -> Iterator[CheckFinding]:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # reported where the file is read
+    if mode & READABLE_BY_OTHERS:
+        message = f"{path} is readable for other users of this machine"
+        yield warning(check, message, f"chmod 600 {path}", code="readable-by-others")
+
+
+# Certificates, and the clock by which they are valid
+
+
+def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that the certificate files belong together, name this party, and are valid for some time."""
+    tls = place.own.tls
+    if tls is None:
+        fix = "create certificates with `fedsim certs`; without them only --insecure works, on one machine"
+        yield warning("certificate", "the party file has no [tls] section", fix, code="no-certificate")
+        return
+    unreadable = False
+    for read, path in ((read_certificates, tls.authority), (read_certificates, tls.certificate), (read_key, tls.key)):
+        try:
+            read(path)
+        except FedSimError as error:
+            unreadable = True
+            yield error_finding("certificate", error)
+    if not unreadable:
+        credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now)
+        yield _days_left("the certificate", credentials.days_left(place.now))
+        expiry = min(certificate.not_valid_after_utc for certificate in read_certificates(tls.authority))
+        if (days := (expiry - place.now).days) < RENEWAL_DAYS:
+            yield _days_left("the authority", days)
+    yield from _check_private_file("certificate", tls.key)
+
+
+def _days_left(what: str, days: int) -> CheckFinding:
+    if days < RENEWAL_DAYS:
+        message = f"{what} expires in {days} days"
+        return warning("certificate", message, "renew it: `fedsim certs --renew`", code="expires-soon")
+    return info("certificate", f"{what} is valid for {days:,} more days")
+
+
+def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
+    """Return the party's credentials, or None if they are missing or invalid."""
+    try:
+        tls = own.tls
+        return read_credentials(tls.authority, tls.certificate, tls.key, own.party, now) if tls else None
+    except FedSimError:
+        return None
+
+
+def check_clock(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that no file of the party has a modification time in the future."""
+    own = place.own
+    files = [own.path, own.data.file if own.data else None, own.linkage.key if own.linkage else None]
+    files += [own.tls.authority, own.tls.certificate, own.tls.key] if own.tls else []
+    for path in filter(None, files):
+        try:
+            written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+        except (OSError, OverflowError, ValueError):
+            continue  # reported where the file is read
+        if written - place.now > MAX_CLOCK_SKEW:
+            message = f"{path} was modified at {written:%Y-%m-%d %H:%M} UTC, which is in the future"
+            yield warning("clock", message, "set the clock; certificates depend on it", code="clock-behind")
+            return
+    yield ok("clock", f"{place.now:%Y-%m-%d %H:%M} UTC")
 
 
 # Checks that need the files of several parties of a job
@@ -201,7 +424,7 @@ def _check_same_key(members: Members) -> Iterator[CheckFinding]:
     """Check that both sides of every linkage have the same key."""
     by_list: dict[str, dict[str, PartyFile]] = {}
     for own in members[1]:
-        for name, fingerprint in trust.key_fingerprints(members[0], own).items():
+        for name, fingerprint in key_fingerprints(members[0], own).items():
             by_list.setdefault(name, {}).setdefault(fingerprint, own)
     different = {name: sides.values() for name, sides in by_list.items() if len(sides) > 1}
     for name, sides in different.items():
@@ -228,3 +451,130 @@ def _check_same_authority(members: Members) -> Iterator[CheckFinding]:
             yield failure("authorities", message, fix, code="different-authorities")
             return
     yield ok("authorities", "equal")
+
+
+# All checks
+
+MACHINE_CHECKS = (("software", check_software), ("processors", check_processors))
+JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]]], ...] = (
+    ("takes part", check_membership),
+    ("records", table.check_records),
+    ("steps", table.check_steps),
+    ("identifiers", table.check_identifiers),
+    ("label", table.check_label),
+    ("features", table.check_features),
+    ("linkage key", check_linkage_key),
+    ("policy", check_policy),
+    ("approval", check_approval),
+    ("disk", check_disk),
+    ("running", check_not_running),
+    ("port", check_port),
+)
+PARTY_CHECKS = (
+    ("linkage key", check_key_file),
+    ("certificate", check_certificate),
+    ("clock", check_clock),
+    ("folder", check_folder),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class _PartyInput:
+    """A party file and its table as far as they could be read, with the findings of reading them."""
+
+    path: Path
+    findings: Sequence[CheckFinding]
+    own: PartyFile | None = None
+    records: table.CheckedTable | None = None
+    columns: party_file.PartyColumns | None = None
+
+
+def check_job(
+    job_path: Path, party_paths: Sequence[Path], *, link: NetworkLink, now: datetime, call_peers: bool
+) -> CheckReport:
+    """Check a job and the parties whose files are on this machine; nothing is written.
+
+    ``link`` is the connection for which the cost is estimated. Certificates must be valid at ``now``. With
+    ``call_peers``, a TLS handshake with other parties takes place.
+    """
+    title, job = f"job file {job_path}", None
+    if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have
+        meant = next((path for path in party_paths if _file_kind(path) == "job"), None)
+        others = (path for path in party_paths if path != meant)
+        fix = f"run: fedsim check {' '.join(map(str, [meant or 'JOB.toml', job_path, *others]))}"
+        message = f"{job_path} is a party file, but the job file must come first"
+        misplaced = failure("job file", message, fix, code="argument-order")
+        return CheckReport((CheckSection(title, (misplaced,)),), None)
+    try:
+        job = read_job(job_path)
+        title = f"job {job.name} ({job.short_hash})"
+        findings = [ok("job file", str(job_path)), info("parties", ", ".join(map(str, job.parties)))]
+    except FedSimError as error:
+        findings = _file_findings("job file", error)
+    parties = [_read_party(path, job) for path in party_paths]
+    n_records = {party.own.name: len(party.records.frame) for party in parties if party.own and party.records}
+    columns = {party.own.name: party.columns for party in parties if party.own and party.columns}
+    n_features = {name: len(own.features) for name, own in columns.items() if own.features}
+    estimate = estimate_cost(job, build_workload(job, n_records, n_features), link) if job else None
+    machine_findings = unique_findings(run_checks(MACHINE_CHECKS, job))
+    sections = [CheckSection(title, tuple(findings)), CheckSection("this machine", machine_findings)]
+    sections += [_check_party(party, job, estimate, now, call_peers) for party in parties]
+    members = [party.own for party in parties if party.own and job and party.own.party in job.parties]
+    if job and len(members) > 1:
+        checks = (("files", _check_files), ("linkage keys", _check_same_key), ("authorities", _check_same_authority))
+        sections.append(CheckSection("together", tuple(run_checks(checks, (job, members)))))
+    # The size of a table that should be here but cannot be read is not worth guessing.
+    return CheckReport(tuple(sections), estimate if all(party.own for party in parties) else None)
+
+
+def _check_party(
+    party: _PartyInput, job: Job | None, estimate: CostEstimate | None, now: datetime, call_peers: bool
+) -> CheckSection:
+    own = party.own
+    if own is None:
+        return CheckSection(f"party file {party.path}", tuple(party.findings))
+    findings = list(party.findings)
+    if job and estimate:
+        case = table.PartyInJob(job, own, party.records, party.columns, estimate)
+        member = own.party in job.parties
+        findings += run_checks(JOB_CHECKS if member else JOB_CHECKS[:1], case)
+        if member and call_peers:
+            findings += run_checks([("peers", PeerCheck(load_credentials(own, now)))], case)
+    findings += run_checks(PARTY_CHECKS, CheckedParty(own, now))
+    return CheckSection(f"{own.party} ({party.path})", unique_findings(findings))
+
+
+# Reading job and party files
+
+
+def _read_party(path: Path, job: Job | None) -> _PartyInput:
+    try:
+        own = read_party_file(path)
+    except FedSimError as error:
+        findings = _file_findings("party file", error)
+        if _file_kind(path) == "job":
+            fix = "give the job file first and only once"
+            findings = [failure("party file", f"{path} is a job file", fix, code="argument-order")]
+        return _PartyInput(path, findings)
+    records, of_table = table.check_table(own, job)
+    findings, columns = [ok("party file", str(path)), *of_table], None
+    if records and job and own.party in job.parties:
+        columns, of_columns = table.check_columns(own, job, records)
+        findings += of_columns
+    return _PartyInput(path, findings, own, records, columns)
+
+
+def _file_findings(check: str, error: FedSimError) -> list[CheckFinding]:
+    """Report every fault of a file, in the order of its lines."""
+    if not isinstance(error, toml_file.ConfigFileError):
+        return [error_finding(check, error)]
+    return [error_finding(check, fault.message, code=fault.code) for fault in error.faults[:MAX_FAULTS]]
+
+
+def _file_kind(path: Path) -> str:
+    """Return "job" or "party" by the settings of a file, or nothing if it has neither or cannot be read."""
+    try:
+        keys = toml_file.parse_toml(toml_file.read_text_file(path), path).keys() & {"secondaries", "role"}
+    except FedSimError:
+        return ""
+    return {"secondaries": "job", "role": "party"}[keys.pop()] if len(keys) == 1 else ""

@@ -9,33 +9,42 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import DECIMAL_COMMA, Cells, CellType, FaultKind, read_cells, strip_blanks
-from fedsim.config.job import Job
-from fedsim.config.party_file import DataSettings, PartyColumns, PartyFile, identifier_columns, resolve_columns
+from fedsim.config import Job, PartyFile
+from fedsim.config.party_file import DataSettings, PartyColumns, identifier_columns, resolve_columns
+from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.data.splits import random_split
 from fedsim.data.table_reader import infer_numbers, read_table
-from fedsim.errors import FedSimError
+from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, cell_type
-from fedsim.preflight.finding import (
-    CheckedTable,
-    CheckFinding,
-    PartyInJob,
-    SettingPath,
-    error_finding,
-    failure,
-    info,
-    message_finding,
-    nearest_file,
-    ok,
-    setting_location,
-    warning,
-)
+from fedsim.preflight.estimate import CostEstimate
+from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.codec import MAX_FRAME_BYTES
 from fedsim.protocol.messages import Role
 
+SettingPath = tuple[str, ...]  # such as ("label", "column")
 MIN_STEPS = 200
 MIN_GROUPS = 3  # training, validation and test need one each
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CheckedTable:
+    """A party's records; ``header`` is None if only some columns could be read."""
+
+    frame: pl.DataFrame
+    header: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class PartyInJob:
+    """A party in a job; ``table`` is None if it could not be read, ``columns`` if some are missing."""
+
+    job: Job
+    own: PartyFile
+    table: CheckedTable | None
+    columns: PartyColumns | None
+    estimate: CostEstimate
 
 
 def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, list[CheckFinding]]:
@@ -48,8 +57,8 @@ def check_table(own: PartyFile, job: Job | None) -> tuple[CheckedTable | None, l
     except FedSimError as error:
         finding = error_finding("data", error)
         if isinstance(source, Path) and not source.exists():
-            near = nearest_file(source)
-            result = f"{setting_location(own, ('data', 'file'))}{source} does not exist"
+            near = _nearest_file(source)
+            result = f"{_setting_location(own, ('data', 'file'))}{source} does not exist"
             finding = failure("data", result, f"did you mean '{near}'?" if near else "check the path")
         if job is None or own.party not in job.parties:
             return None, [finding]
@@ -67,12 +76,12 @@ def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyC
     if table.header is None or own.data is None:
         return None, []
     missing = [
-        f"{setting_location(own, setting)}{own.data.source}: {missing_column_message(column, table.header)}"
+        f"{_setting_location(own, setting)}{own.data.source}: {missing_column_message(column, table.header)}"
         for column, setting in _columns_by_setting(own, job).items()
         if column not in table.header
     ]
     if missing:
-        return None, [message_finding("columns", message) for message in missing]
+        return None, [error_finding("columns", message) for message in missing]
     try:
         columns = resolve_columns(job, own, table.header)
     except FedSimError as error:
@@ -139,6 +148,25 @@ def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
 def _own_identifiers(own: PartyFile, job: Job) -> list[str]:
     linked = [name for name in job.secondaries if name == own.name or own.role is Role.PRIMARY]
     return [column for name in linked for column in identifier_columns(job, own, name).values()]
+
+
+def _setting_location(own: PartyFile, setting: SettingPath) -> str:
+    """Return file, line and setting as the start of a message; empty if the file does not contain the setting."""
+    try:
+        line = find_setting_lines(read_text_file(own.path)).get(setting)
+    except FedSimError:  # the file was removed in the meantime
+        return ""
+    return f"{own.path}, line {line}: {'.'.join(setting)}: " if line else ""
+
+
+def _nearest_file(path: Path) -> str:
+    """Return the file in the same folder whose name is nearest to a missing one's, with the same extension."""
+    try:
+        names = [other.name for other in path.parent.iterdir() if other.suffixes == path.suffixes]
+    except OSError:
+        return ""
+    stems = {name.partition(".")[0]: name for name in sorted(names)}
+    return stems.get(nearest_word(path.name.partition(".")[0], stems), "")
 
 
 # The cells of identifiers and label: of the type that encoding and task need, none missing, within the agreed range

@@ -17,11 +17,11 @@ import pytest
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.linkage.encoding import Key, NumericFilter
-from fedsim.preflight import machine
-from fedsim.preflight.check import CheckReport, check_job
+from fedsim.preflight import check
+from fedsim.preflight.check import CheckReport, check_disk, check_job
 from fedsim.preflight.estimate import NetworkLink, build_workload, estimate_cost
-from fedsim.preflight.finding import CheckFinding, CheckLevel, PartyInJob
-from fedsim.preflight.machine import check_disk
+from fedsim.preflight.finding import CheckFinding, CheckLevel
+from fedsim.preflight.table import PartyInJob
 from fedsim.protocol.certificates import Authority, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
@@ -384,7 +384,7 @@ def test_a_message_that_is_too_large_is_found_before_it_is_sent(folder):
 
 
 def test_a_missing_package_is_named(folder, monkeypatch):
-    monkeypatch.setitem(machine.PACKAGES, "no_such_module", "no-such-package")
+    monkeypatch.setitem(check.PACKAGES, "no_such_module", "no-such-package")
     assert_found(failures(report(folder)), "software", "missing-package", "no-such-package")
 
 
