@@ -270,7 +270,7 @@ def create_folder(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or "the disk refused"
         message = f"cannot write the folder {folder} ({reason}); choose another --out"
-        raise FileError(message, code="folder-not-writable") from error
+        raise FileError(message, code="folder-not-writable", reason=reason) from error
     try:
         yield
     except BaseException:

@@ -102,7 +102,7 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
             f"{party}: column '{cells.name}' has {single:,} values that occur in only one of its {total:,} training "
             f"rows, so it is not a category; {'write decimals with a point, not a comma' if commas else way_out}"
         )
-        raise InputError(message, code="free-text", column=cells.name)
+        raise InputError(message, code="free-text", column=cells.name, party=party, decimal_commas=bool(commas))
     known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
     levels = CategoryLevels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
     return OneHotColumn(cells.name, levels) if len(known) <= most_one_hot else CodedColumn(cells.name, levels)

@@ -94,8 +94,9 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
         cells = column.replace([*MISSING_WORDS, ""], None)
         commas = cells.str.contains(DECIMAL_COMMA).fill_null(value=False)
         if commas.any() and cells.filter(~commas).drop_nulls().str.contains(INTEGER_PATTERN).all():
-            where = f"{name}: column '{column.name}', row {int(commas.arg_true()[0]) + 1}"
-            raise InputError(f"{where} has a decimal comma; write decimals with a point")
+            row = int(commas.arg_true()[0]) + 1
+            message = f"{name}: column '{column.name}', row {row} has a decimal comma; write decimals with a point"
+            raise InputError(message, code="decimal-comma", table=name, column=column.name, row=row)
         # Words for missing cells count where the rest of the column is numbers.
         used = [word for word in MISSING_WORDS if (column == word).any()]
         if used and infer_numbers(pl.DataFrame([column]), used).dtypes[0] == pl.Float64:

@@ -39,13 +39,15 @@ class SqlTable:
     def __post_init__(self) -> None:
         parts = _split_url(self.url)
         if parts.scheme in SQLITE and (parts.netloc or not self._path):
-            raise SettingError("an SQLite URL needs three slashes before the file: sqlite:///flats.db")
+            message = "an SQLite URL needs three slashes before the file: sqlite:///flats.db"
+            raise SettingError(message, code="bad-url", scheme="sqlite")
         if parts.scheme in SQLITE and self.password_file:
-            raise SettingError("an SQLite file has no password; remove password_file")
+            raise SettingError("an SQLite file has no password; remove password_file", code="two-passwords")
         if parts.password and self.password_file:
-            raise SettingError("both the URL and password_file give a password; use the file only")
+            message = "both the URL and password_file give a password; use the file only"
+            raise SettingError(message, code="two-passwords")
         if bool(self.table) == bool(self.query):
-            raise SettingError("a database needs either the name of a table or a query")
+            raise SettingError("a database needs either the name of a table or a query", code="table-or-query")
 
     def __str__(self) -> str:
         return f"{self.stem} in {self.place}"
@@ -97,7 +99,7 @@ class SqlTable:
             wanted = [header[place] for place in column_positions(self, header, columns)]
             frame = database.rows(wanted)
         if frame.is_empty():
-            raise InputError(f"{self} has columns but no rows; at least one record is needed")
+            raise InputError(f"{self} has columns but no rows; at least one record is needed", code="no-records")
         return frame
 
 
@@ -125,14 +127,16 @@ def parse_source(word: str, query: str | None = None) -> TableSource:
     """
     if query is not None:
         if not is_database_url(word) or "#" in word:
-            raise SettingError("a query needs the URL of a database without a table, such as sqlite:///flats.db")
+            message = "a query needs the URL of a database without a table, such as sqlite:///flats.db"
+            raise SettingError(message, code="table-or-query")
         return SqlTable(word, query=query)
     if not is_database_url(word):
         return Path(word)
     url, mark, table = word.rpartition("#")
     if not mark or not table:
         _split_url(word)
-        raise SettingError("a database URL needs the name of a table after #: sqlite:///flats.db#flats")
+        message = "a database URL needs the name of a table after #: sqlite:///flats.db#flats"
+        raise SettingError(message, code="no-table")
     return SqlTable(url, table=table)
 
 
@@ -143,7 +147,8 @@ def quote_identifier(name: str) -> str:
     '"flats""; drop table flats"'
     """
     if not name or "\0" in name:
-        raise SettingError("the name of a table or column is empty or contains a zero byte; correct it")
+        message = "the name of a table or column is empty or contains a zero byte; correct it"
+        raise SettingError(message, code="bad-names")
     doubled = name.replace('"', '""')
     return f'"{doubled}"'
 
@@ -151,10 +156,14 @@ def quote_identifier(name: str) -> str:
 def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
     """Return the error for a table that does not exist."""
     if not source.table:
-        return InputError(f"{source}: the query names a table that does not exist; correct it")
+        return InputError(f"{source}: the query names a table that does not exist; correct it", code="missing-table")
     near = nearest_word(source.table.rpartition(".")[2], tables)
     hint = f"did you mean '{near}'?" if near else "check the name, letter case included"
-    return InputError(f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}")
+    return InputError(
+        f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}",
+        code="missing-table",
+        suggestion=near,
+    )
 
 
 def _split_url(url: str) -> SplitResult:
@@ -167,8 +176,9 @@ def _split_url(url: str) -> SplitResult:
     except ValueError:
         whole = known = False
     if not (whole and known):
-        raise SettingError(
+        message = (
             f"not a supported database URL; use one such as {EXAMPLE_URLS}, and in a password write %2F %3F %23 %40 "
             "for / ? # @"
         )
+        raise SettingError(message, code="bad-url")
     return parts

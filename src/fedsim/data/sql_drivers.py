@@ -72,14 +72,14 @@ class SqliteDatabase:
             kind = float if float in kinds else next(iter(kinds), type(None))
             return pl.Series(name, values, dtype=SQLITE_DTYPES[kind], strict=False)
         if not kinds <= set(SQLITE_DTYPES):
-            raise InputError(f"{self.source}: column '{name}' holds bytes; exclude it by a query that names columns")
+            message = f"{self.source}: column '{name}' holds bytes; exclude it by a query that names columns"
+            raise InputError(message, code="wrong-type", column=name)
         raise self._mixed(name)
 
     def _mixed(self, name: str) -> InputError:
-        return InputError(
-            f"{self.source}: column '{name}' holds both numbers and text; convert it by a query such as "
-            f"select cast({quote_identifier(name)} as text)"
-        )
+        way_out = f"convert it by a query such as select cast({quote_identifier(name)} as text)"
+        message = f"{self.source}: column '{name}' holds both numbers and text; {way_out}"
+        return InputError(message, code="mixed-types", column=name)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -91,20 +91,20 @@ class SqliteDatabase:
             if message.startswith("no such table"):
                 found = self.connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
                 raise missing_table_error(self.source, [name for (name,) in found]) from None
-            reason = next((reason for start, reason in SQLITE_FAULTS.items() if message.startswith(start)), None)
-            if reason:
-                raise FileError(f"{self.source.place} {reason}") from None
+            for start, (code, reason) in SQLITE_FAULTS.items():
+                if message.startswith(start):
+                    raise FileError(f"{self.source.place} {reason}", code=code) from None
             reason = "the query is not valid SQL for SQLite; try it in sqlite3"
-            raise InputError(f"{self.source} cannot be read: {reason}") from None
+            raise InputError(f"{self.source} cannot be read: {reason}", code="bad-query") from None
 
 
 SQLITE_FAULTS = {
-    "file is not a database": "is not an SQLite database; check the path",
-    "database disk image is malformed": "is damaged; restore it from a backup",
-    "unable to open": "cannot be opened; check the permissions of the file and its folder",
-    "attempt to write": "would be changed by the query; only reading is allowed",
-    "database is locked": "is being written by another program; try again later",
-    "no such column": "does not have a column that the query names; correct the query",
+    "file is not a database": ("not-a-database", "is not an SQLite database; check the path"),
+    "database disk image is malformed": ("damaged-file", "is damaged; restore it from a backup"),
+    "unable to open": ("not-readable", "cannot be opened; check the permissions of the file and its folder"),
+    "attempt to write": ("read-only", "would be changed by the query; only reading is allowed"),
+    "database is locked": ("database-locked", "is being written by another program; try again later"),
+    "no such column": ("missing-column", "does not have a column that the query names; correct the query"),
 }
 
 
@@ -113,7 +113,7 @@ def open_sqlite(source: SqlTable) -> Iterator[SqliteDatabase]:
     """Open an SQLite file, until the block ends."""
     path = source.file
     if path is None:
-        raise FileError(f"{source.place} is not an SQLite file; check the URL")
+        raise FileError(f"{source.place} is not an SQLite file; check the URL", code="not-a-database")
     check_readable(path)
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=SQLITE_TIMEOUT)
     try:
@@ -152,24 +152,24 @@ POSTGRES_TABLES_QUERY = (
 
 # Parts of the server's message when a connection fails, and their meaning; the first match counts.
 POSTGRES_REFUSALS = {
-    "password authentication failed": "does not accept this user and password; check both",
-    "no password supplied": "asks for a password; give one in password_file, in PGPASSWORD or in ~/.pgpass",
-    "Connection refused": "refuses the connection; check host and port, and that the server is running",
-    "No such file or directory": "has no such socket; check host and port, and that the server is running",
-    "failed to resolve host": "has an unknown host name; check the name",
-    "timeout": "does not answer in time; check host, port and firewall",
-    "no pg_hba.conf entry": "does not admit this user from this machine; ask its administrator",
-    "SSL": "and this machine do not agree on SSL; check sslmode in the URL",
-    'database "': "has no database of this name; check the end of the URL",
-    'role "': "does not know this user; check the URL",
+    "password authentication failed": ("wrong-password", "does not accept this user and password; check both"),
+    "no password supplied": ("password-required", "asks for a password; use password_file, PGPASSWORD or ~/.pgpass"),
+    "Connection refused": ("connection-refused", "refuses the connection; check host, port and server"),
+    "No such file or directory": ("no-socket", "has no such socket; check host, port and server"),
+    "failed to resolve host": ("unknown-host", "has an unknown host name; check the name"),
+    "timeout": ("no-answer", "does not answer in time; check host, port and firewall"),
+    "no pg_hba.conf entry": ("not-admitted", "does not admit this user from this machine; ask its administrator"),
+    "SSL": ("ssl-mismatch", "and this machine do not agree on SSL; check sslmode in the URL"),
+    'database "': ("missing-database", "has no database of this name; check the end of the URL"),
+    'role "': ("unknown-user", "does not know this user; check the URL"),
 }
 POSTGRES_FAULTS = {
-    "42703": "names a column that does not exist; correct the query",
-    "42501": "may not be read by this user; ask for the right to SELECT",
-    "25006": "would change the database; only reading is allowed",
-    "42601": "is not valid SQL, or more than one statement; try it in psql first",
-    "3F000": "is in a schema that does not exist; check the name",
-    "57014": "was stopped by the server because it took too long; read less, or ask for a longer statement_timeout",
+    "42703": ("missing-column", "names a column that does not exist; correct the query"),
+    "42501": ("no-permission", "may not be read by this user; ask for the right to SELECT"),
+    "25006": ("read-only", "would change the database; only reading is allowed"),
+    "42601": ("bad-query", "is not valid SQL, or more than one statement; try it in psql first"),
+    "3F000": ("missing-schema", "is in a schema that does not exist; check the name"),
+    "57014": ("query-timeout", "was stopped by the server after statement_timeout; read less or raise it"),
 }
 
 
@@ -206,10 +206,11 @@ class PostgresDatabase:
             return POSTGRES_DTYPES[word]
         if self.connection.execute(POSTGRES_ENUM_QUERY, [column.type_code]).fetchone():
             return pl.String
-        raise InputError(
+        message = (
             f"{self.source}: column '{column.name}' is of the type {word}, but only numbers, text, booleans, dates and "
             "timestamps can be read; exclude it or convert it in a query"
         )
+        raise InputError(message, code="wrong-type", column=column.name, held=word)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -222,15 +223,17 @@ class PostgresDatabase:
 
     def _describe_error(self, state: str) -> FedSimError:
         if self.connection.closed:
-            return FileError(f"{self.source.place} closed the connection during reading; try again")
+            return FileError(f"{self.source.place} closed the connection; try again", code="connection-closed")
         if state == "42P01":
             self.connection.rollback()
             tables = self.connection.execute(POSTGRES_TABLES_QUERY.encode())
             return missing_table_error(self.source, [name for (name,) in tables])
         if state in POSTGRES_FAULTS:
-            return InputError(f"{self.source} {POSTGRES_FAULTS[state]}")
+            code, fault = POSTGRES_FAULTS[state]
+            return InputError(f"{self.source} {fault}", code=code)
         reason = f"the server reports the code {state}" if state else "a date is outside the years 1 to 9999"
-        return InputError(f"{self.source} cannot be read: {reason}; correct the data, or exclude it by a query")
+        message = f"{self.source} cannot be read: {reason}; correct the data, or exclude it by a query"
+        return InputError(message, code="bad-data", state=state)
 
 
 @contextmanager
@@ -242,11 +245,13 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         from psycopg.types.numeric import FloatLoader  # noqa: PLC0415
         from psycopg.types.string import TextLoader  # noqa: PLC0415
     except ImportError:
-        raise SettingError("PostgreSQL needs the driver psycopg: pip install 'fedsim-vfl[sql]'") from None
+        message = "PostgreSQL needs the driver psycopg: pip install 'fedsim-vfl[sql]'"
+        raise SettingError(message, code="missing-package") from None
     try:
         settings: dict[str, Any] = {"connect_timeout": POSTGRES_TIMEOUT, **conninfo_to_dict(source.url)}
     except psycopg.ProgrammingError:
-        raise SettingError(f"{source.place}: the URL has a part that PostgreSQL does not know; correct it") from None
+        message = f"{source.place}: the URL has a part that PostgreSQL does not know; correct it"
+        raise SettingError(message, code="bad-url") from None
     if source.password_file:
         settings["password"] = _read_password(source.folder / source.password_file)
     settings |= {"client_encoding": "UTF8", "application_name": "fedsim"}
@@ -254,8 +259,9 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         connection = psycopg.connect(**settings)
     except psycopg.Error as error:
         message = str(error)
-        reasons = (reason for part, reason in POSTGRES_REFUSALS.items() if part in message)
-        raise FileError(f"{source.place} {next(reasons, 'cannot be reached; check the URL')}") from None
+        refusals = (refusal for part, refusal in POSTGRES_REFUSALS.items() if part in message)
+        code, reason = next(refusals, ("not-reachable", "cannot be reached; check the URL"))
+        raise FileError(f"{source.place} {reason}", code=code) from None
     with connection:
         connection.read_only = True
         connection.adapters.register_loader("numeric", FloatLoader)
@@ -271,5 +277,5 @@ def _read_password(path: Path) -> str:
     except (OSError, ValueError):
         found = ""
     if not found:
-        raise FileError(f"{path} contains no password; write it on the first line")
+        raise FileError(f"{path} contains no password; write it on the first line", code="no-password")
     return found

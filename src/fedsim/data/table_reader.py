@@ -164,7 +164,8 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
         frame = pl.read_csv(content, separator=separator, infer_schema=False)
     except (PolarsError, PanicException):
         # From None: the reader's own message quotes cells, and a traceback would show it.
-        raise FileError(f"{path}: {describe_csv_fault(content, separator)}", code="bad-csv") from None
+        code, row, fault = find_csv_fault(content, separator)
+        raise FileError(f"{path}: {fault}", code=code, row=row) from None
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     filled = (~blank).arg_true()
     n_rows = int(filled[-1]) + 1 if len(filled) else 0  # blank lines at the end are no records
@@ -174,9 +175,9 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
     # Polars fills up short rows; they can only be where a last cell is missing.
     width = max((place for place, name in enumerate(header, 1) if name), default=0)
     ends_early = frame.to_series(width - 1).is_null() & ~blank
-    fault = describe_short_row(content, separator, width, set(ends_early.arg_true())) if ends_early.any() else ""
-    if fault:
-        raise FileError(f"{path}: {fault}", code="short-row")
+    if ends_early.any() and (short := find_short_row(content, separator, width, set(ends_early.arg_true()))):
+        row, count, fault = short
+        raise FileError(f"{path}: {fault}", code="short-row", row=row, count=count)
     if frame.is_empty():
         raise InputError(f"{path} has a header but no rows; at least one record is needed", code="no-records")
     return frame[:, places]
@@ -194,10 +195,10 @@ def _read_content(path: Path) -> bytes:
         raise FileError(f"{path} is empty; it needs a header line and at least one row", code="empty-file")
     for magic, kind in FOREIGN_MAGIC.items():
         if content.startswith(magic):
-            raise FileError(f"{path} is not a UTF-8 text table; it looks like {kind}", code="wrong-format")
+            raise FileError(f"{path} is not a UTF-8 text table; it looks like {kind}", code="wrong-format", found=kind)
     if b"\0" in content[:HEADER_BYTES]:  # UTF-16 without its mark has one beside every plain letter
         message = f"{path} holds zero bytes, which no text has; it may be UTF-16: save it as UTF-8"
-        raise FileError(message, code="wrong-format")
+        raise FileError(message, code="wrong-format", found="UTF-16")
     return content
 
 
@@ -229,11 +230,11 @@ def _check_separator(path: Path, content: bytes, columns: list[str] | None, sepa
             raise InputError(f"{message}; use {option} {name}", code="wrong-separator", separator=other)
 
 
-def describe_csv_fault(content: bytes, separator: str) -> str:
-    """Describe the first fault of a text that polars refuses.
+def find_csv_fault(content: bytes, separator: str) -> tuple[str, int, str]:
+    """Return code, row and description of the first fault of a text that polars refuses.
 
-    >>> describe_csv_fault(b"id,name\\n1,a\\n2,b,c\\n", ",")
-    'row 2 has 3 cells, but the header has 2; put cells with a separator in quotes'
+    >>> find_csv_fault(b"id,name\\n1,a\\n2,b,c\\n", ",")
+    ('long-row', 2, 'row 2 has 3 cells, but the header has 2; put cells with a separator in quotes')
     """
     width = row = 0
     try:
@@ -243,21 +244,21 @@ def describe_csv_fault(content: bytes, separator: str) -> str:
             escaped = ['"' + cell.replace('"', '""') + '"' for cell in cells if '"' in cell]
             if len(cells) > width:
                 fault = f"has {len(cells)} cells, but the header has {width}; put cells with a separator in quotes"
-                return f"row {row} {fault}"
+                return "long-row", row, f"row {row} {fault}"
             if any(cell not in raw for cell in escaped):
-                return f"row {row} {QUOTE_FAULT}"
+                return "stray-quote", row, f"row {row} {QUOTE_FAULT}"
     except UnicodeDecodeError:
-        return f"row {row} is not UTF-8 text; save the file as UTF-8"
+        return "not-utf8", row, f"row {row} is not UTF-8 text; save the file as UTF-8"
     except csv.Error:
-        return f"row {row + 1} {QUOTE_FAULT}"
-    return "it cannot be read as a table; look for quotes in the middle of a cell"
+        return "stray-quote", row + 1, f"row {row + 1} {QUOTE_FAULT}"
+    return "bad-csv", row, "it cannot be read as a table; look for quotes in the middle of a cell"
 
 
-def describe_short_row(content: bytes, separator: str, width: int, places: Container[int]) -> str:
-    """Describe the first row at these places (from 0) that has too few cells; return nothing where none has.
+def find_short_row(content: bytes, separator: str, width: int, places: Container[int]) -> tuple[int, int, str] | None:
+    """Return number, cell count and description of the first row at these places (from 0) with too few cells.
 
-    >>> describe_short_row(b"id,name\\n1,a\\n2\\n", ",", 2, {1})
-    'row 2 has 1 cell, but the header has 2; it may be cut off: copy the file again, or add a separator for each gap'
+    >>> find_short_row(b"id,name\\n1,a\\n2\\n", ",", 2, {1})[:2]
+    (2, 1)
     """
     with suppress(csv.Error):  # a cell may be too long for this reader, though polars takes it
         rows = csv.reader(io.StringIO(_decode_latin1(content), newline=""), delimiter=separator)
@@ -266,8 +267,9 @@ def describe_short_row(content: bytes, separator: str, width: int, places: Conta
             if 0 < len(cells) < width and place in places:
                 count = f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}"
                 way_out = "it may be cut off: copy the file again, or add a separator for each gap"
-                return f"row {place + 1} has {count}, but the header has {width}; {way_out}"
-    return ""
+                fault = f"row {place + 1} has {count}, but the header has {width}; {way_out}"
+                return place + 1, len(cells), fault
+    return None
 
 
 def _decode_latin1(content: bytes) -> str:
@@ -308,9 +310,9 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
             return pl.DataFrame([_typed_series(str(name), column, party) for name, column in columns])
     except (DuplicateError, pl.exceptions.DuplicateError):
         names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
-        twice = next((f", '{name}'" for name in names if names.count(name) > 1), "")
-        message = f"the {party} table has two columns of one name{twice}; rename one of them"
-        raise InputError(message, code="duplicate-column") from None
+        twice = next((name for name in names if names.count(name) > 1), "")
+        message = f"the {party} table has two columns of one name, '{twice}'; rename one of them"
+        raise InputError(message, code="duplicate-column", party=party, column=twice) from None
     array = np.asarray(table) if isinstance(table, list | tuple | np.ndarray) else None
     if array is None or array.ndim != 2:
         found = f"a {type(table).__name__}" if array is None else f"an array of {array.ndim} dimension(s)"

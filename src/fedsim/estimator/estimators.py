@@ -155,10 +155,8 @@ def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels
     fraction = validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
     rng = RandomSource(seed, PRIMARY).rng("validation records")
     if settings.validation_split not in ("random", "identifiers"):
-        raise SettingError(
-            f"validation_split='{settings.validation_split}' is unknown; choose random or identifiers",
-            code="unknown-validation-split",
-        )
+        message = f"validation_split='{settings.validation_split}' is unknown; choose random or identifiers"
+        raise SettingError(message, code="unknown-validation-split", value=settings.validation_split)
     if settings.validation_split == "identifiers":
         columns = inputs.primary_link_columns(settings.link_on)
         groups = group_equal_records(inputs.select_columns(primary, columns, PRIMARY))

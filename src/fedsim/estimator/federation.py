@@ -91,7 +91,7 @@ class FederationPlan:
         check_sigma(self.settings.sigma)
         if self.settings.tau is not None and self.settings.sigma:
             noise = f"sigma={self.settings.sigma} and tau={self.settings.tau}"
-            raise SettingError(f"{noise} both set the noise; give one of them")
+            raise SettingError(f"{noise} both set the noise; give one of them", code="two-noises")
 
 
 @dataclass(frozen=True, eq=False)

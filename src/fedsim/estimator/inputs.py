@@ -63,7 +63,7 @@ def translate_sklearn_errors() -> Iterator[None]:
         message = str(error)
         if not message.startswith(SAFE_PREFIXES):
             message = next((ours for part, ours in REWORDED.items() if part in message), FALLBACK_MESSAGE)
-        raise InputError(message) from None
+        raise InputError(message, code="sklearn-check") from None
 
 
 def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.DataFrame:
@@ -76,7 +76,8 @@ def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.Data
     with translate_sklearn_errors():
         validate_data(estimator, table, skip_check_array=True, reset=reset)
     if not (frame.height and frame.width):
-        raise InputError(f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; give some of both")
+        message = f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; give some of both"
+        raise InputError(message, code="empty-table")
     return frame
 
 
@@ -84,11 +85,13 @@ def regression_labels(labels: Any, table: pl.DataFrame) -> Floats:
     """Return one finite number per record."""
     column = _label_column(labels, table)
     if column.dtype.kind not in "fiubO":
-        raise InputError(f"the labels are of type {column.dtype}; a regression needs numbers")
+        message = f"the labels are of type {column.dtype}; a regression needs numbers"
+        raise InputError(message, code="labels-not-numbers")
     try:
         values: Floats = column.astype(np.float64)
     except (TypeError, ValueError):
-        raise InputError("the labels are not all numbers; a regression needs a number per record") from None
+        message = "the labels are not all numbers; a regression needs a number per record"
+        raise InputError(message, code="labels-not-numbers") from None
     _refuse_missing(~np.isfinite(values))
     return values
 
@@ -100,7 +103,8 @@ def class_labels(labels: Any, table: pl.DataFrame) -> tuple[NDArray[Any], Intege
         check_classification_targets(column)
         found, places = np.unique(column, return_inverse=True)
     if len(found) < 2:
-        raise InputError("all labels are of one class; a classifier needs records of at least two classes")
+        message = "all labels are of one class; a classifier needs records of at least two classes"
+        raise InputError(message, code="one-class")
     return found, places.astype(np.int64)
 
 
@@ -146,9 +150,10 @@ def _is_missing(value: Any) -> bool:
 def _refuse_missing(bad: NDArray[np.bool_]) -> None:
     rows = np.flatnonzero(bad)
     if len(rows):
-        raise InputError(
+        message = (
             f"the label of row {rows[0] + 1} is NaN, missing or infinite ({len(rows)} such rows); drop these records"
         )
+        raise InputError(message, code="label-missing", row=int(rows[0]) + 1)
 
 
 def split_by_record(
@@ -202,9 +207,8 @@ def secondary_tables(secondaries: Any) -> list[pl.DataFrame]:
     if secondaries is None:
         return []
     if not isinstance(secondaries, list | tuple):
-        raise SettingError(
-            f"secondaries is a {type(secondaries).__name__}; give a list of tables, even for a single one"
-        )
+        message = f"secondaries is a {type(secondaries).__name__}; give a list of tables, even for a single one"
+        raise SettingError(message, code="not-a-list")
     return [to_polars(table, party=secondary_name(place)) for place, table in enumerate(secondaries)]
 
 
@@ -225,24 +229,26 @@ def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedC
     """
     shared = isinstance(link_on, Mapping) or all(isinstance(name, str) for name in link_on)
     if not shared and len(link_on) != count:
-        raise SettingError(
+        message = (
             f"link_on holds {len(link_on)} lists of columns for {count} secondaries; give one list for all of them, or "
             "one per secondary"
         )
+        raise SettingError(message, code="secondary-count", name="link_on")
     metrics = list(metric) if isinstance(metric, list | tuple) else [metric] * count
     if len(metrics) != count:
-        raise SettingError(
-            f"metric names {len(metrics)} metrics for {count} secondaries; give one, or one per secondary"
-        )
+        message = f"metric names {len(metrics)} metrics for {count} secondaries; give one, or one per secondary"
+        raise SettingError(message, code="secondary-count", name="metric")
     pairs = []
     for place, columns in enumerate([link_on] * count if shared else link_on):
         party, names = secondary_name(place), [columns] if isinstance(columns, str) else columns
         ours, theirs = tuple(names), tuple(names.values() if isinstance(names, Mapping) else names)
         if not ours:
-            raise SettingError(f"link_on names no column for {party}; name its identifiers, such as ['lat', 'lon']")
+            message = f"link_on names no column for {party}; name its identifiers, such as ['lat', 'lon']"
+            raise SettingError(message, code="no-identifiers", party=party)
         twice = [name for side in (ours, theirs) for name in side if side.count(name) > 1]
         if twice:
-            raise SettingError(f"link_on names column '{twice[0]}' twice for {party}; name each column once")
+            message = f"link_on names column '{twice[0]}' twice for {party}; name each column once"
+            raise SettingError(message, code="column-named-twice", column=twice[0], party=party)
         pairs.append(LinkedColumns(party, ours, theirs, get_metric(metrics[place])))
     return pairs
 
@@ -266,7 +272,8 @@ def _column_names(columns: list[Any] | dict[Any, Any]) -> Any:
 
 def _column_name(column: Any) -> str:
     if not isinstance(column, str | int) or isinstance(column, bool):
-        raise SettingError(f"link_on holds a {type(column).__name__} for a column; name columns by text or number")
+        message = f"link_on holds a {type(column).__name__} for a column; name columns by text or number"
+        raise SettingError(message, code="invalid-column-name")
     return str(column)
 
 
@@ -296,21 +303,24 @@ def check_kinds(
         if name not in columns:
             near = nearest_word(name, columns)
             hint = f"did you mean '{near}'?" if near else "name one of their columns"
-            raise SettingError(f"kinds names column '{name}', which no table has; {hint}")
+            message = f"kinds names column '{name}', which no table has; {hint}"
+            raise SettingError(message, code="unknown-column", column=name)
         if name not in features:
-            raise SettingError(
+            message = (
                 f"kinds names column '{name}', which identifies records and is not a feature; remove it, or set "
                 "use_identifiers for the primary's own"
             )
+            raise SettingError(message, code="column-is-identifier", column=name)
 
 
 def select_columns(frame: pl.DataFrame, columns: Sequence[str], party: str) -> pl.DataFrame:
     """Return some columns of a party's table."""
     for name in columns:
         if name not in frame.columns:
-            raise InputError(
+            message = (
                 f"the {party} table has no column '{name}' to link on; it has {', '.join(map(repr, frame.columns))}"
             )
+            raise InputError(message, code="missing-column", column=name, party=party)
     return frame.select(columns)
 
 
@@ -318,7 +328,8 @@ def drop_identifiers(frame: pl.DataFrame, identifiers: Sequence[str], party: str
     """Return a party's table without its identifiers."""
     features = frame.drop(select_columns(frame, identifiers, party).columns)
     if not features.width:
-        raise InputError(f"the {party} table has no columns beside its identifiers; it needs at least one feature")
+        message = f"the {party} table has no columns beside its identifiers; it needs at least one feature"
+        raise InputError(message, code="no-features", party=party)
     return features
 
 
@@ -368,9 +379,10 @@ class EstimatorSettings:
             allowed = (*types, int) if float in types else tuple(types)
             if hint is not Any and (not isinstance(value, allowed) or (isinstance(value, bool) and bool not in types)):
                 wanted = " or ".join(TYPE_NAMES[part] for part in types)
-                raise SettingError(f"{name}={_format_value(value)}; give {wanted}")
+                raise SettingError(f"{name}={_format_value(value)}; give {wanted}", code="invalid-type", name=name)
         if not (isinstance(self.method, str) or (hasattr(self.method, "build") and not isinstance(self.method, type))):
-            raise SettingError(f"method is a {type(self.method).__name__}; give a name such as 'fedsim'")
+            message = f"method is a {type(self.method).__name__}; give a name such as 'fedsim'"
+            raise SettingError(message, code="invalid-type", name="method")
 
 
 def estimator_settings(estimator: Any) -> EstimatorSettings:
@@ -401,7 +413,8 @@ def draw_seed(random_state: Any) -> int:
         return int(check_random_state(random_state).randint(MAX_SEED))
     except (TypeError, ValueError):
         allowed = f"a whole number from 0 to {2**32 - 1}, a RandomState or None"
-        raise SettingError(f"random_state={_format_value(random_state)}; give {allowed}") from None
+        message = f"random_state={_format_value(random_state)}; give {allowed}"
+        raise SettingError(message, code="invalid-type", name="random_state") from None
 
 
 def _format_value(value: Any) -> str:

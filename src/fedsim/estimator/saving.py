@@ -83,7 +83,7 @@ def save_estimator(path: Path, estimator: Any) -> None:
     preprocessors = {party.rule.pair.party: party.preparation for party in federation.linked}
     weights = federation.model.parts()
     if path.exists() and not (path / PRIMARY / MODEL).is_file():
-        raise FileError(f"{path} exists and is not a model; choose another folder")
+        raise FileError(f"{path} exists and is not a model; choose another folder", code="not-a-model")
     with atomic_folder(path) as folder:
         for party, preprocessor in {PRIMARY: federation.preparation, **preprocessors}.items():
             (folder / party).mkdir(parents=True)
@@ -99,13 +99,15 @@ def load_estimator(kind: Any, path: Path, secondaries: Sequence[Any], *, method:
     """Load an estimator of this kind; the tables of the secondaries come in the order of training."""
     facts, links, features, weights = _read_folder(path)
     if facts["estimator"] != kind.__name__:
-        raise FileError(f"this is a model of {facts['estimator']}; load it with {facts['estimator']}.load")
+        message = f"this is a model of {facts['estimator']}; load it with {facts['estimator']}.load"
+        raise FileError(message, code="other-estimator", estimator=facts["estimator"])
     tables = secondary_tables(secondaries)
     if links and len(tables) != len(links):
-        raise SettingError(
+        message = (
             f"{len(tables)} secondaries given, but the model was trained with {len(links)}; give their tables in the "
             "same order"
         )
+        raise SettingError(message, code="secondary-count", limit=len(links))
     linked = tuple(
         LinkedTable(link_rule_from_state(party, state), FeaturePreprocessor.from_json(features[party]), table)
         for (party, state), table in zip(links.items(), tables, strict=False)
@@ -114,7 +116,8 @@ def load_estimator(kind: Any, path: Path, secondaries: Sequence[Any], *, method:
     parameters["metric"] = parameters["metric"] or [party.rule.pair.metric for party in linked]
     parameters["method"] = parameters["method"] or method
     if parameters["method"] is None:
-        raise SettingError("the model was trained with a custom method; pass the same to load as method=...")
+        message = "the model was trained with a custom method; pass the same to load as method=..."
+        raise SettingError(message, code="custom-method")
     estimator = kind(secondaries, **parameters)
     preparation = FeaturePreprocessor.from_json(features[PRIMARY])
     model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
@@ -133,21 +136,22 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
     try:
         facts = json.loads((path / PRIMARY / MODEL).read_text(encoding="utf-8"))
         if facts["format"] != ESTIMATOR_FORMAT:
-            raise FileError(
-                f"{path} was written as '{facts['format']}', this version reads '{ESTIMATOR_FORMAT}'; train again"
-            )
+            message = f"{path} was written as '{facts['format']}', this version reads '{ESTIMATOR_FORMAT}'; train again"
+            raise FileError(message, code="other-version", found=facts["format"])
         missing = [name for name in REQUIRED_FACTS if name not in facts]
         if missing:
-            raise FileError(f"{path}: {PRIMARY}/{MODEL} lacks '{missing[0]}'; save the model again")
+            message = f"{path}: {PRIMARY}/{MODEL} lacks '{missing[0]}'; save the model again"
+            raise FileError(message, code="missing-fact", fact=missing[0])
         links = json.loads((path / COORDINATOR / LINKS).read_text(encoding="utf-8"))
         parties = [PRIMARY, *links]
         features = {party: (path / party / FEATURES).read_text(encoding="utf-8") for party in parties}
         weights = {party: safetensors.torch.load((path / party / WEIGHTS).read_bytes()) for party in parties}
     except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
-        raise FileError(
+        message = (
             f"{path} is not a readable model ({type(error).__name__}); give the folder that save() wrote, with all "
             "parties"
-        ) from error
+        )
+        raise FileError(message, code="damaged-model") from error
     return facts, links, features, weights
 
 
@@ -158,7 +162,8 @@ def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> Config:
     config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
     other = first_difference(_describe_config(config), facts["config"], "setting")
     if other:
-        raise FileError(f"the model was trained with another configuration: {other}; use that version of FedSim")
+        message = f"the model was trained with another configuration: {other}; use that version of FedSim"
+        raise FileError(message, code="other-configuration", difference=other)
     return config
 
 

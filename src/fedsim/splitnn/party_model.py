@@ -332,7 +332,8 @@ def resolve_device(name: str) -> torch.device:
     device(type='cpu')
     """
     if name not in DEVICE_NAMES:
-        raise SettingError(f"device '{name}' is unknown; choose {', '.join(DEVICE_NAMES)}", code="unknown-device")
+        message = f"device '{name}' is unknown; choose {', '.join(DEVICE_NAMES)}"
+        raise SettingError(message, code="unknown-device", value=name)
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise DeviceError("device='cuda', but torch finds no GPU; choose cpu or auto", code="no-gpu")

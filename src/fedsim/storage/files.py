@@ -161,7 +161,7 @@ def _translate_write_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or "the disk refused"
         message = f"cannot write {path}: {reason}; check name, folder and free space"
-        raise FileError(message, code="not-writable", path=path) from error
+        raise FileError(message, code="not-writable", path=path, reason=reason) from error
 
 
 def _sync(path: Path) -> None:

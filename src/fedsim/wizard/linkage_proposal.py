@@ -113,7 +113,7 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
     for pair, of_pair in zip(corrected, profiles, strict=True):
         notes += _check_pair(tables, pair, of_pair)
     for role, table in tables.sides:
-        notes += _doubtful_columns(table, [getattr(pair, role) for pair in corrected])
+        notes += map(str, _doubtful_columns(table, [getattr(pair, role) for pair in corrected]))
     notes += _ambiguity_notes(tables.sides, corrected)
     return LinkageProposal(tuple(corrected), tuple(_propose_encodings(corrected, profiles, k)), tuple(notes))
 
@@ -181,49 +181,51 @@ def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: Identifie
             notes.append(f"{gaps}; fill in the values or drop those rows, because they cannot be linked")
     kinds = {str(column.kind) for column in profiles}
     if len(kinds) > 1 or OTHER_KIND in kinds:
-        raise InputError(_describe_kind_mismatch(tables, pair, profiles), code="different-kinds")
+        raise _kind_mismatch_error(tables, pair, profiles)
     for (_, table), column in zip(tables.sides, profiles, strict=True):
         intended, where = _intended_kind(column), f"{table.name}: column '{column.name}'"
         if intended == CellType.NUMBER:
-            raise InputError(f"{where}, {_describe_odd_cell(column, intended)}", code="not-a-number")
+            row, fault = _describe_odd_cell(column, intended)
+            raise InputError(f"{where}, {fault}", code="not-a-number", table=table.name, column=column.name, row=row)
         if intended == CellType.DATE:
-            notes.append(f"{where} is compared as text, because {_describe_odd_cell(column, intended)}")
+            notes.append(f"{where} is compared as text, because {_describe_odd_cell(column, intended)[1]}")
     if len(profiles) == 2 and CellType.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
         notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
     return notes
 
 
-def _describe_kind_mismatch(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> str:
-    """Describe an identifier of two kinds, with the first text cell that does not fit the other table."""
+def _kind_mismatch_error(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> InputError:
+    """Return the error for an identifier of two kinds, with the first text cell that does not fit the other table."""
     sides = list(zip(tables.sides, profiles, strict=True))
     rule = "use columns of one kind: numbers, text or dates"
     for ((_, table), column), ((_, other), partner) in zip(sides, reversed(sides), strict=True):
         if column.kind == CellType.CATEGORY and partner.kind in (CellType.NUMBER, CellType.DATE):
-            odd = _describe_odd_cell(column, CellType(partner.kind))
-            return (
-                f"{table.name}: column '{column.name}', {odd}: {other.name} has {_KIND_NAMES[partner.kind]}; or {rule}"
-            )
+            row, odd = _describe_odd_cell(column, CellType(partner.kind))
+            where, found = f"{table.name}: column '{column.name}'", f"{other.name} has {_KIND_NAMES[partner.kind]}"
+            message = f"{where}, {odd}: {found}; or {rule}"
+            return InputError(message, code="different-kinds", table=table.name, column=column.name, row=row)
     kinds = " and ".join(f"{_KIND_NAMES[column.kind]} in {table.name}" for (_, table), column in sides)
-    return f"'{pair.agreed}' has {kinds}; {rule}"
+    return InputError(f"'{pair.agreed}' has {kinds}; {rule}", code="different-kinds", column=pair.agreed)
 
 
-def _describe_odd_cell(column: ColumnProfile, kind: CellType) -> str:
-    """Name the first row of a text column that does not fit a kind, and how to fix it."""
+def _describe_odd_cell(column: ColumnProfile, kind: CellType) -> tuple[int, str]:
+    """Return the first row of a text column that does not fit a kind, and how to fix it."""
     rules = {
         CellType.NUMBER: "is not a number; correct it",
         CellType.DATE: "is not a date like 1984-07-31; write year-month-day",
     }
     odd = (column.cells.is_not_null() & ~_cells_of_kind(column.cells, kind)).arg_true()
-    return f"row {odd[0] + 1:,} {rules[kind]}" if len(odd) else ""
+    return (odd[0] + 1, f"row {odd[0] + 1:,} {rules[kind]}") if len(odd) else (0, "")
 
 
-def _doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[str]:
-    """Yield notes on columns that are no identifiers because of a few cells, or of their date format."""
+def _doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[InputError]:
+    """Yield an error for each column that is no identifier because of a few cells, or of its date format."""
     for column in table.columns.values():
         kind = _intended_kind(column)
         if kind and column.name not in linked:
-            odd = _describe_odd_cell(column, kind)
-            yield f"{table.name}: column '{column.name}' cannot be an identifier, because {odd}"
+            row, odd = _describe_odd_cell(column, kind)
+            message = f"{table.name}: column '{column.name}' cannot be an identifier, because {odd}"
+            yield InputError(message, code="no-identifiers", table=table.name, column=column.name, row=row)
 
 
 def _intended_kind(column: ColumnProfile) -> CellType | None:
@@ -267,8 +269,8 @@ def _no_identifiers_error(tables: TableProfiles) -> InputError:
         for column in table.columns.values():
             if not column.distinct and set(name_words(column.name)) & hints:
                 return _empty_column_error(table, column)
-        for note in _doubtful_columns(table, ()):
-            return InputError(note, code="no-identifiers")
+        for error in _doubtful_columns(table, ()):
+            return error
     what = f"no column of {' and '.join(table.name for _, table in tables.sides)} looks like a common identifier"
     fix = "name the identifiers with --on, and with --on-secondary if the secondary uses other names"
     return InputError(f"{what} (a place, a name, a date of birth); {fix}", code="no-identifiers")
@@ -276,7 +278,7 @@ def _no_identifiers_error(tables: TableProfiles) -> InputError:
 
 def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
     message = f"{table.name}: column '{column.name}' is missing in all {len(column):,} rows; use another identifier"
-    return InputError(message, code="empty-column", column=column.name)
+    return InputError(message, code="empty-column", table=table.name, column=column.name)
 
 
 # Encodings: ranges with a margin, and thresholds by the distance of partners. A threshold of about twice the distance
