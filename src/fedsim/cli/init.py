@@ -13,18 +13,16 @@ from typing import Any
 from fedsim.cli.options import parse_names
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
-from fedsim.data.profile import TableProfile, profile_table
+from fedsim.data.profile import TableProfile, guess_identifiers, profile_table
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
-from fedsim.wizard import learning_proposal as learning
-from fedsim.wizard import linkage_proposal as linkage
+from fedsim.wizard import proposal
 from fedsim.wizard.file_templates import KEY_FILE, SetupPlan, TablePlan, propose_party_names, render_job, render_party
-from fedsim.wizard.learning_proposal import Guess
-from fedsim.wizard.linkage_proposal import LinkageProposal, TableProfiles
+from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
 
 JOB_FILE, SCHEMA_FOLDER = "job.toml", "schemas"
 MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
@@ -79,19 +77,19 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         target = [label.word] if label and role == "primary" else []
         # Only the primary's: the output of a secondary's network for a place would reveal the place to the primary.
         also = list(identifiers.values()) if role == "primary" else []
-        features = learning.propose_features(table, [*identifiers.values(), *target], also)
+        features = proposal.propose_features(table, [*identifiers.values(), *target], also)
         own[role] = TablePlan(sources[role], separators[role], table.gap_words, identifiers, features)
     plan = SetupPlan(
         primary=targets.parties["primary"],
         secondary=targets.parties["secondary"],
         fields=linked.fields,
-        k=linkage.propose_k(profiles, request.k),
-        tau=linkage.DEFAULT_TAU if request.tau is None else request.tau or None,
+        k=proposal.propose_k(profiles, request.k),
+        tau=proposal.DEFAULT_TAU if request.tau is None else request.tau or None,
         task=task,
         split=split,
         label=label,
         epochs=request.epochs,
-        batch=learning.propose_batch_size(profiles.primary.rows) if profiles.primary else None,
+        batch=proposal.propose_batch_size(profiles.primary.rows) if profiles.primary else None,
         own=own,
     )
     notes = (*linked.notes, *warnings)
@@ -120,11 +118,11 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
 
 
 def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
-    k = linkage.propose_k(tables, request.k)
+    k = proposal.propose_k(tables, request.k)
     if request.on:
-        pairs = linkage.pairs_from_names(tables, request.on, request.on_secondary or request.on)
-        return linkage.propose_linkage(tables, pairs, k)
-    pairs = linkage.guess_pairs(tables)
+        pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
+        return proposal.propose_linkage(tables, pairs, k)
+    pairs = guess_identifiers(tables.primary, tables.secondary)
     guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in pairs), "")
     answer = request.confirm("Columns to link by, separated by commas", guess)
     if answer is not guess:
@@ -132,8 +130,8 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProp
         theirs, secondary = [known.get(name) or name for name in ours], tables.secondary
         if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
             theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
-        pairs = linkage.pairs_from_names(tables, ours, theirs)
-    return linkage.propose_linkage(tables, pairs, k)
+        pairs = proposal.pairs_from_names(tables, ours, theirs)
+    return proposal.propose_linkage(tables, pairs, k)
 
 
 def _propose_goal(
@@ -147,14 +145,14 @@ def _propose_goal(
     if request.label:
         label = Guess(request.label, USER_CHOICE)
     else:
-        label = request.confirm("Column to predict", learning.guess_label(primary, identifiers) or Guess("", ""))
+        label = request.confirm("Column to predict", proposal.guess_label(primary, identifiers) or Guess("", ""))
     if not label.word:
         message = f"no column of {primary.name} looks like a label; name one with --label"
         raise SettingError(message, code="no-label")
-    notes = learning.check_label_choice(primary, label.word, identifiers)
-    profile = learning.column_profile(primary, label.word)
-    task = task or _check_task(request.confirm("Task", learning.guess_task(profile)))
-    return label, task, learning.guess_split(primary, identifiers), notes
+    notes = proposal.check_label_choice(primary, label.word, identifiers)
+    profile = proposal.column_profile(primary, label.word)
+    task = task or _check_task(request.confirm("Task", proposal.guess_task(profile)))
+    return label, task, proposal.guess_split(primary, identifiers), notes
 
 
 def _check_task(task: Guess) -> Guess:

@@ -23,7 +23,7 @@ from fedsim.protocol.tls import is_loopback
 from fedsim.report.formatting import pluralise
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.predict import Predictor
-from fedsim.serving.service import create_app
+from fedsim.serving import create_app
 from fedsim.storage.files import atomic_write, check_output_paths
 
 MIN_TOKEN_LENGTH = 16

@@ -12,17 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_validator
 
-from fedsim.config.toml_file import (
-    ConfigFile,
-    ConfigSection,
-    OneOf,
-    RuleError,
-    parse_config,
-    read_config_file,
-    real_number,
-    setting,
-    whole_number,
-)
+from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
@@ -337,7 +327,7 @@ class Job(ConfigFile):
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Job:
         """Validate settings such as those that :meth:`to_dict` returns."""
-        return parse_config(cls, settings, "the job")
+        return cls.parse(settings, "the job")
 
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has."""
@@ -394,4 +384,4 @@ def read_job(path: Path) -> Job:
     >>> read_job(Path("job.toml")).short_hash  # doctest: +SKIP
     '79d9811e6643'
     """
-    return read_config_file(Job, path)
+    return Job.read(path)

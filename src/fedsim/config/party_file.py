@@ -10,22 +10,12 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
 
 from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
-from fedsim.config.toml_file import (
-    ConfigFile,
-    ConfigSection,
-    OneOf,
-    RuleError,
-    read_config_file,
-    real_number,
-    setting,
-    shorten,
-    whole_number,
-)
+from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import missing_column_message
 from fedsim.data.sql import SqlTable, TableSource, is_database_url
 from fedsim.errors import InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.schema import HARDENINGS
-from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.messages import Party, Role, replace_unprintable
 
 MAX_COLUMN_NAME_LENGTH = 500
 COLUMN_NAMES_TITLE = "a list of column names"
@@ -388,7 +378,7 @@ def read_party_file(path: Path) -> PartyFile:
     >>> read_party_file(Path("rentals.toml")).party  # doctest: +SKIP
     Party(role=<Role.SECONDARY: 'secondary'>, name='rentals')
     """
-    return read_config_file(PartyFile, path)
+    return PartyFile.read(path)
 
 
 # The columns that a party uses in a job
@@ -503,7 +493,8 @@ def _check_known(name: str, known: Iterable[str], where: str) -> None:
     if name not in known:
         near = nearest_word(name, known)
         hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(known) or 'nothing'}"
-        raise SettingError(f"{where}: '{shorten(name)}' is unknown; {hint}", code="unknown-column", value=name)
+        message = f"{where}: '{replace_unprintable(name[:60])}' is unknown; {hint}"
+        raise SettingError(message, code="unknown-column", value=name)
 
 
 def _check_present(party_file: PartyFile, columns: Iterable[str], header: Sequence[str]) -> None:

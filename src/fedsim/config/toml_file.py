@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import PydanticCustomError, core_schema
@@ -47,8 +47,25 @@ class ConfigFile(ConfigSection):
         """The file that the settings were read from; empty if they did not come from a file."""
         return self._path
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read and validate the configuration file at ``path``."""
+        text = read_text_file(path)
+        settings = parse_toml(text, path)
+        try:
+            config = cls.model_validate(settings, context={"folder": path.parent})
+        except ValidationError as error:
+            raise _faults_error(error, cls, str(path), text) from None
+        config._path = path
+        return config
 
-ConfigFileT = TypeVar("ConfigFileT", bound=ConfigFile)
+    @classmethod
+    def parse(cls, settings: Mapping[str, Any], where: str) -> Self:
+        """Validate settings that did not come from a file; ``where`` names their origin in errors."""
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise _faults_error(error, cls, where) from None
 
 
 @dataclass(frozen=True)
@@ -129,26 +146,6 @@ class OneOf:
 
 
 # Reading files
-
-
-def read_config_file(kind: type[ConfigFileT], path: Path) -> ConfigFileT:
-    """Read and validate the configuration file at ``path``."""
-    text = read_text_file(path)
-    settings = parse_toml(text, path)
-    try:
-        config = kind.model_validate(settings, context={"folder": path.parent})
-    except ValidationError as error:
-        raise _faults_error(error, kind, str(path), text) from None
-    config._path = path
-    return config
-
-
-def parse_config(kind: type[ConfigFileT], settings: Mapping[str, Any], where: str) -> ConfigFileT:
-    """Validate settings that did not come from a file; ``where`` names their origin in errors."""
-    try:
-        return kind.model_validate(settings)
-    except ValidationError as error:
-        raise _faults_error(error, kind, where) from None
 
 
 def read_text_file(path: Path) -> str:

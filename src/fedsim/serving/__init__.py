@@ -1,3 +1,5 @@
-"""Predictions over HTTP at the primary; `fedsim.serving.service.create_app` creates the web application."""
+"""Predictions over HTTP at the primary."""
 
-__all__ = ["service"]
+from fedsim.serving.service import create_app
+
+__all__ = ["create_app"]

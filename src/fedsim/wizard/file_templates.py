@@ -9,10 +9,9 @@ from urllib.parse import quote
 
 from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.linkage.encoding import SchemaField
-from fedsim.linkage.encoding.schema import Schema
+from fedsim.linkage.encoding import Schema, SchemaField
 from fedsim.registry import METHODS
-from fedsim.wizard.learning_proposal import FeatureProposal, Guess
+from fedsim.wizard.proposal import FeatureProposal, Guess
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
 FILL_IN_MARK = "FILL IN:"

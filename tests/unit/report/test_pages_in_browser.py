@@ -25,7 +25,7 @@ from fedsim.report.links_page import links_page
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
-from fedsim.serving.service import create_app
+from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
 from job_fixtures import free_ports, lay_out, read_all, staying
 

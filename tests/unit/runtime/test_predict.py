@@ -28,7 +28,7 @@ from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TrainingOutcome, prepare_primary
 from fedsim.runtime.run_local import run_local
 from fedsim.runtime.secondary import run_secondary
-from fedsim.serving.service import create_app
+from fedsim.serving import create_app
 from job_fixtures import lay_out, read_all, staying
 
 SOLO = {'when_partner_is_away = "solo"': 'when_partner_is_away = "error"'}

@@ -1,4 +1,4 @@
-"""Propose how two tables can be linked: identifiers, encodings that fit their values, K, and warnings.
+"""Propose how two tables can be linked and what can be learnt from them.
 
 Everything is a guess from the available tables, which the owner sees and can change. Proposed parameters do not reveal
 single records: ranges have a margin and end at round numbers.
@@ -13,25 +13,14 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
-from fedsim.data import column_names
+from fedsim.data import column_names, profile
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
-from fedsim.data.profile import (
-    MAX_LATITUDE,
-    MAX_LONGITUDE,
-    OTHER_KIND,
-    ColumnProfile,
-    IdentifierPair,
-    TableProfile,
-    are_coordinates_swapped,
-    are_valid_coordinates,
-    guess_identifiers,
-    have_disjoint_ranges,
-)
+from fedsim.data.profile import OTHER_KIND, ColumnProfile, IdentifierPair, TableProfile
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link
 from fedsim.linkage.encoding import DateFilter, FieldEncoding, NumericFilter, SchemaField, StringFilter
+from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.types import DEFAULT_K
-from fedsim.wizard.learning_proposal import column_profile, describe_gaps
 
 DEFAULT_TAU = 0.05
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
@@ -79,11 +68,6 @@ def propose_k(tables: TableProfiles, requested: int | None) -> int:
         message = f"k={requested}, but the secondary has {most:,} records; choose k between 1 and {most:,}"
         raise SettingError(message, code="k-too-large", limit=most)
     return requested or min(DEFAULT_K, most or DEFAULT_K)
-
-
-def guess_pairs(tables: TableProfiles) -> list[IdentifierPair]:
-    """Return the identifiers that both tables seem to have."""
-    return guess_identifiers(tables.primary, tables.secondary)
 
 
 def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequence[str]) -> list[IdentifierPair]:
@@ -136,11 +120,11 @@ def _fix_swapped_coordinates(
     notes = []
     for side in sides:
         lats, lons = _coordinates(place, side)
-        if not are_valid_coordinates(lats, lons) and are_valid_coordinates(lons, lats):
+        if not profile.are_valid_coordinates(lats, lons) and profile.are_valid_coordinates(lons, lats):
             reason = "because a latitude is at most 90 degrees"
             notes.append(f"{side[1].name}: columns '{lats.name}' and '{lons.name}' were swapped, {reason}; check them")
             place = _swap(place, side)
-    if len(sides) == 2 and are_coordinates_swapped(*(_coordinates(place, side) for side in sides)):
+    if len(sides) == 2 and profile.are_coordinates_swapped(*(_coordinates(place, side) for side in sides)):
         # The values cannot tell which of the two tables is wrong.
         (_, first), (_, second) = sides
         columns = " and ".join(f"'{column.name}'" for column in _coordinates(place, sides[1]))
@@ -189,7 +173,7 @@ def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: Identifie
             raise InputError(f"{where}, {fault}", code="not-a-number", table=table.name, column=column.name, row=row)
         if intended == CellType.DATE:
             notes.append(f"{where} is compared as text, because {_describe_odd_cell(column, intended)[1]}")
-    if len(profiles) == 2 and CellType.CATEGORY not in kinds and have_disjoint_ranges(*profiles):
+    if len(profiles) == 2 and CellType.CATEGORY not in kinds and profile.have_disjoint_ranges(*profiles):
         notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
     return notes
 
@@ -365,5 +349,177 @@ def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | 
     """Return the largest valid latitude or longitude if the identifier is one and its values are degrees."""
     if columns[0].kind != CellType.NUMBER or not (is_latitude_column(pair.agreed) or is_longitude_column(pair.agreed)):
         return None
-    limit = MAX_LATITUDE if is_latitude_column(pair.agreed) else MAX_LONGITUDE
+    limit = profile.MAX_LATITUDE if is_latitude_column(pair.agreed) else profile.MAX_LONGITUDE
     return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None
+
+
+# Label, task, split, batch size and features
+
+# Words in the names of labels, the most likely first, and in the names of row numbers.
+LABEL_WORDS = (
+    *("label", "target", "price", "outcome", "class", "sales"),
+    *("rent", "income", "default", "churn", "value", "y"),
+)
+KEY_WORDS = {"id", "key", "index", "row", "nr", "number", "no", "column", "unnamed"}
+MAX_KEY_SPAN, MIN_KEY_ROWS = 1.05, 50  # row numbers are dense: their range is hardly larger than their count
+MIN_ACCOUNT_ROWS = 20  # in shorter tables, unique integers need not be account numbers
+MAX_INTEGER_CLASSES, MAX_TEXT_CLASSES, MAX_ONE_HOT = 10, 100, 16
+MIN_DUPLICATE_SHARE, MIN_GROUPS = 0.2, 30
+MIN_STEPS_PER_EPOCH, MIN_BATCH, MAX_BATCH = 10, 32, 512
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A proposed value and the reason for it."""
+
+    word: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FeatureProposal:
+    """Feature columns, columns left out with the reason, and feature columns that are dates.
+
+    ``linking`` are identifiers that are features, too.
+    """
+
+    columns: tuple[str, ...]
+    dropped: tuple[tuple[str, str], ...]
+    dates: tuple[str, ...]
+    linking: tuple[str, ...] = ()
+
+
+def column_profile(table: TableProfile, name: str) -> ColumnProfile:
+    """Return the profile of a column, or raise an error that suggests the nearest name."""
+    if name not in table.columns:
+        message = f"{table.name}: {column_names.missing_column_message(name, list(table.columns))}"
+        raise InputError(message, code="missing-column", column=name)
+    return table.columns[name]
+
+
+def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
+    """Return the column that is probably the label: by its name, else the last one that is possible."""
+    possible = [
+        column
+        for column in table.columns.values()
+        if column.name not in taken
+        and (
+            column.kind == CellType.NUMBER or (column.kind == CellType.CATEGORY and column.distinct <= MAX_TEXT_CLASSES)
+        )
+        and not (_uninformative_reason(column) or _is_personal(column))
+    ]
+    for word in LABEL_WORDS:
+        for column in possible:
+            if word in name_words(column.name):
+                return Guess(column.name, "guessed by its name")
+    return Guess(possible[-1].name, "guessed, the last possible column") if possible else None
+
+
+def check_label_choice(table: TableProfile, name: str, taken: Sequence[str]) -> list[str]:
+    """Return warnings about a label; a label that cannot be learnt is an error."""
+    column, where = column_profile(table, name), f"{table.name}: column '{name}'"
+    if name in taken:
+        message = f"{where} is an identifier and would leave the party as such; choose another label"
+        raise SettingError(message, code="label-is-identifier", column=name)
+    if column.distinct < 2:
+        values = "one value only" if column.distinct else "no values"
+        raise InputError(f"{where} has {values}; choose another label", code="constant-label", column=name)
+    return [f"{where} {describe_gaps(column)}; training needs a label in every row"] if column.gaps else []
+
+
+def guess_task(column: ColumnProfile) -> Guess:
+    """Guess whether a label is a number or a class."""
+    is_text = column.kind == CellType.CATEGORY
+    if is_text and column.distinct > MAX_TEXT_CLASSES:
+        message = (
+            f"column '{column.name}' has {column.distinct:,} different texts, too many for classes; choose another"
+        )
+        raise InputError(message, code="too-many-classes", column=column.name, limit=MAX_TEXT_CLASSES)
+    is_class = is_text or column.distinct == 2 or (column.whole and column.distinct <= MAX_INTEGER_CLASSES)
+    return Guess("classification" if is_class else "regression", f"guessed from {column.distinct:,} different values")
+
+
+def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
+    """Propose a group split if many records share their identifiers: a random split would test on training places."""
+    frame = pl.DataFrame([table.columns[name].cells for name in identifiers])
+    share = float(frame.is_duplicated().mean() or 0.0)  # type: ignore[arg-type]
+    groups = frame.n_unique()
+    if share < MIN_DUPLICATE_SHARE:
+        return Guess("random", "or group, which keeps records with equal identifiers together")
+    if groups < MIN_GROUPS:
+        return Guess("random", f"{groups:,} different identifiers are too few for a group split")
+    return Guess("group", f"{share:.0%} of the records share their identifiers with another; or random")
+
+
+def propose_batch_size(rows: int) -> int:
+    """Return a power of two that gives at least ten steps per epoch, if there are enough records.
+
+    >>> [propose_batch_size(rows) for rows in (100, 2_000, 5_000, 100_000)]
+    [32, 128, 256, 512]
+    """
+    size = max(MIN_BATCH, min(MAX_BATCH, round(TRAIN_SHARE * rows) // MIN_STEPS_PER_EPOCH))
+    return 1 << (size.bit_length() - 1)
+
+
+def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:
+    """Propose the feature columns: all that are not ``taken``, and numbers and dates of the identifiers ``also``.
+
+    Columns that carry no information or that identify persons are left out.
+    """
+    profiles = [column for column in table.columns.values() if column.name not in taken]
+    reasons = {column.name: _uninformative_reason(column) or _identifying_reason(column) for column in profiles}
+    dropped = tuple((name, reason) for name, reason in reasons.items() if reason)
+    features = [column for column in profiles if not reasons[column.name]]
+    linking = [
+        column
+        for column in map(table.columns.__getitem__, also)
+        if column.kind in (CellType.NUMBER, CellType.DATE) and not _is_personal(column)
+    ]
+    if not features and not linking:
+        useless = "".join(f"; {name}: {reason}" for name, reason in dropped)
+        message = f"{table.name} has no feature columns beside {', '.join(taken)}{useless}; add columns"
+        raise InputError(message, code="no-features")
+    return FeatureProposal(
+        tuple(column.name for column in features),
+        dropped,
+        tuple(column.name for column in features + linking if column.kind == CellType.DATE),
+        tuple(column.name for column in linking),
+    )
+
+
+def describe_gaps(column: ColumnProfile) -> str:
+    """Return how many values are missing, and the first row without one."""
+    row = int(column.cells.is_null().arg_true()[0]) + 1
+    return f"is missing in {column.gaps:,} of {len(column):,} rows, first in row {row:,}"
+
+
+def _uninformative_reason(column: ColumnProfile) -> str:
+    """Return why a column is useless as a feature; empty if it is not."""
+    n_filled = len(column) - column.gaps
+    if column.kind == OTHER_KIND:
+        return f"has the type {column.cells.dtype}"
+    if column.distinct < 2:
+        return "one value only" if column.distinct else "no values"
+    if column.kind == CellType.CATEGORY and column.distinct > MAX_ONE_HOT and 2 * column.alone > n_filled:
+        return "a different text in most rows"
+    if not column.whole or column.distinct != n_filled:
+        return ""
+    # Unique integers are row numbers if they are dense or named like a key.
+    span = float(np.ptp(column.numbers.to_numpy()))
+    dense = column.distinct >= MIN_KEY_ROWS and span < MAX_KEY_SPAN * column.distinct
+    is_key = any(word in KEY_WORDS or word.endswith("id") for word in name_words(column.name))
+    return "a different number in every row" if dense or is_key else ""
+
+
+def _identifying_reason(column: ColumnProfile) -> str:
+    """Return why a column identifies a record; labels may be such integers, because prices often all differ."""
+    if _is_personal(column):
+        return "personal data, by its name"
+    if column.whole and column.distinct == len(column.filled) >= MIN_ACCOUNT_ROWS:
+        return "a different integer in every row, perhaps an account number"
+    return ""
+
+
+def _is_personal(column: ColumnProfile) -> bool:
+    is_name = column.kind == CellType.CATEGORY and column_names.is_name_part_column(column.name)
+    return is_name or column_names.is_personal_column(column.name)
