@@ -1,9 +1,10 @@
-"""Validate settings: each function returns the value as a plain Python type, or raises a SettingError.
+"""Validate and compare settings; a validating function returns a plain Python value or raises a SettingError.
 
 The error has the code ``invalid-type`` or ``out-of-range`` and the setting's ``name`` and ``value`` as details.
 """
 
 import dataclasses
+import json
 import operator
 from typing import Any
 
@@ -116,6 +117,19 @@ def convert_numpy_scalars(part: Any) -> None:
 
 def _to_python(value: Any) -> Any:
     return value.item() if isinstance(value, np.bool_ | np.integer | np.floating) else value
+
+
+def first_difference(here: Any, there: Any, name: str = "job") -> str:
+    """Describe the first setting in which two configurations differ; empty if they are equal.
+
+    >>> first_difference({"batch": 128, "seed": 1}, {"batch": 512, "seed": 1})
+    'job.batch is 128 here, 512 there'
+    """
+    if isinstance(here, dict) and isinstance(there, dict):
+        keys = [*here, *(key for key in there if key not in here)]
+        differences = (first_difference(here.get(key), there.get(key), f"{name}.{key}") for key in keys)
+        return next(filter(None, differences), "")
+    return "" if here == there else f"{name} is {json.dumps(here)} here, {json.dumps(there)} there"
 
 
 def _error(name: str, value: object, wanted: str, code: str, limits: dict[str, Any]) -> SettingError:

@@ -23,7 +23,7 @@ from fedsim.report.formatting import format_duration, format_number
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.run_store import SECRET_FILE
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import load_or_create_secret
 
 LADDER_FILE = "ladder.json"
 

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict
 from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import missing_column_message
-from fedsim.data.sql import SqlTable, TableSource, is_database_url
+from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.schema import HARDENINGS
 from fedsim.protocol.messages import Party, Role, replace_unprintable
@@ -27,7 +27,7 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
     """Resolve a path relative to the folder of the party file."""
     if not isinstance(value, str) or not value or "\0" in value:
         raise SettingError("not a valid path; give the name of a file, relative to this one", code="invalid-path")
-    if is_database_url(value):
+    if "://" in value:
         raise SettingError("this is a URL; use data.url for a database, with table or query", code="url-as-path")
     if _HEX_KEY.fullmatch(value):
         message = "this looks like a key; write the key to a file that only you can read, and give its name"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedsim.splitnn.layers import Features
-from fedsim.storage.digest import arrays_digest
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import Split
 
 AnyArray = NDArray[Any]

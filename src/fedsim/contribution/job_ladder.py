@@ -49,7 +49,7 @@ from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
 from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import start_secondary
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import load_or_create_secret
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
 from fedsim.types import EncodedTable, Integers, Split

@@ -39,12 +39,12 @@ from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import Method
 from fedsim.splitnn.party_model import resolve_device
 from fedsim.splitnn.secondary_model import restore_secondary
-from fedsim.storage.digest import first_difference
 from fedsim.storage.files import atomic_folder
 from fedsim.training import Config, Model, NeighbourList, restore_model
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.labels import target_from_state, target_state
 from fedsim.types import Scale
+from fedsim.validation import first_difference
 
 ESTIMATOR_FORMAT = "fedsim estimator 1"
 MODEL, FEATURES, LINKS, WEIGHTS = "model.json", "features.json", "links.json", "weights.safetensors"

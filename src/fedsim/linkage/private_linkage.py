@@ -22,14 +22,14 @@ from fedsim.linkage.files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import get_metric
 from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
-from fedsim.privacy.bounds import check_sigma, sigma_for_bound, success_bound
+from fedsim.privacy.bounds import sigma_for_bound, success_bound
 from fedsim.privacy.keyed_prng import derive_subkey, secret_permutation
 from fedsim.privacy.mechanisms import MinimumDegree, add_dummy_links
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import EncodedTable, Integers, Scale
-from fedsim.validation import validate_integer, validate_share
+from fedsim.validation import validate_integer, validate_number, validate_share
 
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 MAX_SIGMA = 1e30  # similarities travel as float32
@@ -50,7 +50,7 @@ class LinkageConfig:
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
         validate_share(dummies=self.dummies)
-        check_sigma(self.sigma or 0.0)
+        validate_number(self.sigma or 0.0, "sigma", least=0)
         metric, valid = get_metric(self.metric), METRICS.names(in_jobs=True)
         if metric.name not in valid:
             message = f"metric '{metric.name}' does not compare filters; choose {' or '.join(valid)}"

@@ -11,9 +11,8 @@ from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
 from fedsim.linkage.search import runner
 from fedsim.linkage.search.runner import Records, SearchProgress, count_records
-from fedsim.privacy.bounds import check_sigma
 from fedsim.types import Floats, Integers, Links, Scale
-from fedsim.validation import validate_integer, validate_k
+from fedsim.validation import validate_integer, validate_k, validate_number
 
 AUTO = "auto"
 MIN_PAIRS_FOR_GPU = 10**10  # with fewer pairs, starting the device costs more than the search
@@ -176,7 +175,7 @@ def similarities(
 
 
 def _check_noise(sigma: float, noise: np.random.Generator | Floats | None) -> None:
-    check_sigma(sigma)
+    validate_number(sigma, "sigma", least=0)
     if sigma > 0 and noise is None:
         raise SettingError(f"sigma={sigma} adds noise, which needs a random generator; give a seed", code="no-seed")
 

@@ -27,7 +27,7 @@ from fedsim.errors import PeerError, WireError
 from fedsim.privacy.keyed_prng import derive_subkey
 from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Message, Shape
-from fedsim.storage.digest import arrays_digest
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
 
 PREFIX = struct.Struct("<4sIQQ")

@@ -23,7 +23,7 @@ from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, public_reason
 from fedsim.protocol.transport import ConnectionLost, FrameStream, Transport
-from fedsim.storage.digest import first_difference
+from fedsim.validation import first_difference
 
 log = logging.getLogger("fedsim.parties")
 

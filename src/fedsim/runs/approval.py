@@ -15,8 +15,8 @@ from fedsim.config.party_file import PartyFile, resolve_columns
 from fedsim.config.policy import hardening_steps
 from fedsim.errors import FedSimError
 from fedsim.runs.run_folder import make_private_folder
-from fedsim.storage.digest import first_difference
 from fedsim.storage.files import atomic_write
+from fedsim.validation import first_difference
 
 APPROVAL_FORMAT = "fedsim approval 1"
 

@@ -11,7 +11,7 @@ from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.progress import WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import load_or_create_secret
 
 log = logging.getLogger("fedsim.parties")
 

@@ -40,7 +40,7 @@ from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
 from fedsim.splitnn.methods import FedSim
 from fedsim.splitnn.party_model import RandomSource
-from fedsim.storage.digest import arrays_digest
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TaskType, TrainingResult, train, train_with
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import as_features

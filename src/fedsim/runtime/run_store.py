@@ -24,9 +24,8 @@ from fedsim.privacy.pair_noise import normal_from_words
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.splitnn.checkpoint_store import CheckpointStore
 from fedsim.splitnn.layers import Features
-from fedsim.storage.digest import arrays_digest
-from fedsim.storage.files import atomic_write
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import atomic_write, load_or_create_secret
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable, Floats
 
 if TYPE_CHECKING:

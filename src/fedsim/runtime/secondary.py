@@ -31,8 +31,7 @@ from fedsim.splitnn.secondary_model import (
     secondary_config,
     start_secondary,
 )
-from fedsim.storage.files import atomic_write
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import atomic_write, load_or_create_secret
 
 log = logging.getLogger("fedsim.parties")
 

@@ -16,8 +16,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fedsim.errors import FileError
-from fedsim.storage.digest import arrays_digest, first_difference
 from fedsim.storage.files import atomic_folder
+from fedsim.storage.tensor_file import arrays_digest
+from fedsim.validation import first_difference
 
 # On disk: one folder per step with tensors.safetensors and facts.json. The facts hold the SHA-256 of the tensors and
 # the description of the job; nothing is ever unpickled. A folder appears complete or not at all, so a kill or a full

@@ -1,3 +1,3 @@
-"""Atomic files and folders, tensor files, digests and secrets on disk."""
+"""Atomic files and folders, secrets, digests and tensor files."""
 
-__all__ = ["digest", "files", "secrets", "tensor_file"]
+__all__ = ["files", "tensor_file"]

@@ -1,4 +1,4 @@
-"""Check paths before work starts, and write files and folders atomically and durably."""
+"""Check paths before work starts, write files and folders atomically and durably, and keep secrets."""
 
 import os
 import secrets
@@ -152,6 +152,29 @@ def append_durably(path: Path, content: bytes, *, after: int | None = None) -> N
         except OSError:
             file.truncate(size)
             raise
+
+
+def load_or_create_secret(path: Path | str) -> bytes:
+    """Read a secret, which is created on first use and which only its owner may read.
+
+    Never share it: it suffices to undo noise and pseudonyms. If it is lost, new noise is drawn.
+    """
+    from fedsim.privacy.keyed_prng import SECRET_BYTES  # noqa: PLC0415 - training runs where cryptography is not installed
+
+    path = Path(path)
+    try:
+        if not path.exists():
+            with atomic_write(path, mode=0o600) as part:
+                part.write_text(secrets.token_bytes(SECRET_BYTES).hex() + "\n", encoding="ascii")
+        secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    except OSError as error:
+        raise FileError(f"cannot read the secret {path}: {error.strerror}", code="not-readable") from error
+    except ValueError:  # its message quotes the text, and the text is the secret
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        way_out = "restore a backup, or move it away to start again with new noise and pseudonyms"
+        raise FileError(f"{path} does not hold {2 * SECRET_BYTES} hexadecimal digits; {way_out}", code="bad-secret")
+    return secret
 
 
 @contextmanager

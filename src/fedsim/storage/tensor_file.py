@@ -1,5 +1,6 @@
-"""Files of named arrays and a few facts: safetensors with JSON facts and a digest in the metadata."""
+"""Digests of arrays, and files of named arrays and a few facts: safetensors with a digest in the metadata."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +12,32 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedsim.errors import FileError
-from fedsim.storage.digest import named_arrays_digest
 from fedsim.storage.files import atomic_write
 
 Tensors = Mapping[str, NDArray[Any]]
 Facts = Mapping[str, str]
+
+
+def arrays_digest(*arrays: NDArray[Any]) -> str:
+    """Return the SHA-256 of types, shapes and values, in hexadecimal digits.
+
+    >>> arrays_digest(np.arange(3)) == arrays_digest(np.arange(4))
+    False
+    """
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def named_arrays_digest(kind: str, facts: Facts, arrays: Tensors) -> str:
+    """Return the SHA-256 of a kind, its facts, and its arrays by name, whatever their order."""
+    shapes = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
+    digest = hashlib.sha256(json.dumps([kind, facts, shapes], sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def save_tensors(path: Path | str, kind: str, tensors: Tensors, facts: Facts) -> None:

@@ -14,7 +14,7 @@ from fedsim.config.toml_file import ConfigFault, ConfigFileError
 from fedsim.errors import FedSimError, FileError, SettingError
 from fedsim.protocol.messages import Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS, Registry
-from fedsim.storage.digest import first_difference
+from fedsim.validation import first_difference
 
 TEXT = (Path(__file__).parents[2] / "golden" / "job.toml").read_text(encoding="utf-8")
 

@@ -316,7 +316,7 @@ def test_a_list_is_no_delivery_and_a_missing_file_is_named(tmp_path: Path):
 
 
 FORBIDDEN = ("torch", "grpc", "fedsim.data", "fedsim.splitnn", "fedsim.linkage.encoding")
-PROGRAM = "import sys, fedsim.linkage.private_linkage, fedsim.storage.secrets; print(*sys.modules)"
+PROGRAM = "import sys, fedsim.linkage.private_linkage, fedsim.storage.files; print(*sys.modules)"
 
 
 def test_the_coordinators_linkage_loads_neither_data_nor_networks_nor_encoders():

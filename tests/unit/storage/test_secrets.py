@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsim.errors import FileError
-from fedsim.storage.secrets import load_or_create_secret
+from fedsim.storage.files import load_or_create_secret
 
 
 def test_the_secret_is_made_once_and_for_its_owner_alone(tmp_path: Path):

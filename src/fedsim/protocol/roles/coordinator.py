@@ -24,8 +24,8 @@ from fedsim.protocol import messages as m
 from fedsim.protocol.codec import NO_BYTES, Envelope, derive_seal_key, offer_digest, seal_rows
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
-from fedsim.storage.digest import arrays_digest
 from fedsim.storage.files import append_durably, atomic_write
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
 
 NOTICE_SECONDS = 2.0  # between notices to a waiting peer

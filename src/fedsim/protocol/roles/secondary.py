@@ -17,7 +17,7 @@ from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_
 from fedsim.protocol.session import Session
 from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
-from fedsim.storage.digest import arrays_digest
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
 
 MAX_CHECKPOINTS = 4

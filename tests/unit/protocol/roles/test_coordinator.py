@@ -34,7 +34,7 @@ from fedsim.protocol.roles import coordinator as coordinator_module
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
-from fedsim.storage.digest import arrays_digest
+from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, connected, joined, started, until
 
