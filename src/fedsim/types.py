@@ -1,6 +1,7 @@
 """Frozen value types shared by several packages."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,11 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
+Flags = NDArray[np.bool_]
+Words = NDArray[np.uint64]
+Floats32 = NDArray[np.float32]
+Integers32 = NDArray[np.int32]
+AnyArray = NDArray[Any]
 
 # The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
 DEFAULT_K = 20

@@ -1,1 +1,3 @@
-"""Tables of one party: read from files, checked cell by cell, or generated."""
+"""Read tables from files and databases, profile columns, make features and splits, generate example data."""
+
+__all__ = ["column_names", "features", "profile", "splits", "sql", "synthetic", "synthetic_city", "table_reader"]

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Floats32, Integers
 from fedsim.validation import validate_integer
 
 # Categories: one column each while they are few, codes for an embedding table where they are many
@@ -260,7 +259,7 @@ class PreparedFeatures:
     ``cardinalities[j]``. ``spread`` lists the columns of numbers that took more than two values in training.
     """
 
-    numbers: NDArray[np.float32]
+    numbers: Floats32
     codes: Integers
     cardinalities: tuple[int, ...]
     spread: tuple[int, ...]

@@ -7,15 +7,8 @@ from itertools import product
 import polars as pl
 
 from fedsim.cells import DECIMAL_COMMA, CellType, parse_iso_datetime, read_cells
-from fedsim.data.column_names import (
-    LATITUDE_WORDS,
-    LONGITUDE_WORDS,
-    NAME_WORDS,
-    is_birth_date_column,
-    is_name_column,
-    name_words,
-    person_name_part,
-)
+from fedsim.data import column_names
+from fedsim.data.column_names import is_birth_date_column, is_name_column, name_words, person_name_part
 from fedsim.data.table_reader import infer_numbers
 from fedsim.errors import InputError
 
@@ -167,8 +160,8 @@ def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
     found = []
     for lat, lon in product(numbers, repeat=2):
         lat_words, lon_words = name_words(lat), name_words(lon)
-        about = tuple(word for word in lat_words if word not in LATITUDE_WORDS)
-        rest = tuple(word for word in lon_words if word not in LONGITUDE_WORDS)
+        about = tuple(word for word in lat_words if word not in column_names.LATITUDE_WORDS)
+        rest = tuple(word for word in lon_words if word not in column_names.LONGITUDE_WORDS)
         named = about == rest and about != lat_words and rest != lon_words
         if named and any(are_valid_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat))):
             found.append((lat, lon, about))
@@ -208,11 +201,8 @@ def _match_columns(
     here, there = ([look for look in (columns or {}).values() if fits(look)] for columns in (ours, theirs))
     if ours is None or theirs is None:
         names = [look.name for look in here + there]
-        likely = [
-            name
-            for name in names
-            if NAME_WORDS & set(name_words(name)) or is_name_column(name) or is_birth_date_column(name)
-        ]
+        known = column_names.NAME_WORDS | column_names.BIRTH_WORDS
+        likely = [name for name in names if known & set(name_words(name)) or is_name_column(name)]
         return [IdentifierPair(name, name if ours else None, name if theirs else None) for name in likely or names[:1]]
     pairs = list(product(here, there))
     found = [(one, other) for one, other in pairs if name_words(one.name) == name_words(other.name)]

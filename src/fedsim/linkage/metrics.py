@@ -9,17 +9,14 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
-from fedsim.linkage.search import filters, points, runner
-from fedsim.linkage.search.filters import RankRuns, Words
+from fedsim.linkage.search import filters, points, runner, text
 from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
-from fedsim.linkage.search.text import TextKernel
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
-from fedsim.types import Floats, Integers
+from fedsim.types import Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 GPU = "gpu"  # the one backend name that the planner treats specially
@@ -74,7 +71,7 @@ class Metric(Protocol):
 class SaturatingMetric(Protocol):
     """A metric that goes flat: it knows which pairs have nothing in common, in all or in one of their fields."""
 
-    def disjoint(self, left: Records, right: Records) -> NDArray[np.bool_]: ...
+    def disjoint(self, left: Records, right: Records) -> Flags: ...
 
 
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
@@ -123,7 +120,7 @@ class Hamming:
     def blocks(self, left: Words, right: Words) -> DistanceBlocks:
         return FormulaBlocks(_hamming_distances, left, right)
 
-    def disjoint(self, left: Words, right: Words) -> NDArray[np.bool_]:
+    def disjoint(self, left: Words, right: Words) -> Flags:
         return np.asarray(~(left & right).any(axis=1))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
@@ -164,7 +161,7 @@ class Dice:
 
         return FormulaBlocks(formula, left, right)
 
-    def disjoint(self, left: Words, right: Words) -> NDArray[np.bool_]:
+    def disjoint(self, left: Words, right: Words) -> Flags:
         return Hamming().disjoint(left, right)
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
@@ -188,7 +185,7 @@ class RankHamming:
     name: str = "rank-hamming"
     whole: bool = True
 
-    def prepare(self, records: Any, table: str) -> RankRuns:
+    def prepare(self, records: Any, table: str) -> filters.RankRuns:
         runs = identifiers.numbers(records, table)
         valid = (
             runs.shape[1] % 2 == 0
@@ -201,14 +198,14 @@ class RankHamming:
             raise InputError(message, code="not-ranks")
         return np.ascontiguousarray(runs.astype(np.int32))
 
-    def blocks(self, left: RankRuns, right: RankRuns) -> DistanceBlocks:
+    def blocks(self, left: filters.RankRuns, right: filters.RankRuns) -> DistanceBlocks:
         return FormulaBlocks(filters.rank_distances, left, right)
 
-    def disjoint(self, left: RankRuns, right: RankRuns) -> NDArray[np.bool_]:
+    def disjoint(self, left: filters.RankRuns, right: filters.RankRuns) -> Flags:
         low, high = np.maximum(left[:, 0::2], right[:, 0::2]), np.minimum(left[:, 1::2], right[:, 1::2])
         return np.asarray((high <= low).any(axis=1))
 
-    def backends(self, queries: RankRuns, candidates: RankRuns, k: int) -> Sequence[Backend]:
+    def backends(self, queries: filters.RankRuns, candidates: filters.RankRuns, k: int) -> Sequence[Backend]:
         return [blocks_backend(self, queries, candidates)]
 
 
@@ -329,11 +326,11 @@ class Levenshtein:
         return identifiers.strings(records, table)
 
     def blocks(self, left: list[str], right: list[str]) -> DistanceBlocks:
-        return TextKernel(left, right, normalised=self.normalised)
+        return text.TextKernel(left, right, normalised=self.normalised)
 
     def backends(self, queries: list[str], candidates: list[str], k: int) -> Sequence[Backend]:
         def lanes() -> Search:
-            return runner.LaneSearch(TextKernel(queries, candidates, normalised=self.normalised))
+            return runner.LaneSearch(text.TextKernel(queries, candidates, normalised=self.normalised))
 
         reason = "bit-parallel edit distance of many queries at once"
         return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]

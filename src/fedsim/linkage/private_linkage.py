@@ -12,23 +12,19 @@ import json
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import get_metric
 from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
-from fedsim.privacy.bounds import sigma_for_bound, success_bound
-from fedsim.privacy.keyed_prng import derive_subkey, secret_permutation
-from fedsim.privacy.mechanisms import MinimumDegree, add_dummy_links
+from fedsim.privacy import bounds, keyed_prng, mechanisms
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
-from fedsim.types import EncodedTable, Integers, Scale
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers, Integers32, Scale
 from fedsim.validation import validate_integer, validate_number, validate_share
 
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
@@ -75,8 +71,8 @@ class LinkageState:
     """
 
     candidates: EncodedTable
-    order: NDArray[np.int32]  # (m,)
-    allowed: NDArray[np.int32]  # ascending
+    order: Integers32  # (m,)
+    allowed: Integers32  # ascending
     scale: Scale
     sigma: float
     tau: float | None
@@ -90,8 +86,8 @@ class LinkageState:
 class PrivateLinks:
     """What the primary gets: the pseudonyms of each record's partners, most similar first, and their similarities."""
 
-    partner: NDArray[np.int32]  # (n, K)
-    similarity: NDArray[np.float32]  # (n, K)
+    partner: Integers32  # (n, K)
+    similarity: Floats32  # (n, K)
 
     def __len__(self) -> int:
         return len(self.partner)
@@ -103,7 +99,7 @@ class PrivateLinks:
 def link_encoded_tables(  # noqa: PLR0913
     queries: EncodedTable,
     candidates: EncodedTable,
-    counted: NDArray[np.bool_],
+    counted: Flags,
     linking: LinkageConfig,
     secret: bytes,
     list_name: str,
@@ -124,13 +120,15 @@ def link_encoded_tables(  # noqa: PLR0913
         raise InputError(message, code="bad-training-mask")
     _check_filters(queries, "primary")
     _check_filters(candidates, "secondary")
-    order = secret_permutation(secret, json.dumps([list_name, encoded_table_digest(candidates)]), len(candidates))
+    order = keyed_prng.secret_permutation(
+        secret, json.dumps([list_name, encoded_table_digest(candidates)]), len(candidates)
+    )
     shuffled = _take(candidates, order)
     allowed = np.arange(len(candidates), dtype=np.int32)
     if linking.min_degree > 1:
         training, spare = _take(queries, np.flatnonzero(counted)), min(len(shuffled), SPARE_FACTOR * linking.k)
         lists, _ = topk(training, shuffled, metric=linking.metric, k=spare, threads=threads)
-        frequent = MinimumDegree(linking.min_degree, linking.k).apply(lists)
+        frequent = mechanisms.MinimumDegree(linking.min_degree, linking.k).apply(lists)
         allowed = np.unique(frequent[frequent >= 0]).astype(np.int32)
         if len(allowed) < linking.k:
             message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
@@ -165,13 +163,13 @@ class _NearestPairs:
     queries: EncodedTable
     shuffled: EncodedTable
     partner: Integers  # (n, K)
-    distance: NDArray[Any]  # (n, K)
+    distance: AnyArray  # (n, K)
 
 
 def _nearest_pairs(
     queries: EncodedTable,
     shuffled: EncodedTable,
-    allowed: NDArray[np.int32],
+    allowed: Integers32,
     linking: LinkageConfig,
     threads: int | None,
     progress: SearchProgress | None = None,
@@ -189,11 +187,11 @@ def _check_filters(table: EncodedTable, side: str) -> None:
         raise InputError(message, code="not-filters")
 
 
-def _take(table: EncodedTable, rows: NDArray[Any]) -> EncodedTable:
+def _take(table: EncodedTable, rows: AnyArray) -> EncodedTable:
     return EncodedTable(table.bits[rows], table.n_bits, table.fingerprint)
 
 
-def _fit_noise(linking: LinkageConfig, distance: NDArray[Any]) -> tuple[Scale, float, float | None]:
+def _fit_noise(linking: LinkageConfig, distance: AnyArray) -> tuple[Scale, float, float | None]:
     """Return scale, sigma and the bound that they reach, from the distances of the training records."""
     scale, flat = fit_scale(distance), distance.min() == distance.max()
     if linking.tau is None:
@@ -202,9 +200,9 @@ def _fit_noise(linking: LinkageConfig, distance: NDArray[Any]) -> tuple[Scale, f
         message = f"tau={linking.tau} cannot be guaranteed: all training distances are equal; give sigma instead"
         raise SettingError(message, code="flat-distances")
     else:
-        sigma = sigma_for_bound(linking.tau, scale.deviation)
+        sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
     bounded = get_metric(linking.metric).whole and sigma > 0 and not flat
-    return scale, sigma, success_bound(sigma, scale.deviation) if bounded else None
+    return scale, sigma, bounds.success_bound(sigma, scale.deviation) if bounded else None
 
 
 def _to_private_links(
@@ -221,14 +219,14 @@ def _to_private_links(
     shown = similarities(pairs.distance, state.scale, sigma=state.sigma, noise=noise).astype(np.float32)
     pseudonym = pairs.partner.astype(np.int32)
     if linking.dummies > 0:  # a filter gets the same dummies in every request, whatever records come with it
-        key = derive_subkey(secret, "dummies", 32)
+        key = keyed_prng.derive_subkey(secret, "dummies", 32)
         _, first, of_record = np.unique(pairs.queries.bits, axis=0, return_index=True, return_inverse=True)
         places = np.searchsorted(state.allowed, pairs.partner[first])
         mixed = np.empty_like(places)
         for row, record in enumerate(first):
             digest = blake2b(pairs.queries.bits[record].tobytes(), key=key, digest_size=16).digest()
             rng = np.random.default_rng(int.from_bytes(digest, "big"))
-            mixed[row] = add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
+            mixed[row] = mechanisms.add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
         pseudonym = state.allowed[mixed[of_record.reshape(-1)]]
     order = np.lexsort((pseudonym, -shown), axis=1)
     return PrivateLinks(np.take_along_axis(pseudonym, order, axis=1), np.take_along_axis(shown, order, axis=1))

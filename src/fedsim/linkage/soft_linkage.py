@@ -4,14 +4,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
 from fedsim.linkage.search import runner
 from fedsim.linkage.search.runner import Records, SearchProgress, count_records
-from fedsim.types import Floats, Integers, Links, Scale
+from fedsim.types import AnyArray, Floats, Integers, Links, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 AUTO = "auto"
@@ -43,7 +42,7 @@ def topk(  # noqa: PLR0913
     device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
-) -> tuple[Integers, NDArray[Any]]:
+) -> tuple[Integers, AnyArray]:
     """Find the K nearest candidates of every query, exactly; ties go to the lower candidate row.
 
     Parameters

@@ -11,12 +11,10 @@ from hashlib import blake2b
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-from numpy.typing import NDArray
 
 from fedsim.errors import SettingError
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Integers, Words
 
-Words = NDArray[np.uint64]
 WORD_DTYPE = np.dtype("<u8")  # the same bytes on every machine
 BLOCK_KEY_BYTES = 16  # AES-128
 SECRET_BYTES = 32
@@ -59,7 +57,7 @@ def secret_permutation(secret: bytes, purpose: str, n: int) -> Integers:
     return np.argsort(drawn, kind="stable")
 
 
-def shake_words(subkey: bytes, messages: Iterable[bytes], count: int) -> NDArray[np.uint64]:
+def shake_words(subkey: bytes, messages: Iterable[bytes], count: int) -> Words:
     """Return ``count`` uniform 64-bit words for every message, one row each."""
     # A fixed-length key in front of the message is a sound way to key SHAKE: the sponge has no length extension.
     drawn = b"".join(hashlib.shake_256(subkey + message).digest(8 * count) for message in messages)

@@ -4,14 +4,13 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import lambertw
 
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import check_sigma
 from fedsim.privacy.differential_privacy import Accountant
 from fedsim.privacy.geodesy import to_degrees, validate_places
-from fedsim.types import Floats, Integers
+from fedsim.types import AnyArray, Flags, Floats, Integers
 from fedsim.validation import validate_integer, validate_k, validate_positive, validate_share
 
 CLIP_DEVIATIONS = 3.0  # numbers further than this from the column's mean are clipped
@@ -74,7 +73,7 @@ class NoisyFeatures:
             "drawing new noise spends the same again."
         )
 
-    def add_noise(self, values: NDArray[np.floating], standard_noise: Floats) -> Floats:
+    def add_noise(self, values: AnyArray, standard_noise: Floats) -> Floats:
         """Return clipped columns plus the given standard normal noise times ``noise`` standard deviations."""
         numbers = np.asarray(values, dtype=np.float64)
         mean, deviation = numbers.mean(axis=0), numbers.std(axis=0)
@@ -157,7 +156,7 @@ def add_dummy_links(lists: Integers, share: float, n_candidates: int, rng: np.ra
     return mixed
 
 
-def _duplicate_mask(lists: Integers) -> NDArray[np.bool_]:
+def _duplicate_mask(lists: Integers) -> Flags:
     """Mark every partner of a record that another column lists too."""
     order = np.argsort(lists, axis=1, kind="stable")
     ordered = np.take_along_axis(lists, order, axis=1)

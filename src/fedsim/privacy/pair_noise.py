@@ -13,8 +13,8 @@ from hashlib import blake2b
 import numpy as np
 from scipy.special import ndtri
 
-from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, WORD_DTYPE, Words, derive_subkey, random_words
-from fedsim.types import Bits, Floats, Integers
+from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, WORD_DTYPE, derive_subkey, random_words
+from fedsim.types import Bits, Floats, Integers, Words
 
 PAIRS_AT_ONCE = 1 << 16  # their blocks fill a megabyte, which the cache holds
 HASH_BYTES = 8

@@ -18,7 +18,7 @@ from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection, Secondary
 from fedsim.errors import FileError
 from fedsim.linkage.encoding import NumericFilter
 from fedsim.linkage.files import load_encoded, save_encoded
-from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, SECRET_BYTES, WORD_DTYPE, Words, derive_subkey, random_words
+from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, SECRET_BYTES, WORD_DTYPE, derive_subkey, random_words
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.privacy.pair_noise import normal_from_words
 from fedsim.protocol.cut_layer import CutNoise
@@ -26,7 +26,7 @@ from fedsim.splitnn.checkpoint_store import CheckpointStore
 from fedsim.splitnn.layers import Features
 from fedsim.storage.files import atomic_write, load_or_create_secret
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import EncodedTable, Floats
+from fedsim.types import EncodedTable, Floats, Words
 
 if TYPE_CHECKING:
     from fedsim.runtime.party_data import PartyData

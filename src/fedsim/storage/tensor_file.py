@@ -4,21 +4,20 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import safetensors.numpy
-from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
+from fedsim.types import AnyArray
 
-Tensors = Mapping[str, NDArray[Any]]
+Tensors = Mapping[str, AnyArray]
 Facts = Mapping[str, str]
 
 
-def arrays_digest(*arrays: NDArray[Any]) -> str:
+def arrays_digest(*arrays: AnyArray) -> str:
     """Return the SHA-256 of types, shapes and values, in hexadecimal digits.
 
     >>> arrays_digest(np.arange(3)) == arrays_digest(np.arange(4))
@@ -46,7 +45,7 @@ def save_tensors(path: Path | str, kind: str, tensors: Tensors, facts: Facts) ->
     write_safetensors(path, tensors, {"format": kind, "facts": json.dumps(facts), "sha256": digest}, mode=0o600)
 
 
-def load_tensors(path: Path | str, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+def load_tensors(path: Path | str, kind: str) -> tuple[dict[str, AnyArray], dict[str, str]]:
     """Read the arrays and facts that :func:`save_tensors` wrote; any other file or any change is a ``FileError``."""
     metadata, tensors = read_safetensors(path, kind)
     try:
@@ -72,7 +71,7 @@ def write_safetensors(path: Path | str, tensors: Tensors, metadata: Mapping[str,
         file.write(content[end:])
 
 
-def read_safetensors(path: Path | str, kind: str) -> tuple[dict[str, str], dict[str, NDArray[Any]]]:
+def read_safetensors(path: Path | str, kind: str) -> tuple[dict[str, str], dict[str, AnyArray]]:
     """Read metadata and arrays of a safetensors file of this kind; the caller checks the digest.
 
     The library checks every size in the header against the size of the file before it takes memory, which matters for

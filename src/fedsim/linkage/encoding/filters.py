@@ -9,11 +9,10 @@ from datetime import date
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import InputError, SettingError
 from fedsim.privacy.keyed_prng import shake_uniforms, shake_words
-from fedsim.types import Bits, Floats, Integers
+from fedsim.types import AnyArray, Bits, Flags, Floats, Integers
 from fedsim.validation import (
     convert_numpy_scalars,
     validate_filter_bits,
@@ -58,7 +57,7 @@ class IdentifierColumn:
     def __len__(self) -> int:
         return len(self.values)
 
-    def refuse(self, faulty: NDArray[np.bool_], problem: str, code: str) -> None:
+    def refuse(self, faulty: Flags, problem: str, code: str) -> None:
         """Raise an error about the first row marked ``faulty``, if there is one, and say how many there are."""
         if faulty.any():
             row, count = int(faulty.argmax()) + 1, int(faulty.sum())
@@ -88,7 +87,7 @@ class IdentifierColumn:
         return read_cells(self.values, CellType(wanted), name=self.name, parse=False).require(self.table)
 
 
-def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], NDArray[Any]], widest: int = 1) -> Bits:
+def pack_rows(n_rows: int, n_bits: int, tile: Callable[[slice], AnyArray], widest: int = 1) -> Bits:
     """Pack the rows of ``tile(rows)``, which returns zeros and ones of shape (rows, ``n_bits``).
 
     ``widest`` is the number of bits per row that ``tile`` unpacks, if that is more than ``n_bits``.
@@ -257,7 +256,7 @@ class StringFilter:
         return prepared
 
     def _encode(self, texts: Sequence[str], salts: Sequence[str], subkey: bytes) -> Bits:
-        def tile(rows: slice) -> NDArray[np.bool_]:
+        def tile(rows: slice) -> Flags:
             number: dict[str, int] = {}
             occurrences: list[int] = []
             ends: list[int] = []

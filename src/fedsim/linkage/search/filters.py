@@ -10,14 +10,12 @@ import numpy as np
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import row_tiles
-from fedsim.types import Bits, Floats, Integers
+from fedsim.types import Bits, Floats, Integers, Integers32, Words
 
-Words = NDArray[np.uint64]
-RankRuns = NDArray[np.int32]  # columns low, high of every field in turn
+RankRuns = Integers32  # columns low, high of every field in turn
 WORD_LANE_BITS = 64
 MAX_CELLS = 256
 QUERIES_PER_CELL_TILE = 256

@@ -13,12 +13,11 @@ from threading import Lock
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import DeviceError
 from fedsim.linkage.search.runner import row_tiles
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Integers, Words
 
 QUERIES_PER_TILE = 4096
 FIRST_CHUNK = 2048  # small, because no candidate of the first chunk can be excluded
@@ -86,7 +85,7 @@ def _merge(
 class HammingBits:
     """Bits as float32 matrices; the rough distances are already exact."""
 
-    def __init__(self, queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device) -> None:
+    def __init__(self, queries: Words, candidates: Words, device: torch.device) -> None:
         self.queries, self.candidates = _bits(queries, device), _bits(candidates, device)
         self.query_ones, self.candidate_ones = self.queries.float().sum(1), self.candidates.float().sum(1)
 
@@ -144,9 +143,7 @@ class EuclideanPoints:
         return total.sqrt() if total.is_cuda else torch.from_numpy(np.sqrt(total.numpy()))
 
 
-def hamming_search(
-    queries: NDArray[np.uint64], candidates: NDArray[np.uint64], device: torch.device | None = None
-) -> DeviceSearch:
+def hamming_search(queries: Words, candidates: Words, device: torch.device | None = None) -> DeviceSearch:
     """Return a search of filters of 64-bit words on the device (default: CUDA)."""
     return DeviceSearch(HammingBits(queries, candidates, device or _cuda()))
 
@@ -156,5 +153,5 @@ def euclidean_search(queries: Floats, candidates: Floats, device: torch.device |
     return DeviceSearch(EuclideanPoints(queries, candidates, device or _cuda()))
 
 
-def _bits(words: NDArray[np.uint64], device: torch.device) -> Tensor:
+def _bits(words: Words, device: torch.device) -> Tensor:
     return torch.from_numpy(np.unpackbits(words.view(np.uint8), axis=1)).to(device)

@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 
 from fedsim.linkage.search.runner import distinct_records, insert_sorted, row_tiles, split_rows
 from fedsim.privacy.geodesy import EARTH_RADIUS
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Floats32, Integers
 
 # The k-d tree. scipy's tree is fast, but the order of ties and the choice among them at the boundary are arbitrary.
 # Here equal points become one node, one neighbour more than needed is fetched, distances are computed again with the
@@ -176,7 +175,7 @@ def _rows_at(found: Integers, places: Integers, begins: Integers, rows: Integers
 QUERIES_PER_FLAT_TILE = 128
 CANDIDATES_PER_BLOCK = 4096
 
-Float32 = NDArray[np.float32]
+Float32 = Floats32
 
 
 class FlatSearch:

@@ -10,10 +10,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from fedsim.linkage.search import simd
-from fedsim.types import Floats, Integers
+from fedsim.types import Bits, Floats, Integers, Words
 
 Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
 SearchProgress = Callable[[int, int], None]
@@ -60,7 +59,7 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
 
 
 @njit(nogil=True, cache=True)
-def _row_hashes(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+def _row_hashes(rows: Bits) -> Words:
     """Return the FNV-1a hash of every row."""
     hashes = np.empty(len(rows), np.uint64)
     for row in range(len(rows)):

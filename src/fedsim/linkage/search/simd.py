@@ -17,10 +17,9 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from fedsim.errors import InputError
-from fedsim.types import Floats, Integers
+from fedsim.types import AnyArray, Floats, Integers, Integers32
 
 VECTOR_BITS = 2048  # four AVX-512 registers: enough independent work to hide latency, few enough not to spill
 
@@ -146,9 +145,9 @@ class Buffers(NamedTuple):
 
     keys: Integers  # (L, C)
     counters: Integers  # (L, 3): FILLED, CUT, BELOW
-    histogram: NDArray[np.int32]  # (L, H)
+    histogram: Integers32  # (L, H)
     denominator: Integers  # (S, L)
-    limit: NDArray[Any]  # (S, L), signed, as wide as a lane
+    limit: AnyArray  # (S, L), signed, as wide as a lane
 
 
 FILLED, CUT, BELOW = 0, 1, 2  # entries of the buffer, lowest bin that completes K, how many lie up to it
@@ -205,11 +204,11 @@ def clear_buffers(buffers: Buffers) -> None:
 def offer_lanes(  # noqa: PLR0913, PLR0917
     keys: Integers,
     counters: Integers,
-    histogram: NDArray[np.int32],
+    histogram: Integers32,
     denominator: Integers,
-    limit: NDArray[Any],
+    limit: AnyArray,
     layout: KeyLayout,
-    distance: NDArray[Any],
+    distance: AnyArray,
     size: int,
     row: int,
 ) -> None:
@@ -231,7 +230,7 @@ def offer_lanes(  # noqa: PLR0913, PLR0917
 
 
 @njit(nogil=True, cache=True)
-def _count_value(counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int, place: int) -> bool:
+def _count_value(counters: Integers, histogram: Integers32, layout: KeyLayout, lane: int, place: int) -> bool:
     """Count one more value; return true if the lane now has its first cut or a lower one."""
     histogram[lane, place] += 1
     below, cut = counters[lane, BELOW] + 1, counters[lane, CUT]
@@ -245,7 +244,7 @@ def _count_value(counters: Integers, histogram: NDArray[np.int32], layout: KeyLa
 
 
 @njit(nogil=True, cache=True)
-def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any], layout: KeyLayout, lane: int) -> None:
+def _lower_limit(counters: Integers, denominator: Integers, limit: AnyArray, layout: KeyLayout, lane: int) -> None:
     """Set the limits of a lane to the cut; with many sizes, only when that is worth rewriting them all."""
     end = (counters[lane, CUT] + 1 - layout.first_wins) << layout.bin_shift
     lowest = (end * denominator[0, lane] - 1) >> layout.shift
@@ -257,7 +256,7 @@ def _lower_limit(counters: Integers, denominator: Integers, limit: NDArray[Any],
 
 
 @njit(nogil=True, cache=True)
-def _make_room(keys: Integers, counters: Integers, histogram: NDArray[np.int32], layout: KeyLayout, lane: int) -> None:
+def _make_room(keys: Integers, counters: Integers, histogram: Integers32, layout: KeyLayout, lane: int) -> None:
     """Drop what is above the cut; if ties at the cut still fill the buffer, drop those that have lost."""
     kept = 0
     for place in range(counters[lane, FILLED]):
