@@ -29,7 +29,7 @@ from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload,
 from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials, split_address, tls_failure_reason
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, probe_tls, read_credentials, split_address
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.version import VERSION
@@ -248,7 +248,7 @@ class PeerCheck:
             return
         for peer in peers:
             address = case.job.address_of(peer)
-            reason = tls_failure_reason(address, self.credentials, peer, CALL_TIMEOUT_SECONDS)
+            reason = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS).reason
             if reason:
                 yield error_finding("peers", reason, code="peer-unreachable")
                 continue

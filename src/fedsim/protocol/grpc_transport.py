@@ -55,8 +55,8 @@ SERVER_OPTIONS = [
 CLIENT_OPTIONS = [*OPTIONS, ("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0)]
 END_OF_STREAM = b""
 STATUS_REASONS = {
-    grpc.StatusCode.RESOURCE_EXHAUSTED: "the peer accepts no more connections from this party at the moment",
-    grpc.StatusCode.UNAUTHENTICATED: "the peer does not recognise the name in our certificate",
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ("too-many-streams", "the peer accepts no more connections from this party"),
+    grpc.StatusCode.UNAUTHENTICATED: ("unknown-name", "the peer does not recognise the name in our certificate"),
 }
 
 
@@ -90,7 +90,7 @@ class GrpcTransport:
             with suppress(OSError):  # a TLS failure is lasting if the port is still open
                 socket.create_connection(split_address(address), timeout=1.0).close()
                 lasting = True
-        raise ConnectionLost(probe.reason or f"{address} is not ready yet", lasting=lasting)
+        raise ConnectionLost(probe.reason or f"{address} is not ready yet", code=probe.code, lasting=lasting)
 
 
 class GrpcListener:
@@ -183,7 +183,8 @@ class GrpcStream:
         except grpc.RpcError as error:
             self.close()
             status = error.code() if isinstance(error, grpc.Call) else None  # a server's error has no status
-            raise ConnectionLost(STATUS_REASONS.get(status, "connection lost")) from None
+            code, reason = STATUS_REASONS.get(status, ("", "connection lost"))
+            raise ConnectionLost(reason, code=code) from None
 
     def close(self) -> None:
         """Send what is queued, then end the call; a peer that does not end it too is cut off."""

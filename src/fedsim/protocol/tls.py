@@ -96,15 +96,11 @@ def check_plaintext(address: str) -> None:
         raise SettingError(f"{fault}; {hint}", code="plaintext-to-others")
 
 
-def tls_failure_reason(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> str:
-    """Return why a TLS handshake with a peer fails; empty if it succeeds."""
-    return probe_tls(address, credentials, peer, seconds).reason
-
-
 @dataclass(frozen=True)
 class TlsProbe:
     """Why a handshake fails, empty if it succeeds; ``lasting`` if the peer itself refused: do not retry."""
 
+    code: str
     reason: str
     lasting: bool = False
 
@@ -121,13 +117,13 @@ def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: floa
     except (OSError, UnicodeError) as error:
         if isinstance(error, ConnectionResetError):
             return call.handshake_failure(error)
-        template = next(text for kind, text in _CONNECT_FAILURES if isinstance(error, kind))
-        return TlsProbe(template.format(call, reason=getattr(error, "strerror", None) or "no reason given"))
+        code, template = next(failure for kind, *failure in _CONNECT_FAILURES if isinstance(error, kind))
+        return TlsProbe(code, template.format(call, reason=getattr(error, "strerror", None) or "no reason given"))
     try:
         with call.greet(plain, context) as channel:
             return call.read_verdict(channel)
     except ssl.SSLCertVerificationError as error:
-        return TlsProbe(call.untrusted_reason(error), lasting=True)
+        return call.untrusted(error)
     except OSError as error:
         return call.handshake_failure(error)
 
@@ -159,14 +155,17 @@ class _TlsAttempt:
     def handshake_failure(self, error: OSError) -> TlsProbe:
         if isinstance(error, TimeoutError):
             fault = f"did not answer the TLS handshake within {self.seconds:g} s"
-            return TlsProbe(f"{self.address} {fault}; another service listens there, or {self.peer} hangs")
+            hint = f"another service listens there, or {self.peer} hangs"
+            return TlsProbe("handshake-timeout", f"{self.address} {fault}; {hint}")
         reason = _reason(error)
-        if template := _HANDSHAKE_FAILURES.get(reason):
-            return TlsProbe(f"{self.address} {template.format(peer=self.peer)}", lasting=True)
+        if reason in _HANDSHAKE_FAILURES:
+            code, template = _HANDSHAKE_FAILURES[reason]
+            return TlsProbe(code, f"{self.address} {template.format(peer=self.peer)}", lasting=True)
         alert = _alert(reason)
         fault = f"refused the TLS handshake ({alert})" if alert else "closed the connection during the TLS handshake"
         hint = f"another service listens there, or a proxy in front of {self.peer}"
-        return TlsProbe(f"{self.address} {fault}; {hint}", lasting=bool(alert))
+        code = "handshake-refused" if alert else "handshake-closed"
+        return TlsProbe(code, f"{self.address} {fault}; {hint}", lasting=bool(alert))
 
     def read_verdict(self, channel: ssl.SSLSocket) -> TlsProbe:
         """Read whether the server accepts our certificate: in TLS 1.3 that arrives after the handshake.
@@ -175,52 +174,56 @@ class _TlsAttempt:
         may just have been killed.
         """
         if channel.selected_alpn_protocol() != "h2":
-            return TlsProbe(f"{self.address} {_NO_HTTP2}", lasting=True)
+            return TlsProbe(_NO_HTTP2[0], f"{self.address} {_NO_HTTP2[1]}", lasting=True)
         reason = ""
         try:
             if channel.recv(1):
-                return TlsProbe("")
+                return TlsProbe("", "")
         except TimeoutError:
-            return TlsProbe("")
+            return TlsProbe("", "")
         except OSError as error:
             reason = _reason(error)
         own = x509.load_pem_x509_certificate(self.credentials.certificate)
         known = _REFUSALS.get(reason)
         if known is None and (fault := date_fault(own, datetime.now(UTC))):
-            known = f"it {fault}; {_RENEW}"
+            known = "own-certificate-out-of-date", f"it {fault}; {_RENEW}"
         elif known is None and not any(issued_by(own, each) for each in self.authorities):
-            known = f"it is of another authority; {_ONE_FOLDER}"
+            known = "own-certificate-of-other-authority", f"it is of another authority; {_ONE_FOLDER}"
         if known:
-            return TlsProbe(f"{self.address} refuses our certificate: {known}", lasting=True)
+            return TlsProbe(known[0], f"{self.address} refuses our certificate: {known[1]}", lasting=True)
         alert = _alert(reason)
         fault = f"closed the connection ({alert or 'no reason given'}) after it received our certificate"
         hint = f"compare ca.pem and the clocks of both sides, and read the log of {self.peer}"
-        return TlsProbe(f"{self.address} {fault}; {hint}", lasting=bool(alert))
+        return TlsProbe("closed-after-certificate", f"{self.address} {fault}; {hint}", lasting=bool(alert))
 
-    def untrusted_reason(self, error: ssl.SSLCertVerificationError) -> str:
+    def untrusted(self, error: ssl.SSLCertVerificationError) -> TlsProbe:
         """Explain why a certificate is not trusted, from the one that the server shows without verification."""
         context, seen, now = _tls13_context(), None, datetime.now(UTC)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with suppress(OSError, *certs.PARSE_ERRORS), self.greet(self.connect(), context) as channel:
             seen = certs.decode_fully(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
-        code, found = error.verify_code, f"the certificate at {self.address}"
-        if seen and code in _OTHER_AUTHORITY:
+        number, found = error.verify_code, f"the certificate at {self.address}"
+        if seen and number in _OTHER_AUTHORITY:
             theirs, ours = (ascii(name.rfc4514_string()[:60]) for name in (seen.issuer, self.authorities[0].subject))
             origin = "is self-signed" if seen.issuer == seen.subject else f"comes from another authority, {theirs}"
-            return f"{found} {origin}, and ours is {ours}; {_ONE_FOLDER}"
-        if seen and code in _OUT_OF_DATE:
+            code = "self-signed" if seen.issuer == seen.subject else "other-authority"
+            return TlsProbe(code, f"{found} {origin}, and ours is {ours}; {_ONE_FOLDER}", lasting=True)
+        if seen and number in _OUT_OF_DATE:
             if fault := date_fault(seen, now):
-                return f"the certificate of {self.peer} at {self.address} {fault}; {_RENEW}"
+                reason = f"the certificate of {self.peer} at {self.address} {fault}; {_RENEW}"
+                return TlsProbe("certificate-out-of-date", reason, lasting=True)
             fault = next(filter(None, (date_fault(each, now) for each in self.authorities)), "is out of date")
-            return f"our authority {fault}; {certs.NEW_AUTHORITY_HINT}"
-        if seen and code == _OTHER_NAME:
+            reason = f"our authority {fault}; {certs.NEW_AUTHORITY_HINT}"
+            return TlsProbe("authority-out-of-date", reason, lasting=True)
+        if seen and number == _OTHER_NAME:
             try:
                 owner = f"belongs to {certs.certificate_party(certificate_pem(seen))}"
             except FileError:
                 owner = "names no party"
-            return f"{found} {owner} instead of {self.peer}; check the address, and who runs there"
+            reason = f"{found} {owner} instead of {self.peer}; check the address, and who runs there"
+            return TlsProbe("other-party", reason, lasting=True)
         hint = f"{self.peer} needs one made by `fedsim certs` with our authority"
-        return f"{found} cannot be trusted ({error.verify_message}); {hint}"
+        return TlsProbe("not-trusted", f"{found} cannot be trusted ({error.verify_message}); {hint}", lasting=True)
 
 
 def _client_context(credentials: Credentials) -> ssl.SSLContext:
@@ -264,27 +267,27 @@ def _alert(reason: str) -> str:
 
 _RENEW = "renew it with `fedsim certs --renew`, or correct the clock"
 _ONE_FOLDER = "all parties of a job need certificates from the same `fedsim certs` folder"
-_NO_HTTP2 = "speaks TLS but not HTTP/2; another service listens there, or a proxy without gRPC support"
-_NO_TLS = "does not speak TLS; another service listens there, or {peer} runs with --insecure"
+_NO_HTTP2 = "no-http2", "speaks TLS but not HTTP/2; another service listens there, or a proxy without gRPC support"
+_NO_TLS = "no-tls", "does not speak TLS; another service listens there, or {peer} runs with --insecure"
 _UNKNOWN_HOST = "the host of {0.address} is unknown; check the name and the DNS of this machine"
-_OLD_TLS = "only supports TLS versions before 1.3; update the software there, or the proxy in front of it"
+_OLD_TLS = "old-tls", "only supports TLS versions before 1.3; update the software there, or the proxy in front of it"
 _HANDSHAKE_FAILURES = {
     **dict.fromkeys(("WRONG_VERSION_NUMBER", "PACKET_LENGTH_TOO_LONG", "RECORD_LAYER_FAILURE"), _NO_TLS),
     **dict.fromkeys(("UNSUPPORTED_PROTOCOL", "TLSV1_ALERT_PROTOCOL_VERSION"), _OLD_TLS),
     "TLSV1_ALERT_NO_APPLICATION_PROTOCOL": _NO_HTTP2,
 }
 _REFUSALS = {
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server requires one and cannot use it; create a new one",
-    "TLSV1_ALERT_UNKNOWN_CA": f"the server trusts another authority; {_ONE_FOLDER}",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": f"it has expired by the clock there; {_RENEW}",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it is not valid there, perhaps not yet; compare the clocks of both sides",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("certificate-required", "the server cannot use it; create a new one"),
+    "TLSV1_ALERT_UNKNOWN_CA": ("authority-not-trusted", f"the server trusts another authority; {_ONE_FOLDER}"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("own-certificate-out-of-date", f"it has expired by the clock there; {_RENEW}"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("own-certificate-invalid", "it is not valid there; compare both clocks"),
 }
 # OpenSSL's X509_V_ERR numbers; which one means "another authority" depends on what is in the chain.
 _OTHER_AUTHORITY, _OUT_OF_DATE, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (9, 10), 62
-_CONNECT_FAILURES: tuple[tuple[type[Exception], str], ...] = (
-    (socket.gaierror, _UNKNOWN_HOST),
-    (UnicodeError, _UNKNOWN_HOST),
-    (ConnectionRefusedError, "no program listens at {0.address}; start {0.peer} there, or check host and port"),
-    (TimeoutError, "{0.address} did not answer within {0.seconds:g} s; check host, port and firewalls"),
-    (OSError, "{0.address} cannot be reached ({reason}); check host, port and network"),
+_CONNECT_FAILURES: tuple[tuple[type[Exception], str, str], ...] = (
+    (socket.gaierror, "unknown-host", _UNKNOWN_HOST),
+    (UnicodeError, "unknown-host", _UNKNOWN_HOST),
+    (ConnectionRefusedError, "not-listening", "no program listens at {0.address}; start {0.peer} there"),
+    (TimeoutError, "no-answer", "{0.address} did not answer within {0.seconds:g} s; check host, port and firewalls"),
+    (OSError, "not-reachable", "{0.address} cannot be reached ({reason}); check host, port and network"),
 )

@@ -17,9 +17,9 @@ from fedsim.protocol.messages import Party
 class ConnectionLost(Exception):  # noqa: N818
     """A stream is broken. The session reconnects unless ``lasting`` says that reconnecting is pointless."""
 
-    def __init__(self, reason: str = "connection lost", *, lasting: bool = False) -> None:
+    def __init__(self, reason: str = "connection lost", *, code: str = "", lasting: bool = False) -> None:
         super().__init__(reason)
-        self.lasting = lasting
+        self.code, self.lasting = code, lasting
 
 
 class FrameStream(Protocol):

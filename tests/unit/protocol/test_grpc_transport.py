@@ -128,7 +128,7 @@ def test_a_party_has_so_many_lines_and_no_more():
             lines.callback(line.close)
             line.send(frame_of(KeepBest()))
             assert line.receive() == frame_of(KeepBest())
-        with pytest.raises(ConnectionLost, match="no more connections"):
+        with raises(ConnectionLost, "too-many-streams"):
             transport.dial(address, CITY).receive()
         assert is_served(address, NOTARY)
         opened[0].close()
@@ -242,35 +242,29 @@ def refusal(server: Credentials, client: Credentials, peer: Party = CITY) -> Con
 def test_the_certificate_of_another_role_cannot_listen_as_the_city():
     same_name = credentials_of(Party(Role.SECONDARY, "city"))
     fault = refusal(same_name, PAPERS[RENTALS])
-    assert fault.lasting
-    assert "belongs to secondary 'city'" in str(fault)
+    assert (fault.code, fault.lasting) == ("other-party", True)
 
 
 def test_the_certificate_of_another_party_cannot_listen_as_the_city():
     fault = refusal(PAPERS[NOTARY], PAPERS[RENTALS])
-    assert fault.lasting
-    assert "belongs to coordinator 'notary'" in str(fault)
+    assert (fault.code, fault.lasting) == ("other-party", True)
 
 
 def test_an_expired_certificate_of_the_listener_is_named_at_once():
     fault = refusal(credentials_of(CITY, now=NOW - 60 * DAY, days=30), PAPERS[RENTALS])
-    assert fault.lasting
-    assert "the certificate of primary 'city' at" in str(fault)
-    assert "expired on" in str(fault)
+    assert (fault.code, fault.lasting) == ("certificate-out-of-date", True)
 
 
 def test_an_expired_certificate_of_the_caller_is_named_at_once():
     fault = refusal(PAPERS[CITY], credentials_of(RENTALS, now=NOW - 60 * DAY, days=30))
-    assert fault.lasting
-    assert "refuses our certificate: it expired on" in str(fault)
+    assert (fault.code, fault.lasting) == ("own-certificate-out-of-date", True)
 
 
 @pytest.mark.parametrize("foreign", [CITY, RENTALS])
 def test_a_certificate_of_another_authority_is_named_at_once(foreign):
     strange = credentials_of(foreign, FOREIGN)
     fault = refusal(strange, PAPERS[RENTALS]) if foreign == CITY else refusal(PAPERS[CITY], strange)
-    assert fault.lasting
-    assert "authority" in str(fault)
+    assert (fault.code, fault.lasting) == ("other-authority", True)
 
 
 def test_a_caller_without_a_certificate_is_not_answered():
@@ -333,15 +327,13 @@ def attempt(address, monkeypatch) -> ConnectionLost:
 def test_a_peer_that_hangs_is_dialled_again(monkeypatch):
     with ExitStack() as kept, strange_door(kept.enter_context) as address:
         fault = attempt(address, monkeypatch)
-    assert "within 0.3 s" in str(fault)
-    assert not fault.lasting
+    assert (fault.code, fault.lasting) == ("handshake-timeout", False)
 
 
 def test_a_peer_behind_a_cut_network_is_dialled_again(monkeypatch):
     with strange_door(lambda connection: connection.close()) as address:
         fault = attempt(address, monkeypatch)
-    assert "during the TLS handshake" in str(fault)
-    assert not fault.lasting
+    assert (fault.code, fault.lasting) == ("handshake-closed", False)
 
 
 def test_another_service_is_not_dialled_again(monkeypatch):
@@ -352,8 +344,7 @@ def test_another_service_is_not_dialled_again(monkeypatch):
 
     with strange_door(talk) as address:
         fault = attempt(address, monkeypatch)
-    assert "does not speak TLS" in str(fault)
-    assert fault.lasting
+    assert (fault.code, fault.lasting) == ("no-tls", True)
 
 
 def test_a_party_that_is_turned_away_is_told_over_the_wire_and_noted():
