@@ -102,4 +102,4 @@ def _raise_refusal(job: Job, party_file: PartyFile, broken: Sequence[PolicyViola
     named = f" (columns {', '.join(columns)})" if columns else ""
     command = f": {audit_command(job, party_file)}" if audit_shortfall(job, party_file) else ""
     message = f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}"
-    raise SettingError(message, code="policy-violation", rules=[violation.rule for violation in broken])
+    raise SettingError(message, code="policy-violation", rules=[broke.rule for broke in broken], columns=columns)

@@ -81,7 +81,7 @@ def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyC
         if column not in table.header
     ]
     if missing:
-        return None, [error_finding("columns", message) for message in missing]
+        return None, [error_finding("columns", message, code="missing-column") for message in missing]
     try:
         columns = resolve_columns(job, own, table.header)
     except FedSimError as error:

