@@ -14,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.contribution.arrays import SplitArrays
-from fedsim.contribution.bootstrap import Interval
-from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, LadderTraining, train_ladder
+from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Interval, LadderTraining, train_ladder
 from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import BOOSTED_TREES, Rung
+from fedsim.contribution.rungs import BOOSTED_TREES, Rung, SplitArrays
 from fedsim.data.synthetic_city import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset

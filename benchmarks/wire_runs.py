@@ -25,9 +25,10 @@ from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext
-from fedsim.runtime.party_data import read_party_data
-from fedsim.runtime.primary import prepare_primary, to_features, training_config
+from fedsim.runtime.party_data import PartyData
+from fedsim.runtime.primary import prepare_primary, training_config
 from fedsim.runtime.run_local import run_local
+from fedsim.splitnn import Features
 from fedsim.training import SecondaryData, train
 from wire_data import Hdb
 
@@ -99,7 +100,7 @@ def on_arrays(hdb: Hdb) -> Trained:
     torch.set_num_threads(hdb.job.training.threads)
     own = hdb.own(Role.PRIMARY)
     post = PartyContext(hdb.job, own, hdb.kept(Role.PRIMARY), ConnectionState(own.party, {}, {}), InProcessTransport())
-    prepared = prepare_primary(read_party_data(hdb.job, own), post)
+    prepared = prepare_primary(PartyData.read(hdb.job, own, approved=True), post)
     folder = hdb.folder / "arrays"  # checkpoints, as the parties write them
     secondary = _secondary(hdb)
     result = train(prepared.data, [secondary], prepared.split, training_config(hdb.job), folder=folder)
@@ -109,8 +110,8 @@ def on_arrays(hdb: Hdb) -> Trained:
 
 def _secondary(hdb: Hdb) -> SecondaryData:
     own = hdb.own(Role.SECONDARY)
-    frame = read_party_data(hdb.job, own).features()
-    features = to_features(fit_preprocessor(frame, party=str(own.party)), frame)
+    frame = PartyData.read(hdb.job, own, approved=True).features()
+    features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
     order = load_file(hdb.kept(Role.SECONDARY) / "order.safetensors")["rows"]
     links = load_private_links(hdb.kept(Role.PRIMARY) / "lists" / f"{own.name}.safetensors")
     return SecondaryData(features.take(order), links.partner, links.similarity, name=own.name)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import pearsonr, spearmanr
 
-from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
-from fedsim.contribution.rungs import Rung, environment_info, format_metrics, primary_data, rung_config, secondary_data
+from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays, environment_info, format_metrics
 from fedsim.linkage.soft_linkage import improvement_from_links
 from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Model, train
@@ -128,8 +127,8 @@ def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
     began, firms = time.perf_counter(), generate_firms(np.random.default_rng(0))
     arrays = DatasetCases(firms.dataset()).one("random", 0)
     rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, rate=3e-3)
-    parties, hooks = (primary_data(rung, arrays), secondary_data(rung, arrays)), bench.watch("[1 of 1] firms, FedSim")
-    result = train(*parties, arrays.split, rung_config(rung, seed=0), hooks=hooks)
+    parties, hooks = (rung.primary_data(arrays), rung.secondary_data(arrays)), bench.watch("[1 of 1] firms, FedSim")
+    result = train(*parties, arrays.split, rung.config(seed=0), hooks=hooks)
     bench.tell(f"[1 of 1] firms: FedSim: {format_metrics(result.metrics['test'])}")
     seconds = time.perf_counter() - began
     line = {**environment_info(), "seed": 0, "seconds": seconds}

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.arrays import LINK_ARRAYS, LinkedSecondary, NamedArrays, SplitArrays
+from fedsim.contribution.rungs import LINK_ARRAYS, LinkedSecondary, NamedArrays, SplitArrays
 from fedsim.splitnn.layers import Features
 from fedsim.storage.files import atomic_write
 from fedsim.types import Split

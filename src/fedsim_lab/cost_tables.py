@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedsim.contribution.rungs import rung_config
 from fedsim.linkage import link
 from fedsim.splitnn.gates import BranchShape, Regression
 from fedsim.splitnn.layers import Features
@@ -212,5 +211,5 @@ def _epoch_seconds(word: str, data: PaperData, name: str, records: int) -> float
     rung = replace(
         STUDY_RUNGS[word], preset=f"paper:{name}", epochs=2, batch=LARGE_BATCH if word in AT_MOST_ONE_PARTNER else None
     )
-    history = train(primary, [theirs], split, rung_config(rung, seed=0, device="cpu")).history
+    history = train(primary, [theirs], split, rung.config(seed=0, device="cpu")).history
     return min(epoch.seconds for epoch in history) * 0.7 * data.records[0] / records

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.contribution.rungs import Rung, check_rung
+from fedsim.contribution.rungs import Rung
 from fedsim.errors import SettingError
 from fedsim_lab.experiment_config import SPLITS, check_choice, parse_section, read_experiment_toml
 
@@ -87,7 +87,7 @@ class StudyPart:
         for word in [*self.rungs, *(word for word in self.settings if word != "all")]:
             check_choice(word, STUDY_RUNGS, "rung")
         for rung in self.rungs_at(None):
-            check_rung(rung)
+            rung.check()
 
     @property
     def title(self) -> str:

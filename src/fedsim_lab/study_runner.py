@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
 from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import (
@@ -17,6 +16,7 @@ from fedsim.contribution.rungs import (
     MessageCallback,
     Rung,
     RungTrainer,
+    SplitArrays,
     numbered_progress,
     result_key,
     run_training,

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.arrays import SplitArrays
 from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import Rung, format_metrics, result_key, train_missing
+from fedsim.contribution.rungs import Rung, SplitArrays, format_metrics, result_key, train_missing
 from fedsim.errors import FileError, SettingError
 from fedsim.storage.files import ensure_folder
-from fedsim.training.labels import selection_key
+from fedsim.training.data import selection_key
 from fedsim_lab.dataset_cases import DatasetCases, LinkageOverrides
 from fedsim_lab.experiment_config import SPLITS, check_choice
 from fedsim_lab.study_runner import StudyContext, load_sample

@@ -12,7 +12,7 @@ from e2e.job_folders import RENTALS, lay_out
 from e2e.party_threads import run_in_threads
 from fedsim import registry
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
+from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
 from fedsim.splitnn import methods
 from fedsim.splitnn.checkpoint_store import describe
 from fedsim.splitnn.gates import Neighbours

@@ -16,7 +16,7 @@ from urllib.request import Request, urlopen
 import polars as pl
 import pytest
 
-from fedsim.runs.audit_log import read_audit_log
+from fedsim.runs.run_folder import read_audit_log
 from job_fixtures import free_ports
 
 ROOT = Path(__file__).parents[2]

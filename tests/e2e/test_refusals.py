@@ -93,7 +93,7 @@ def test_another_linkage_key_is_found_by_the_coordinator(place):
 
 
 def test_a_defect_of_a_party_is_told_to_everybody(place):
-    broken = {CITY: setting("fedsim.runtime.primary", "read_party_data", None)}
+    broken = {CITY: setting("fedsim.runtime.primary", "PartyData", None)}
     codes, said, _ = run_to_the_end(place, broken)
     assert codes == {NOTARY: 2, CITY: 1, RENTALS: 2, SCHOOLS: 2}, said
     assert "bug in FedSim" in said.pop(CITY)

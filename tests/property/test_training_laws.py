@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedsim.splitnn.gates import BySimilarity, Neighbours, keep_most_similar
-from fedsim.training.labels import MinMaxLabel, StandardLabel
+from fedsim.training.data import MinMaxLabel, StandardLabel
 from fedsim.training.primary import PREFETCHED_BATCHES, PartnerList
 from fedsim_lab.ablations import Shuffled
 from resume_fixtures import KillAt, last_tensors, run, same_bits, survive, without_time

@@ -12,7 +12,7 @@ from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
 from fedsim.audit.report import Advice, AuditRow, AuditSettings, PlannedAttack, run_attacks
 from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection
 from fedsim.errors import SettingError
-from fedsim.training.labels import Metrics
+from fedsim.training.data import Metrics
 
 # Settings from the weakest to the strongest.
 BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilometre

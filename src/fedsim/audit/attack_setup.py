@@ -25,8 +25,7 @@ from fedsim.linkage.metrics import Metric, RankHamming, get_metric
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.privacy.keyed_prng import SECRET_BYTES
-from fedsim.runtime.party_data import encode_table
-from fedsim.runtime.run_store import blur_with_secret
+from fedsim.runtime.party_data import blur_identifiers, encode_table
 from fedsim.types import EncodedTable, Floats, Integers
 
 PAIRS_PER_TILE = 1 << 16
@@ -58,7 +57,7 @@ class AttackSetup:
         rng = np.random.default_rng([self.seed, 1])
         key, secret = Key(rng.bytes(SECRET_BYTES)), rng.bytes(SECRET_BYTES)
         tables = (self.primary, self.secondary)
-        sides = [blur_with_secret(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
+        sides = [blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
         queries, candidates = (encode_table(terms.encoding, side, key, self.name) for side in sides)
         k, degree = min(terms.k, len(candidates)), terms.min_degree
         linking = LinkageConfig(terms.metric, k, terms.tau, terms.sigma, min_degree=degree, dummies=terms.dummies)

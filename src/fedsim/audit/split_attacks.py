@@ -26,14 +26,13 @@ from fedsim.errors import InputError
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.privacy.mechanisms import CLIP_DEVIATIONS, ClipAndNoise, NoisyFeatures
 from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
-from fedsim.runtime.party_data import PartyData
+from fedsim.runtime.party_data import PartyData, add_feature_noise, cut_noise_from_secret
 from fedsim.runtime.primary import training_config
-from fedsim.runtime.run_store import add_feature_noise, cut_noise_from_secret
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.layers import Features
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import NeighbourList, PrimaryData, TaskType, train_with
-from fedsim.training.labels import Metrics
+from fedsim.training.data import Metrics
 from fedsim.types import Floats, Integers, Split
 
 KNOWN_SHARE = 0.05

@@ -18,7 +18,7 @@ from fedsim.config.toml_file import shorten
 from fedsim.data.table_reader import read_table
 from fedsim.errors import SettingError
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
-from fedsim.runs.audit_log import open_audit_log
+from fedsim.runs.run_folder import open_audit_log
 
 PrintLine = Callable[[str], None]
 

@@ -22,7 +22,7 @@ from fedsim.protocol.messages import Role
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.runtime.run_store import SECRET_FILE
+from fedsim.runtime.party_data import SECRET_FILE
 from fedsim.storage.files import load_or_create_secret
 
 LADDER_FILE = "ladder.json"

@@ -40,9 +40,8 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.ladder import LADDER_FILE
 from fedsim.report.run_report import write_report
 from fedsim.runs.approval import approve
-from fedsim.runs.progress import PROGRESS_FILE
 from fedsim.runs.record import RunRecord, read_run_record
-from fedsim.runs.run_folder import read_ledger, run_path
+from fedsim.runs.run_folder import PROGRESS_FILE, read_ledger, run_path
 from fedsim.storage.files import atomic_write
 
 FLATS = 1_500

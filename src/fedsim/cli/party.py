@@ -23,9 +23,8 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.report.formatting import format_bytes, format_duration
-from fedsim.runs.progress import publish_progress
 from fedsim.runs.record import RECORD_FILE
-from fedsim.runs.run_folder import run_path
+from fedsim.runs.run_folder import publish_progress, run_path
 from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
 from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
-from fedsim.runs.audit_log import AuditEntry, read_audit_log
+from fedsim.runs.run_folder import AuditEntry, read_audit_log
 
 MAX_VALUE_LENGTH = 60
 COLUMNS = ("folder", "method", "test", "epochs", "time", "bytes", "state")

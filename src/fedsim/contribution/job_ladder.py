@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -10,52 +11,94 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
 from numpy.typing import NDArray
 
 from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
-from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
-from fedsim.contribution.identifiers import exact_match_rows, identifier_features
 from fedsim.contribution.ladder import Ladder, train_ladder
 from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import (
-    MessageCallback,
-    Rung,
-    RungOutcome,
-    link_order,
-    needs_no_partner,
-    primary_data,
-    run_training,
-    rung_config,
-    rung_links,
-    rung_outcome,
-    secondary_data,
-)
+from fedsim.contribution.rungs import LinkedSecondary, MessageCallback, Rung, RungOutcome, SplitArrays, run_training
+from fedsim.data.features import fit_preprocessor
 from fedsim.data.splits import group_split, random_split
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
-from fedsim.protocol.cut_layer import NoisySecondary, wire_format
+from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.roles.primary import ComparisonRun, RemoteSecondary
 from fedsim.protocol.session import PeerRestarted, close_sessions
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData, read_party_data
+from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
 from fedsim.runtime.primary import prepare_primary
-from fedsim.runtime.run_store import SECRET_FILE, RunStore, cut_noise_from_secret, load_cut_noise, protect_features
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.party_model import RandomSource
-from fedsim.splitnn.secondary_model import start_secondary
-from fedsim.storage.files import load_or_create_secret
+from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
 from fedsim.types import EncodedTable, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
+
+GRAM_LENGTH = 3
+HASH_COLUMNS = 64
 SPLITS = ("random", "group")
+
+# The primary's identifiers as features, and exact matches between two tables
+
+
+def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
+    """Return numbers and dates as they are and text as trigram counts, scaled by the training ``rows``.
+
+    >>> identifier_features(pl.DataFrame({"lat": [1.0, 2.0], "name": ["fox", "ox"]}), np.arange(2))
+    Features(2 records x 65 numbers and 0 codes)
+    """
+    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    plain = frame.drop(texts)
+    prepared = fit_preprocessor(plain, party="primary", rows=rows).apply(plain)
+    counts = [trigram_counts(frame[name].to_list()) for name in texts]
+    for count in counts:
+        deviation = count[rows].std(axis=0)
+        count[:] = (count - count[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *counts]).astype(np.float32)
+    codes = prepared.codes.reshape(len(frame), -1)
+    return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
+
+
+def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> NDArray[np.float32]:
+    """Count the trigrams of each text, hashed into columns; a missing text has none.
+
+    >>> trigram_counts(["abc", None], columns=4).sum(axis=1).tolist()
+    [3.0, 0.0]
+    """
+    counts = np.zeros((len(texts), columns), dtype=np.float32)
+    for row, text in enumerate(texts):
+        padded = f" {text.casefold()} " if text else ""
+        for first in range(len(padded) - GRAM_LENGTH + 1):
+            counts[row, zlib.crc32(padded[first : first + GRAM_LENGTH].encode()) % columns] += 1
+    return counts
+
+
+def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
+    """Return for every primary record the first secondary row whose columns, in order, are all equal, or -1.
+
+    >>> exact_match_rows(pl.DataFrame({"name": ["b", "c"]}), pl.DataFrame({"title": ["a", "b", "b"]})).tolist()
+    [1, -1]
+    >>> exact_match_rows(pl.DataFrame({"year": [1, 2]}), pl.DataFrame({"year": [2.0, 2.5]})).tolist()
+    [-1, 0]
+    """
+    columns: tuple[list[pl.Series], list[pl.Series]] = [], []
+    for place, pair in enumerate(zip(primary, secondary, strict=True)):
+        # Numbers of different types are compared as floats, everything else as text.
+        numeric = pair[0].dtype != pair[1].dtype and all(column.dtype.is_numeric() for column in pair)
+        for side, column in zip(columns, pair, strict=True):
+            side.append((column.cast(pl.Float64) if numeric else column).alias(str(place)).cast(pl.String))
+    ours, theirs = (pl.DataFrame(side).select(pl.concat_str(pl.all(), separator="\0")).to_series() for side in columns)
+    first: dict[str, int] = {}
+    for row, key in enumerate(theirs.to_list()):
+        if key is not None:
+            first.setdefault(key, row)
+    return np.array([first.get(key, -1) for key in ours.to_list()], dtype=np.int64)
 
 
 # All tables in this process. Nothing is sent, so neither approval nor policy is checked; clip, noise, blur and dummies
@@ -72,23 +115,25 @@ class ProtectedTrainer:
     def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
         """Train one rung; one that needs no partner is not protected, because nothing crosses."""
         terms = self.protection
-        if needs_no_partner(rung) or (terms.activations is None and terms.gradients is None):
+        if rung.needs_no_partner or (terms.activations is None and terms.gradients is None):
             return run_training(rung, arrays)
-        config, split = rung_config(rung, arrays.about["seed"], device="cpu"), arrays.split
+        config, split = rung.config(arrays.about["seed"], device="cpu"), arrays.split
         steps = config.epochs * config.steps_per_epoch(len(split.train))
         secret = derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
         clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
         lists = []
-        for data in secondary_data(rung, arrays):
+        for data in rung.secondary_data(arrays):
             if data.neighbours:
-                party = start_secondary(data.name, as_features(data.features), clipped, total_steps=steps)
-                noisy = NoisySecondary(
+                party = secondary_model.start_secondary(
+                    data.name, as_features(data.features), clipped, total_steps=steps
+                )
+                noisy = cut_layer.NoisySecondary(
                     party,
                     activation_noise=cut_noise_from_secret(terms.activations, secret),
                     gradient_noise=cut_noise_from_secret(terms.gradients, secret),
                 )
                 lists.append(NeighbourList(data.neighbours, (noisy,)))
-        return rung_outcome(train_with(primary_data(rung, arrays), lists, split, config))
+        return RungOutcome.of(train_with(rung.primary_data(arrays), lists, split, config))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +170,7 @@ class JobCases:
         """
         for seed in range(seeds):
             for kind in splits:
-                rng = RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")
+                rng = party_model.RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")
                 n = len(self.primary)
                 split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
                 yield SplitArrays(
@@ -157,9 +202,10 @@ class JobCases:
             for side in (self.primary, table):
                 folder = self.folder / side.own.name  # no other party's secret and filters are in it
                 make_private_folder(folder)
-                encoded.append(RunStore(folder, self.job).encoded(side, name))
+                store = RunStore(folder, self.job)
+                encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
-            features = protect_features(table.network_features(), table.features(), self.job.protection, folder)
+            features = store.protect_features(table.network_features(), table.features())
             prepared[name] = encoded, features, exact_match_rows(*identifiers)
         return prepared
 
@@ -168,7 +214,7 @@ class JobCases:
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
         rule = LinkageConfig(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
-        secret = load_or_create_secret(self.folder / SECRET_FILE)
+        secret = RunStore(self.folder, self.job).secret
         (ours, theirs), features, equal = self._prepared[name]
         linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)
         lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
@@ -203,7 +249,7 @@ def train_remote_ladder(
     """Train the ladder of a trained job with the secondaries at their own sites."""
     context.connection.serves_predictions = True
     torch.set_num_threads(context.job.training.threads)
-    table = read_party_data(context.job, context.party_file)
+    table = PartyData.read(context.job, context.party_file, approved=True)
     acceptor = context.listen(context.secondaries)
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
@@ -245,22 +291,23 @@ class RemoteTrainer:
     def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
         """Train one rung, again from the start whenever a secondary restarts."""
         self.context.connection.stop_signal.check()
-        if needs_no_partner(rung):
+        if rung.needs_no_partner:
             return run_training(rung, arrays)
-        config = rung_config(rung, arrays.about["seed"], device="cpu")
+        config = rung.config(arrays.about["seed"], device="cpu")
         while True:
             try:
                 lists = self._lists(rung, arrays)
-                return rung_outcome(train_with(primary_data(rung, arrays), lists, arrays.split, config))
+                return RungOutcome.of(train_with(rung.primary_data(arrays), lists, arrays.split, config))
             except PeerRestarted as restarted:
                 log.warning("%s; this comparison run starts again", restarted)
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job
         study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
-        noise, form = load_cut_noise(job.protection.gradients, self.context.folder), wire_format(job.training.wire)
-        order, lists = link_order(rung, arrays), []
+        noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradients)
+        form = cut_layer.wire_format(job.training.wire)
+        order, lists = rung.link_order(arrays), []
         for linked in arrays.secondaries:
             holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, study=study)
-            lists.append(NeighbourList(Neighbours(*rung_links(rung, linked, order)), (holder,)))
+            lists.append(NeighbourList(Neighbours(*rung.links(linked, order)), (holder,)))
         return lists

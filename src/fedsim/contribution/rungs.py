@@ -1,28 +1,92 @@
-"""The rungs of the ladder: model variants, their configuration and inputs, and training them; needs torch and numpy."""
+"""The rungs of the ladder: model variants, their configuration and inputs, and training them; needs torch and numpy.
+
+Letters: n primary records, L distinct lists of partners, K partners of each, m records of a secondary.
+"""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
 from fedsim.contribution.result_store import ResultStore
 from fedsim.errors import SettingError
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import Method
-from fedsim.training import Config, PrimaryData, SecondaryData, TaskType, TrainingResult, train
+from fedsim.splitnn import Features, methods
+from fedsim.storage.tensor_file import arrays_digest
+from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.data import as_features
-from fedsim.training.labels import Metrics, classification_metrics, regression_metrics
-from fedsim.training.loop import Hook
+from fedsim.training.data import Metrics, as_features, classification_metrics, regression_metrics
+from fedsim.types import Split
 from fedsim.validation import validate_integer
 from fedsim.version import VERSION
+
+AnyArray = NDArray[Any]
+NamedArrays = dict[str, AnyArray]
+LINK_ARRAYS = ("list_of", "partner", "similarity", "equal")
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedSecondary:
+    """A secondary: its features, the distinct lists of partners, and the list of every record.
+
+    ``equal`` has, for every list, the row whose identifiers equal the record's, or -1.
+    """
+
+    features: Features  # (m, ...)
+    list_of: AnyArray  # (n,)
+    partner: AnyArray  # (L, K)
+    similarity: AnyArray  # (L, K)
+    equal: AnyArray  # (L,)
+    name: str = "secondary"
+
+
+@dataclass(frozen=True, eq=False)
+class SplitArrays:
+    """Everything that trainings on one split use.
+
+    ``own`` are the primary's identifiers as features; records with equal identifiers are in the same group. ``about``
+    has JSON values: name, unit, task, split and seed at least.
+    """
+
+    primary: Features
+    own: Features
+    secondaries: tuple[LinkedSecondary, ...]
+    labels: AnyArray  # (n,)
+    groups: AnyArray  # (n,)
+    split: Split
+    about: dict[str, Any] = field(repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """Digest of all arrays."""
+        return arrays_digest(*(array for _, array in sorted(self.named().items())))
+
+    @cached_property
+    def own_digest(self) -> str:
+        """Digest of the arrays that the primary has without any partner."""
+        own = {name: array for name, array in self.named().items() if not name.startswith("secondary")}
+        return arrays_digest(*(array for _, array in sorted(own.items())))
+
+    def named(self) -> NamedArrays:
+        """Return all arrays by name."""
+        flat = {"labels": self.labels, "groups": self.groups}
+        flat |= {f"split.{name}": getattr(self.split, name) for name in ("train", "validation", "test")}
+        tables = {f"secondary{place}": linked.features for place, linked in enumerate(self.secondaries)}
+        for party, features in {"primary": self.primary, "own": self.own, **tables}.items():
+            flat[f"{party}.numbers"] = features.numbers
+            flat[f"{party}.codes"] = features.codes.astype(np.int32)
+            flat[f"{party}.cardinalities"] = np.array(features.cardinalities, np.int64)
+            flat[f"{party}.spread"] = np.array(features.many_valued, np.int64)
+        for place, linked in enumerate(self.secondaries):
+            flat |= {f"secondary{place}.{part}": getattr(linked, part) for part in LINK_ARRAYS}
+        return flat
+
 
 PARTNERS = ("real", "placebo", "shuffled")
 INPUTS = ("features", "identifiers", "secondary")
@@ -76,35 +140,93 @@ class Rung:
                 message = f"{setting} '{value}' is unknown; choose {' or '.join(known)}"
                 raise SettingError(message, code=f"unknown-{setting}")
 
+    def check(self) -> None:
+        """Raise SettingError if the rung names an unknown method or preset."""
+        if self.method not in (BOOSTED_TREES, *FEDSIM_VARIANTS):
+            METHODS[self.method]
+        PRESETS[self.preset]
 
-def check_rung(rung: Rung) -> None:
-    """Raise SettingError if the rung names an unknown method or preset."""
-    if rung.method not in (BOOSTED_TREES, *FEDSIM_VARIANTS):
-        METHODS[rung.method]
-    PRESETS[rung.preset]
+    def config(self, seed: int, device: str = "auto") -> Config:
+        """Return the training configuration of a rung: its preset, method and settings.
 
+        >>> Rung("x", "X", "avgsim", preset="paper").config(seed=0).batch
+        128
+        """
+        self.check()
+        method: str | methods.Method = self.method
+        if self.method in FEDSIM_VARIANTS:
+            method = FEDSIM_VARIANTS[self.method](PRESETS[self.preset].build().method)
+        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience)
+        config = build_config(self.preset, method, overrides, seed=seed, device=device)
+        if self.hidden is not None:
+            width = validate_integer(self.hidden, "hidden", least=1)
+            config = replace(config, local=replace(config.local, hidden=(width,)))
+        if self.decay is not None:
+            if not 0 <= self.decay < 1:
+                message = f"decay={self.decay}; choose a weight decay from 0 to below 1, such as 1e-4"
+                raise SettingError(message, code="decay-out-of-range", value=self.decay)
+            config = replace(config, optimiser=replace(config.optimiser, decay=self.decay))  # type: ignore[type-var]
+        return config
 
-def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
-    """Return the training configuration of a rung: its preset, method and settings.
+    @property
+    def trains_network(self) -> bool:
+        """Whether it trains a network rather than boosted trees."""
+        return self.method != BOOSTED_TREES
 
-    >>> rung_config(Rung("x", "X", "avgsim", preset="paper"), seed=0).batch
-    128
-    """
-    check_rung(rung)
-    method: str | Method = rung.method
-    if rung.method in FEDSIM_VARIANTS:
-        method = FEDSIM_VARIANTS[rung.method](PRESETS[rung.preset].build().method)
-    overrides = ConfigOverrides(rung.epochs, rung.batch, rung.rate, rung.patience)
-    config = build_config(rung.preset, method, overrides, seed=seed, device=device)
-    if rung.hidden is not None:
-        width = validate_integer(rung.hidden, "hidden", least=1)
-        config = replace(config, local=replace(config.local, hidden=(width,)))
-    if rung.decay is not None:
-        if not 0 <= rung.decay < 1:
-            message = f"decay={rung.decay}; choose a weight decay from 0 to below 1, such as 1e-4"
-            raise SettingError(message, code="decay-out-of-range", value=rung.decay)
-        config = replace(config, optimiser=replace(config.optimiser, decay=rung.decay))  # type: ignore[type-var]
-    return config
+    @property
+    def needs_no_partner(self) -> bool:
+        """Whether it uses nothing of any partner."""
+        return self.partners is methods.PartnerRequirement.NONE and self.inputs != "secondary"
+
+    @property
+    def partners(self) -> methods.PartnerRequirement:
+        """Which partners its method needs."""
+        if not self.trains_network:
+            return methods.PartnerRequirement.NONE
+        known: type[methods.Method] = METHODS["fedsim" if self.method in FEDSIM_VARIANTS else self.method]
+        return known.partners  # type: ignore[return-value]
+
+    def primary_data(self, arrays: SplitArrays) -> PrimaryData:
+        """Return what the primary of a rung learns from."""
+        features = arrays.primary
+        if self.inputs == "identifiers":
+            features = concatenate_features(features, arrays.own)
+        if self.inputs == "secondary":
+            linked = arrays.secondaries[0]
+            features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
+        task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
+        return PrimaryData(features, arrays.labels, task_type)
+
+    def secondary_data(self, arrays: SplitArrays) -> list[SecondaryData]:
+        """Return the partners of a rung, real or not."""
+        rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
+        order, secondaries = self.link_order(arrays), []
+        for linked in arrays.secondaries:
+            features = linked.features
+            if self.partner == "placebo":
+                features = features.take(rng.permutation(len(features)))
+            secondaries.append(SecondaryData(features, *self.links(linked, order), linked.name))
+        return split_columns(secondaries[0], self.pieces) if self.pieces else secondaries
+
+    def link_order(self, arrays: SplitArrays) -> NDArray[Any]:
+        """Return whose links every record gets: its own, or those of another if they are shuffled."""
+        n = len(arrays.labels)
+        if self.partner != "shuffled":
+            return np.arange(n)
+        return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
+
+    def links(self, linked: LinkedSecondary, order: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return partner rows and similarities of a rung, (n, K) each."""
+        lists = linked.list_of[order]
+        if self.partners is methods.PartnerRequirement.SOME:
+            equal = linked.equal[lists, None].astype(np.int64)
+            return equal, np.zeros(equal.shape)
+        limit = linked.partner.shape[1]
+        k = self.k or limit
+        if k > limit:
+            message = f"k={k} in rung '{self.key}', but only {limit} partners were linked; choose k up to {limit}"
+            raise SettingError(message, code="k-too-large", limit=limit)
+        return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
 
 
 # Inputs of a rung
@@ -112,57 +234,6 @@ def rung_config(rung: Rung, seed: int, device: str = "auto") -> Config:
 
 PLACEBO_SEED = 1234
 N_COLUMN_PARTIES = 3
-
-
-def needs_no_partner(rung: Rung) -> bool:
-    """Return whether a rung uses nothing of any partner."""
-    return rung.method in ("solo", BOOSTED_TREES) and rung.inputs != "secondary"
-
-
-def primary_data(rung: Rung, arrays: SplitArrays) -> PrimaryData:
-    """Return what the primary of a rung learns from."""
-    features = arrays.primary
-    if rung.inputs == "identifiers":
-        features = concatenate_features(features, arrays.own)
-    if rung.inputs == "secondary":
-        linked = arrays.secondaries[0]
-        features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
-    task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
-    return PrimaryData(features, arrays.labels, task_type)
-
-
-def secondary_data(rung: Rung, arrays: SplitArrays) -> list[SecondaryData]:
-    """Return the partners of a rung, real or not."""
-    rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
-    order, secondaries = link_order(rung, arrays), []
-    for linked in arrays.secondaries:
-        features = linked.features
-        if rung.partner == "placebo":
-            features = features.take(rng.permutation(len(features)))
-        secondaries.append(SecondaryData(features, *rung_links(rung, linked, order), linked.name))
-    return split_columns(secondaries[0], rung.pieces) if rung.pieces else secondaries
-
-
-def link_order(rung: Rung, arrays: SplitArrays) -> NDArray[Any]:
-    """Return whose links every record gets: its own, or those of another if they are shuffled."""
-    n = len(arrays.labels)
-    if rung.partner != "shuffled":
-        return np.arange(n)
-    return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
-
-
-def rung_links(rung: Rung, linked: LinkedSecondary, order: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return partner rows and similarities of a rung, (n, K) each."""
-    lists = linked.list_of[order]
-    if rung.method == "exact":
-        equal = linked.equal[lists, None].astype(np.int64)
-        return equal, np.zeros(equal.shape)
-    limit = linked.partner.shape[1]
-    k = rung.k or limit
-    if k > limit:
-        message = f"k={k} in rung '{rung.key}', but only {limit} partners were linked; choose k up to {limit}"
-        raise SettingError(message, code="k-too-large", limit=limit)
-    return linked.partner[lists, :k].astype(np.int64), linked.similarity[lists, :k].astype(np.float64)
 
 
 def split_columns(secondary: SecondaryData, wanted: str) -> list[SecondaryData]:
@@ -201,27 +272,27 @@ class RungOutcome:
     validation: Metrics
     figures: dict[str, Any]
 
+    @classmethod
+    def of(cls, result: TrainingResult) -> Self:
+        """Return what is stored of a training."""
+        figures = {
+            "best_epoch": result.best.number,
+            "epochs": len(result.history),
+            "epoch_seconds": float(np.median([epoch.seconds for epoch in result.history])),
+        }
+        return cls(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
+
 
 RungTrainer = Callable[[Rung, SplitArrays], RungOutcome]
 
 
 def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) -> RungOutcome:
     """Train one rung in this process."""
-    if rung.method == BOOSTED_TREES:
-        return train_trees(rung, primary_data(rung, arrays), arrays)
-    config = rung_config(rung, arrays.about["seed"])
-    parties = primary_data(rung, arrays), secondary_data(rung, arrays)
-    return rung_outcome(train(*parties, arrays.split, config, hooks=hooks))
-
-
-def rung_outcome(result: TrainingResult) -> RungOutcome:
-    """Return what is stored of a training."""
-    figures = {
-        "best_epoch": result.best.number,
-        "epochs": len(result.history),
-        "epoch_seconds": float(np.median([epoch.seconds for epoch in result.history])),
-    }
-    return RungOutcome(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
+    if not rung.trains_network:
+        return train_trees(rung, rung.primary_data(arrays), arrays)
+    config = rung.config(arrays.about["seed"])
+    parties = rung.primary_data(arrays), rung.secondary_data(arrays)
+    return RungOutcome.of(train(*parties, arrays.split, config, hooks=hooks))
 
 
 MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
@@ -279,7 +350,7 @@ def train_missing(
 ) -> None:
     """Train every rung on every case, except those that are already among the results."""
     for rung in rungs:
-        check_rung(rung)
+        rung.check()
     for arrays in cases:
         for rung in rungs:
             key, about = result_key(rung, arrays), arrays.about
@@ -311,7 +382,7 @@ def format_metrics(metrics: Mapping[str, float]) -> str:
 def result_key(rung: Rung, arrays: SplitArrays) -> dict[str, Any]:
     """Return what identifies a training: its settings, the digest of the data it sees, and their protection."""
     seed, protection = arrays.about["seed"], arrays.about.get("protection")
-    if needs_no_partner(rung):
+    if rung.needs_no_partner:
         data = [arrays.own_digest, seed]
     else:
         data = [arrays.digest, seed, *([protection] if protection else [])]

@@ -13,21 +13,18 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
+from fedsim import errors, validation
 from fedsim.data.features import FeatureRules
 from fedsim.data.splits import group_equal_records, group_split
-from fedsim.errors import SettingError
-from fedsim.estimator import inputs
-from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabels, fit_federation
+from fedsim.estimator import federation, inputs
+from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabels
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
-from fedsim.estimator.saving import load_estimator, save_estimator
 from fedsim.linkage import Metric
-from fedsim.splitnn.methods import Method, PartnerRequirement
-from fedsim.splitnn.party_model import RandomSource
+from fedsim.splitnn import methods, party_model
 from fedsim.training import TaskType
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
 from fedsim.types import DEFAULT_K, Floats, Links, Split
-from fedsim.validation import validate_number
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
 # scikit-learn's base classes.
@@ -50,7 +47,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         k: int = DEFAULT_K,
         sigma: float = 0.0,
         tau: float | None = None,
-        method: str | Method = "fedsim",
+        method: str | methods.Method = "fedsim",
         preset: str = "modern",
         use_identifiers: bool = False,
         kinds: Mapping[str, str] | None = None,
@@ -97,14 +94,14 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
             seed=inputs.draw_seed(self.random_state),
             device=settings.device,
         )
-        linked = config.method.partners is not PartnerRequirement.NONE
+        linked = config.method.partners is not methods.PartnerRequirement.NONE
         pairs = inputs.columns_per_secondary(len(tables), settings.link_on, settings.metric) if linked else ()
         identifiers = () if settings.use_identifiers else tuple(inputs.primary_link_columns(settings.link_on))
         plan = FederationPlan(config, tuple(pairs), settings, FeatureRules(settings.kinds or {}), identifiers)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
         split = _validation_split(settings, primary, labels, config.seed)
         hooks = [ProgressBar()] if self.verbose else []
-        fitted = fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
+        fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
         fresh.federation_, fresh.links_, result = fitted
         fresh.history_ = [asdict(epoch) for epoch in result.history]
         self.__dict__ = fresh.__dict__
@@ -122,17 +119,22 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""
         check_is_fitted(self, "federation_")
-        save_estimator(Path(path), self)
+        federation.save_estimator(Path(path), self)
 
     @classmethod
     def load(
-        cls, path: str | Path, secondaries: Sequence[Any] = (), *, method: Method | None = None, device: str = "auto"
+        cls,
+        path: str | Path,
+        secondaries: Sequence[Any] = (),
+        *,
+        method: methods.Method | None = None,
+        device: str = "auto",
     ) -> Self:
         """Load the model that :meth:`save` wrote, with the tables of the secondaries.
 
         ``method`` is required only if the constructor was given a Method object instead of a name.
         """
-        found: Self = load_estimator(cls, Path(path), secondaries, method=method, device=device)
+        found: Self = federation.load_estimator(cls, Path(path), secondaries, method=method, device=device)
         return found
 
     def __sklearn_tags__(self) -> Any:
@@ -152,11 +154,11 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
 
 def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels: TrainingLabels, seed: int) -> Split:
     """Draw validation records one by one, or so that records with equal identifiers stay together."""
-    fraction = validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
-    rng = RandomSource(seed, PRIMARY).rng("validation records")
+    fraction = validation.validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
+    rng = party_model.RandomSource(seed, PRIMARY).rng("validation records")
     if settings.validation_split not in ("random", "identifiers"):
         message = f"validation_split='{settings.validation_split}' is unknown; choose random or identifiers"
-        raise SettingError(message, code="unknown-validation-split", value=settings.validation_split)
+        raise errors.SettingError(message, code="unknown-validation-split", value=settings.validation_split)
     if settings.validation_split == "identifiers":
         columns = inputs.primary_link_columns(settings.link_on)
         groups = group_equal_records(inputs.select_columns(primary, columns, PRIMARY))

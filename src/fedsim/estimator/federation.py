@@ -1,29 +1,31 @@
-"""Link, prepare, train and predict with the tables of all parties."""
+"""Link, prepare, train and predict with the tables of all parties; save what was trained, and load it."""
 
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import safetensors.torch
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import Tensor
 
+from fedsim import errors, registry, training, validation
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.errors import SettingError
-from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns, drop_identifiers
-from fedsim.linkage import fit_scale, link, similarities
+from fedsim.estimator import inputs
+from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
+from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.party_model import RandomSource
-from fedsim.training import Config, Model, PrimaryData, SecondaryData, TaskType, TrainingResult, train
-from fedsim.training.loop import Hook
+from fedsim.splitnn import Features, Neighbours, checkpoint_store, methods, party_model, secondary_model
+from fedsim.storage.files import atomic_folder
+from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.data import target_from_state, target_state
 from fedsim.types import Floats, Links, Scale, Split
-from fedsim.validation import validate_k
 
 
 def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
@@ -54,11 +56,11 @@ class LinkRule:
     sigma: float
     scale: Scale
 
-    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, random: RandomSource) -> Links:
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, random: party_model.RandomSource) -> Links:
         """Return the links of any primary records, seen in training or not (paper, section 4.2)."""
         return self.add_similarities(_nearest_links(self.pair, primary, secondary, self.k), primary, random)
 
-    def add_similarities(self, found: Links, primary: pl.DataFrame, random: RandomSource) -> Links:
+    def add_similarities(self, found: Links, primary: pl.DataFrame, random: party_model.RandomSource) -> Links:
         """Return the links with similarities; the noise depends on a record's identifiers, not on its row."""
         seed = random.step_seed(f"noise for {self.pair.party}")
         noise = record_noise(self.pair.primary_identifiers(primary), self.k, seed) if self.sigma else None
@@ -71,7 +73,7 @@ def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.Dat
         pair.primary_identifiers(primary),
         pair.secondary_identifiers(secondary),
         metric=pair.metric,
-        k=validate_k(k, len(secondary), pair.party),
+        k=validation.validate_k(k, len(secondary), pair.party),
         primary_name=PRIMARY,
         secondary_name=pair.party,
     )
@@ -81,7 +83,7 @@ def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.Dat
 class FederationPlan:
     """What the constructor requested; ``identifiers`` are the primary's columns that are not features."""
 
-    config: Config
+    config: training.Config
     pairs: tuple[LinkedColumns, ...]
     settings: EstimatorSettings
     rules: FeatureRules
@@ -91,7 +93,7 @@ class FederationPlan:
         check_sigma(self.settings.sigma)
         if self.settings.tau is not None and self.settings.sigma:
             noise = f"sigma={self.settings.sigma} and tau={self.settings.tau}"
-            raise SettingError(f"{noise} both set the noise; give one of them", code="two-noises")
+            raise errors.SettingError(f"{noise} both set the noise; give one of them", code="two-noises")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ class TrainingLabels:
     """The primary's labels, their type, and the name of their column if it has one."""
 
     values: NDArray[Any]
-    task_type: TaskType
+    task_type: training.TaskType
     name: str | None = None
 
 
@@ -119,15 +121,15 @@ class Federation:
     All parties are in this process, but each has its own preprocessor and network, and they are stored apart.
     """
 
-    model: Model
+    model: training.Model
     preparation: FeaturePreprocessor
     identifiers: tuple[str, ...]
     linked: tuple[LinkedTable, ...]
 
     def predict(self, primary: pl.DataFrame) -> Floats:
         """Link new records; return numbers in the unit of the labels, or class probabilities."""
-        own = drop_identifiers(primary, self.identifiers, PRIMARY)
-        random = RandomSource(self.model.config.seed, COORDINATOR)
+        own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
+        random = party_model.RandomSource(self.model.config.seed, COORDINATOR)
         links = [party.rule.links(primary, party.table, random) for party in self.linked]
         lists = [_method_neighbours(found, self.model.config) for found in links]
         return self.model.predict(Features.of(self.preparation.apply(own)), lists)
@@ -139,12 +141,12 @@ def fit_federation(
     secondaries: Sequence[pl.DataFrame],
     labels: TrainingLabels,
     split: Split,
-    hooks: Sequence[Hook] = (),
-) -> tuple[Federation, list[Links], TrainingResult]:
+    hooks: Sequence[training.Hook] = (),
+) -> tuple[Federation, list[Links], training.TrainingResult]:
     """Link, prepare and train; scales are fitted on the training rows and, at a secondary, on their partners only."""
-    own = drop_identifiers(primary, plan.identifiers, PRIMARY)
+    own = inputs.drop_identifiers(primary, plan.identifiers, PRIMARY)
     preparation = fit_preprocessor(own, party=PRIMARY, rows=split.train, rules=plan.rules, label=labels.name)
-    random, tau = RandomSource(plan.config.seed, COORDINATOR), plan.settings.tau
+    random, tau = party_model.RandomSource(plan.config.seed, COORDINATOR), plan.settings.tau
     linked, links, data = [], [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
         found = _nearest_links(pair, primary, table, plan.settings.k)
@@ -163,16 +165,215 @@ def fit_federation(
         theirs = fit_preprocessor(features, party=pair.party, rows=partners, rules=plan.rules)
         neighbours = _method_neighbours(found, plan.config)
         prepared = Features.of(theirs.apply(features))
-        data.append(SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party))
+        data.append(training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party))
         linked.append(LinkedTable(rule, theirs, table))
         links.append(found)
-    own_data = PrimaryData(Features.of(preparation.apply(own)), labels.values, labels.task_type, PRIMARY)
-    result = train(own_data, data, split, plan.config, hooks=hooks)
+    own_data = training.PrimaryData(Features.of(preparation.apply(own)), labels.values, labels.task_type, PRIMARY)
+    result = training.train(own_data, data, split, plan.config, hooks=hooks)
     return Federation(result.model, preparation, plan.identifiers, tuple(linked)), links, result
 
 
-def _method_neighbours(links: Links, config: Config) -> Neighbours:
+def _method_neighbours(links: Links, config: training.Config) -> Neighbours:
     """Return the links as the method needs them; if it needs only equal records, all others become row -1."""
     equal = links.distance == 0
-    some = config.method.partners is PartnerRequirement.SOME
+    some = config.method.partners is methods.PartnerRequirement.SOME
     return Neighbours(np.where(equal, links.partner, -1) if some else links.partner, links.similarity)
+
+
+# A trained estimator is saved as one folder per party:
+#
+#     model/primary/      model.json, features.json, weights.safetensors
+#     model/coordinator/  links.json
+#     model/secondary-1/  features.json, weights.safetensors
+#
+# A secondary's folder holds its own preprocessor and network; no party's table is stored, and nothing is unpickled.
+
+
+ESTIMATOR_FORMAT = "fedsim estimator 1"
+MODEL, FEATURES, LINKS, WEIGHTS = "model.json", "features.json", "links.json", "weights.safetensors"
+REQUIRED_FACTS = (
+    *("parameters", "seed", "config", "identifiers", "n_features_in"),
+    *("feature_names_in", "classes", "target", "history"),
+)
+NOT_STORED = ("secondaries", "random_state", "device")  # the parties' tables; replaced by the seed; of the machine
+OBJECT_PARAMETERS = ("metric", "method")  # names, or objects that JSON cannot store
+PartyWeights = dict[str, dict[str, Tensor]]
+
+
+def save_estimator(path: Path, estimator: Any) -> None:
+    """Write everything needed for prediction, or keep what was there; only a model's folder is ever replaced."""
+    federation: Federation = estimator.federation_
+    given = estimator.get_params(deep=False) | vars(inputs.estimator_settings(estimator))
+    parameters = {name: inputs.to_builtin(value) for name, value in given.items() if name not in NOT_STORED}
+    parameters |= {name: None for name in OBJECT_PARAMETERS if not isinstance(parameters[name], str)}
+    names, classes = (getattr(estimator, name, None) for name in ("feature_names_in_", "classes_"))
+    if classes is not None and not all(isinstance(value, int | float | str | bool) for value in classes.tolist()):
+        raise errors.SettingError("the classes are neither numbers nor text; a model with them cannot be saved")
+    facts = {
+        "format": ESTIMATOR_FORMAT,
+        "estimator": type(estimator).__name__,
+        "parameters": parameters,
+        "seed": federation.model.config.seed,
+        "config": _describe_config(federation.model.config),
+        "identifiers": federation.identifiers,
+        "n_features_in": estimator.n_features_in_,
+        "feature_names_in": None if names is None else names.tolist(),
+        "classes": None if classes is None else {"type": classes.dtype.str, "values": classes.tolist()},
+        "target": target_state(federation.model.target),
+        "history": estimator.history_,
+    }
+    links = {party.rule.pair.party: link_rule_state(party.rule) for party in federation.linked}
+    preprocessors = {party.rule.pair.party: party.preparation for party in federation.linked}
+    weights = federation.model.parts()
+    if path.exists() and not (path / PRIMARY / MODEL).is_file():
+        raise errors.FileError(f"{path} exists and is not a model; choose another folder", code="not-a-model")
+    with atomic_folder(path) as folder:
+        for party, preprocessor in {PRIMARY: federation.preparation, **preprocessors}.items():
+            (folder / party).mkdir(parents=True)
+            (folder / party / FEATURES).write_text(preprocessor.to_json(), encoding="utf-8")
+            tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights[party].items()}
+            (folder / party / WEIGHTS).write_bytes(safetensors.torch.save(tensors))
+        (folder / COORDINATOR).mkdir()
+        (folder / COORDINATOR / LINKS).write_text(json.dumps(links, indent=1), encoding="utf-8")
+        (folder / PRIMARY / MODEL).write_text(json.dumps(facts, indent=1), encoding="utf-8")
+
+
+def load_estimator(
+    kind: Any, path: Path, secondaries: Sequence[Any], *, method: methods.Method | None, device: str
+) -> Any:
+    """Load an estimator of this kind; the tables of the secondaries come in the order of training."""
+    facts, links, features, weights = _read_folder(path)
+    if facts["estimator"] != kind.__name__:
+        message = f"this is a model of {facts['estimator']}; load it with {facts['estimator']}.load"
+        raise errors.FileError(message, code="other-estimator", estimator=facts["estimator"])
+    tables = inputs.secondary_tables(secondaries)
+    if links and len(tables) != len(links):
+        message = (
+            f"{len(tables)} secondaries given, but the model was trained with {len(links)}; give their tables in the "
+            "same order"
+        )
+        raise errors.SettingError(message, code="secondary-count", limit=len(links))
+    linked = tuple(
+        LinkedTable(link_rule_from_state(party, state), FeaturePreprocessor.from_json(features[party]), table)
+        for (party, state), table in zip(links.items(), tables, strict=False)
+    )
+    parameters = {**facts["parameters"], "device": device}
+    parameters["metric"] = parameters["metric"] or [party.rule.pair.metric for party in linked]
+    parameters["method"] = parameters["method"] or method
+    if parameters["method"] is None:
+        message = "the model was trained with a custom method; pass the same to load as method=..."
+        raise errors.SettingError(message, code="custom-method")
+    estimator = kind(secondaries, **parameters)
+    preparation = FeaturePreprocessor.from_json(features[PRIMARY])
+    model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
+    estimator.federation_ = Federation(model, preparation, tuple(facts["identifiers"]), linked)
+    estimator.history_ = facts["history"]
+    estimator.n_features_in_ = facts["n_features_in"]
+    if facts["feature_names_in"] is not None:
+        estimator.feature_names_in_ = np.array(facts["feature_names_in"], dtype=object)
+    if facts["classes"] is not None:
+        estimator.classes_ = np.array(facts["classes"]["values"], dtype=np.dtype(facts["classes"]["type"]))
+    return estimator
+
+
+def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, str], PartyWeights]:
+    """Return the primary's facts, the links, and each party's features and weights."""
+    try:
+        facts = json.loads((path / PRIMARY / MODEL).read_text(encoding="utf-8"))
+        if facts["format"] != ESTIMATOR_FORMAT:
+            message = f"{path} was written as '{facts['format']}', this version reads '{ESTIMATOR_FORMAT}'; train again"
+            raise errors.FileError(message, code="other-version", found=facts["format"])
+        missing = [name for name in REQUIRED_FACTS if name not in facts]
+        if missing:
+            message = f"{path}: {PRIMARY}/{MODEL} lacks '{missing[0]}'; save the model again"
+            raise errors.FileError(message, code="missing-fact", fact=missing[0])
+        links = json.loads((path / COORDINATOR / LINKS).read_text(encoding="utf-8"))
+        parties = [PRIMARY, *links]
+        features = {party: (path / party / FEATURES).read_text(encoding="utf-8") for party in parties}
+        weights = {party: safetensors.torch.load((path / party / WEIGHTS).read_bytes()) for party in parties}
+    except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
+        message = (
+            f"{path} is not a readable model ({type(error).__name__}); give the folder that save() wrote, with all "
+            "parties"
+        )
+        raise errors.FileError(message, code="damaged-model") from error
+    return facts, links, features, weights
+
+
+def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config:
+    """Return the configuration of the parameters, which must be the one of training."""
+    overrides = ConfigOverrides(estimator.epochs, estimator.batch_size, estimator.learning_rate, estimator.patience)
+    method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
+    config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
+    other = validation.first_difference(_describe_config(config), facts["config"], "setting")
+    if other:
+        message = f"the model was trained with another configuration: {other}; use that version of FedSim"
+        raise errors.FileError(message, code="other-configuration", difference=other)
+    return config
+
+
+def _describe_config(config: training.Config) -> Any:
+    return json.loads(json.dumps(checkpoint_store.describe(replace(config, device="any"))))
+
+
+def _rebuild_model(
+    config: training.Config,
+    target: Mapping[str, Any],
+    preparation: FeaturePreprocessor,
+    linked: Sequence[LinkedTable],
+    weights: PartyWeights,
+) -> training.Model:
+    """Build the networks from the columns' shapes, and load their weights."""
+    lists = []
+    for party in linked:
+        pair = party.rule.pair
+        features = Features.of(party.preparation.apply(pair.secondary_features(party.table)))
+        device = party_model.resolve_device(config.device)
+        holder = secondary_model.restore_secondary(
+            pair.party, features, config.secondary, weights[pair.party], device=device
+        )
+        lists.append(training.NeighbourList(Neighbours.without_records(party.rule.k), (holder,)))
+    columns = Features.without_records(len(preparation.names), preparation.cardinalities, preparation.spread)
+    return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)
+
+
+def link_rule_state(rule: LinkRule) -> dict[str, Any]:
+    """Return the links to one secondary as JSON values."""
+    return {
+        "primary_columns": rule.pair.ours,
+        "secondary_columns": rule.pair.theirs,
+        "metric": metric_state(rule.pair.metric),
+        "k": rule.k,
+        "sigma": rule.sigma,
+        "scale": [rule.scale.mean, rule.scale.deviation],
+    }
+
+
+def link_rule_from_state(party: str, state: Mapping[str, Any]) -> LinkRule:
+    """Return the rule that :func:`link_rule_state` described."""
+    try:
+        metric = state["metric"]
+        if not isinstance(metric, str):
+            metric = WeightedSum(
+                tuple(WeightedField(column, get_metric(word), weight) for column, word, weight in metric)
+            )
+        columns = tuple(state["primary_columns"]), tuple(state["secondary_columns"])
+        pair = LinkedColumns(party, *columns, get_metric(metric))
+        return LinkRule(pair, state["k"], state["sigma"], Scale(*state["scale"]))
+    except (LookupError, TypeError) as error:
+        raise errors.FileError(
+            f"the link rule of {party} cannot be read ({type(error).__name__}); save it again"
+        ) from error
+
+
+def metric_state(metric: Metric) -> Any:
+    """Return the name of a metric, or the fields of a weighted sum.
+
+    >>> metric_state(get_metric("days"))
+    'days'
+    """
+    if isinstance(metric, WeightedSum):
+        return [[field.column, metric_state(field.measure), field.weight] for field in metric.fields]
+    if metric.name in registry.METRICS and registry.METRICS[metric.name] == metric:
+        return metric.name
+    raise errors.SettingError(f"metric '{metric.name}' is not one of FedSim's own; a model with it cannot be saved")

@@ -15,7 +15,7 @@ from typing import Any
 
 from fedsim.errors import FileError, SettingError
 from fedsim.report.run_data import find_files
-from fedsim.runs.progress import PROGRESS_FILE, RUNNING
+from fedsim.runs.run_folder import PROGRESS_FILE, RUNNING
 
 LOCALHOST = "127.0.0.1"
 MAX_RUNS = 12

@@ -17,7 +17,6 @@ from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.report.ladder import LadderResults, read_ladder
-from fedsim.runs.progress import DONE, PROGRESS_FILE, RUNNING
 from fedsim.runs.record import (
     RECORD_FILE,
     GroupError,
@@ -26,8 +25,8 @@ from fedsim.runs.record import (
     read_run_record,
     read_test_predictions,
 )
-from fedsim.runs.run_folder import read_ledger
-from fedsim.runtime.run_store import frame_digest
+from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
+from fedsim.runtime.party_data import frame_digest
 
 AUDIT_FILE = "audit.json"
 MAX_DEPTH = 4  # of a run below the folder that is searched

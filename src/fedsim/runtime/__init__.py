@@ -1,6 +1,17 @@
-"""The three roles as processes: coordinator, primary, secondary, and prediction with all of them online.
+"""The three roles as processes: coordinator, primary, secondary, and prediction with all of them online."""
 
-Imports nothing by itself: a secondary must not load the training code, nor the coordinator any network.
-"""
+from fedsim._lazy import lazy_exports
 
-__all__ = ["coordinator", "party_context", "predict", "primary", "run_local", "secondary"]
+# A secondary must not load the training code, nor the coordinator any network.
+_HOMES = {
+    "coordinator": ["run_coordinator"],
+    "party_context": ["PartyContext", "open_party_context"],
+    "party_data": ["PartyData"],
+    "predict": ["Predictor"],
+    "primary": ["run_primary"],
+    "secondary": ["run_secondary"],
+}
+
+__all__ = [name for names in _HOMES.values() for name in names]
+
+__getattr__ = lazy_exports(__name__, _HOMES)

@@ -9,7 +9,7 @@ from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.session import PeerRestarted, abort_session
-from fedsim.runs.progress import WAITING_STAGE
+from fedsim.runs.run_folder import WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
 from fedsim.storage.files import load_or_create_secret
 

@@ -15,20 +15,17 @@ from typing import TypeVar
 
 import numpy as np
 
+from fedsim import errors, registry
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, require_membership
 from fedsim.config.policy import policy_violations
-from fedsim.errors import FedSimError, FileError, PeerError, PolicyError, SettingError
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport import Listener, Transport
-from fedsim.registry import TRANSPORTS
+from fedsim.runs import run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
-from fedsim.runs.audit_log import AuditFact, AuditLog
-from fedsim.runs.progress import PartyProgress
-from fedsim.runs.run_folder import AlreadyRunningError, lock_run_folder, persist_ledger, run_path
 from fedsim.version import VERSION
 
 log = logging.getLogger("fedsim.parties")
@@ -46,15 +43,15 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
     environment variable ``FEDSIM_TRANSPORT`` decides, and gRPC is the default.
     """
     name = name or os.environ.get(TRANSPORT_VARIABLE, "grpc")
-    if ":" in name and name not in TRANSPORTS:
-        TRANSPORTS.register(name, name)
-    factory: Callable[[Credentials | None], Transport] = TRANSPORTS[name]
+    if ":" in name and name not in registry.TRANSPORTS:
+        registry.TRANSPORTS.register(name, name)
+    factory: Callable[[Credentials | None], Transport] = registry.TRANSPORTS[name]
     if insecure:
         return factory(None)
     tls = party_file.tls
     if tls is None:
         hint = "create certificates with `fedsim certs`, or use --insecure between processes of one machine"
-        raise SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
+        raise errors.SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
     credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party)
     days = credentials.days_left(datetime.now(UTC))
     if days < RENEWAL_DAYS:
@@ -75,7 +72,7 @@ class PartyContext:
     connectors: dict[Role, SessionConnector] = field(default_factory=dict)
     acceptors: list[SessionAcceptor] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
-    progress: PartyProgress = field(default_factory=PartyProgress)
+    progress: run_folder.PartyProgress = field(default_factory=run_folder.PartyProgress)
 
     def peer(self, role: Role) -> Party:
         """Return the coordinator or the primary of the job."""
@@ -121,22 +118,22 @@ def open_party_context(
 ) -> Iterator[PartyContext]:
     """Run a party: lock its folder, check policy and approval, and report a failure to the other parties."""
     require_membership(job, party_file)
-    audit = AuditLog(party_file.folder / "audit.jsonl", party_file.party)
+    audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append)
-    context = PartyContext(job, party_file, run_path(job, party_file), state, transport)
+    context = PartyContext(job, party_file, run_folder.run_path(job, party_file), state, transport)
     with ExitStack() as stack:
         try:
-            stack.enter_context(lock_run_folder(job, party_file))
-            stack.enter_context(persist_ledger(context.folder, state.ledger))
+            stack.enter_context(run_folder.lock_run_folder(job, party_file))
+            stack.enter_context(run_folder.persist_ledger(context.folder, state.ledger))
             names = [f"{name} {version}" for name, version in versions.items()]
             audit.append("started", {"job": job.hash, "versions": names})
             if broken := policy_violations(job, party_file):
                 reasons = "; ".join(violation.message for violation in broken)
-                raise PolicyError(reasons, code="policy-violation")  # noqa: TRY301 - recorded like any failure
+                raise errors.PolicyError(reasons, code="policy-violation")  # noqa: TRY301 - recorded like any failure
             audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
             yield context
-        except AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
+        except run_folder.AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise
         except BaseException as error:
             state.record_event = partial(_record_if_possible, audit)
@@ -156,17 +153,17 @@ def open_party_context(
                 listener.close()
 
 
-def _record_if_possible(audit: AuditLog, event: str, facts: Mapping[str, AuditFact]) -> None:
+def _record_if_possible(audit: run_folder.AuditLog, event: str, facts: Mapping[str, run_folder.AuditFact]) -> None:
     """Let a failing party reach its peers even if its audit log cannot be written; it must do nothing else then."""
     try:
         audit.append(event, facts)
-    except FileError as error:
+    except errors.FileError as error:
         log.warning("%s", error)
 
 
 def _failure_details(error: BaseException) -> str:
     """Return the reason for our own log; an internal error is given by its place, because its text may hold data."""
-    if isinstance(error, FedSimError):
+    if isinstance(error, errors.FedSimError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
@@ -178,16 +175,17 @@ def _notify_peers(context: PartyContext, notice: Trouble, error: BaseException) 
     close_sessions(context.sessions(), notice)
     if not isinstance(error, Exception) or context.connection.serves_predictions:
         return  # a party stopped by its owner does not wait for others
-    reason = str(error) if isinstance(error, FedSimError) else notice.reason
+    reason = str(error) if isinstance(error, errors.FedSimError) else notice.reason
     log.error("stopping and notifying the other parties: %s", reason)
     try:
         if context.connection.party.role is Role.COORDINATOR:  # everybody connects to it, so it waits a moment
             acceptor = context.acceptors[0] if context.acceptors else context.listen(context.others)
             acceptor.send_last(notice, min(LATE_PEER_SECONDS, context.job.network.wait_seconds))
             close_sessions(context.sessions(), notice)
-        elif not context.opened and not isinstance(error, PeerError):  # with a PeerError the coordinator is the cause
+        # With a PeerError the coordinator is the cause.
+        elif not context.opened and not isinstance(error, errors.PeerError):
             close_sessions([context.dial(Role.COORDINATOR, FAILURE_NOTICE_SECONDS)], notice)
-    except (PeerError, SettingError) as unreachable:
+    except (errors.PeerError, errors.SettingError) as unreachable:
         log.debug("not every party could be notified: %s", unreachable)
 
 

@@ -1,7 +1,10 @@
-"""A party's table in a job: its features, its label, and its identifiers normalised and encoded for linkage."""
+"""A party's data in a job: its table as features, label and encoded identifiers; its noise and saved weights."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,20 +12,28 @@ from typing import Any
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from torch import Tensor
 
-from fedsim.cells import CellType, read_cells
-from fedsim.config.job import Job
+from fedsim.cells import CellType, read_cells, read_number_columns
+from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import group_matching_records
 from fedsim.data.table_reader import infer_numbers, read_table
-from fedsim.errors import InputError, PolicyError, SettingError
-from fedsim.linkage.encoding import Key, Schema, StringFilter, cell_type, normalise_text
+from fedsim.errors import FileError, InputError, PolicyError, SettingError
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter, cell_type, normalise_text
+from fedsim.linkage.files import load_encoded, save_encoded
+from fedsim.privacy import keyed_prng, mechanisms, pair_noise
+from fedsim.protocol.cut_layer import CutNoise
 from fedsim.runs.approval import require_approval
-from fedsim.runtime.run_store import bit_flip_rng, blur_identifiers
-from fedsim.splitnn.layers import Features
-from fedsim.types import EncodedTable, Integers
+from fedsim.splitnn import checkpoint_store, layers
+from fedsim.storage import files, tensor_file
+from fedsim.types import EncodedTable, Floats, Integers, Words
+
+SECRET_FILE = "secret"  # noqa: S105 - the name of a file
+TRAINED_MODEL = "model"  # a party's part of the trained model
+BLUR_DRAWS = ("direction", "step")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,9 +98,9 @@ class PartyData:
         label = self.columns.label
         return fit_preprocessor(self.features(), party=str(self.own.party), rows=rows, rules=rules, label=label)
 
-    def network_features(self, rows: Integers | None = None) -> Features:
+    def network_features(self, rows: Integers | None = None) -> layers.Features:
         """Return the features as network inputs, prepared as :meth:`fit_features` learns from these rows."""
-        return Features.of(self.fit_features(rows).apply(self.features()))
+        return layers.Features.of(self.fit_features(rows).apply(self.features()))
 
     def labels(self) -> tuple[NDArray[Any], list[Any]]:
         """Return the label as the job's task wants it: numbers, or places in the list of classes, and that list."""
@@ -127,10 +138,12 @@ class PartyData:
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
-        terms = self.job.secondaries[secondary]
-        blurred = blur_identifiers(self.identifiers(secondary), terms, folder, self.source)
-        key, rng = Key.read(self.own.linkage.key), bit_flip_rng(blurred, folder)
-        return encode_table(terms.encoding, blurred, key, self.source, rng=rng)
+        terms, secret = self.job.secondaries[secondary], files.load_or_create_secret(folder / SECRET_FILE)
+        blurred = blur_identifiers(self.identifiers(secondary), terms, secret, self.source)
+        # The same records flip the same bits again: filters drawn twice would average the noise out.
+        seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
+        rng = np.random.default_rng(int.from_bytes(seed, "big"))
+        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng)
 
     def _infer_numbers(self, columns: tuple[str, ...]) -> pl.DataFrame:
         return infer_numbers(self.frame.select(columns), self.own.data.missing if self.own.data else ())
@@ -181,11 +194,6 @@ def _read_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> dict[s
     return columns
 
 
-def read_party_data(job: Job, own: PartyFile) -> PartyData:
-    """Read the table of a party that takes part in a job: approved by its owner and allowed by its policy."""
-    return PartyData.read(job, own, approved=True)
-
-
 def class_labels(label: pl.Series, table: str) -> tuple[NDArray[np.int64], list[Any]]:
     """Return a label as numbers from zero, and the classes they stand for, in order."""
     values = infer_numbers(pl.DataFrame([label]))[label.name]
@@ -202,3 +210,141 @@ def _check_values_differ(label: pl.Series, table: str) -> None:
     if label.n_unique() < 2:
         message = f"{table}: the label '{label.name}' has one value only; predict another column"
         raise InputError(message, code="constant-label", table=table, column=label.name)
+
+
+# What a party stores in its run folder
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """Model weights, encoded identifiers and secret of one party in one job."""
+
+    folder: Path
+    job: Job
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of this party's noise; only this party knows it."""
+        return files.load_or_create_secret(self.folder / SECRET_FILE)
+
+    def own_seed(self, seed: int) -> int:
+        """Derive a seed that nobody else knows, another one for every seed of a job."""
+        return int.from_bytes(keyed_prng.derive_subkey(self.secret, f"weights of seed {seed}", 8), "big") >> 1
+
+    def cut_noise(self, terms: CutTerms | None) -> CutNoise | None:
+        """Return clipping and noise for what this party sends over the cut."""
+        return None if terms is None else cut_noise_from_secret(terms, self.secret)
+
+    def protect_features(self, features: layers.Features, frame: pl.DataFrame) -> layers.Features:
+        """Add the noise that the job requires to features made from this frame."""
+        terms = self.job.protection.features
+        return features if terms is None else add_feature_noise(features, terms, self.secret, table=frame_digest(frame))
+
+    def save_weights(self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Save weights with the facts that are needed to use them."""
+        self._checkpoints(name).save(0, tensors, facts)
+
+    def has_weights(self, name: str) -> bool:
+        """Return whether these weights were saved."""
+        return bool(self._checkpoints(name).steps())
+
+    def load_weights(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Load weights and facts; they must belong to this job."""
+        if not self.has_weights(name):
+            message = f"no trained model of job '{self.job.name}' in {self.folder}; train it first"
+            raise FileError(message, code="not-trained")
+        return self._checkpoints(name).load(0)
+
+    def encoded(self, table: PartyData, secondary: str) -> EncodedTable:
+        """Return the filters of a table; saved ones are used again, because noisy filters must not be drawn twice."""
+        path = self.encoded_path(secondary)
+        note, current = path.with_suffix(".json"), frame_digest(table.identifiers(secondary))
+        saved = None
+        with suppress(OSError, ValueError, KeyError, TypeError):  # a missing or damaged note: encode again
+            saved = str(json.loads(note.read_text())["identifiers"])
+        if path.is_file() and saved == current:
+            return load_encoded(path)
+        encoded = table.encode(secondary, self.folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        note.unlink(missing_ok=True)
+        save_encoded(encoded, path)
+        with files.atomic_write(note) as part:
+            part.write_text(json.dumps({"identifiers": current}))
+        return encoded
+
+    def encoded_path(self, secondary: str) -> Path:
+        """Return the path of the filters for one list."""
+        return self.folder / "encoded" / f"{secondary}.safetensors"
+
+    def _checkpoints(self, name: str) -> checkpoint_store.CheckpointStore:
+        return checkpoint_store.CheckpointStore(self.folder / name, {"job": self.job.hash})
+
+
+def frame_digest(frame: pl.DataFrame) -> str:
+    """Return a digest of all cells of a table; it stays in the party's folder."""
+    text = frame.select(pl.all().cast(pl.String)).write_csv()
+    return tensor_file.arrays_digest(np.frombuffer(text.encode(), np.uint8))
+
+
+# The job's protection settings, applied with this party's secret. Noise depends on the secret and on what it protects,
+# so that a restart or a second request draws the same noise again.
+
+
+def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | None:
+    """Return clipping and noise by a given secret."""
+    return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
+
+
+def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table: str) -> pl.DataFrame:
+    """Move coordinates as the job requires, by a given secret.
+
+    A place moves to the same position in every record and table, because two draws would average out. Lists with
+    different blurs draw independently, because two scales of one draw would reveal the place. A position outside the
+    range of its encoding is clipped, which costs no privacy.
+    """
+    blur = terms.blur
+    if blur is None:
+        return identifiers
+    columns = [blur.latitude, blur.longitude]
+    places = read_number_columns(identifiers, columns, table)
+    blocks = np.ascontiguousarray(places + 0.0).view(keyed_prng.WORD_DTYPE)  # negative zero is the same place
+    keys = [
+        keyed_prng.derive_subkey(secret, f"{draw} of blur {blur.epsilon_per_km!r}", keyed_prng.BLOCK_KEY_BYTES)
+        for draw in BLUR_DRAWS
+    ]
+    uniform = np.column_stack([_uniform_from_words(keyed_prng.random_words(key, blocks)) for key in keys])
+    moved = mechanisms.PlanarLaplace(blur.epsilon).displace(places, uniform)
+    ranges = {
+        field.column: (field.encoding.low, field.encoding.high)
+        for field in reversed(terms.encoding.fields)
+        if isinstance(field.encoding, NumericFilter)
+    }
+    return identifiers.with_columns(
+        pl.Series(name, np.clip(moved[:, axis], *ranges[name]) if name in ranges else moved[:, axis])
+        for axis, name in enumerate(columns)
+    )
+
+
+def add_feature_noise(features: layers.Features, terms: FeatureTerms, secret: bytes, *, table: str) -> layers.Features:
+    """Add noise to features by a given secret; ``table`` is the digest of the cells they were made from.
+
+    Another table or another scale draws new noise, because two scales of one draw would reveal it.
+    """
+    mechanism, (n_numbers, n_codes) = mechanisms.NoisyFeatures(terms.noise), features.columns
+    key = keyed_prng.derive_subkey(
+        secret, f"features with noise {terms.noise!r} of {table}", keyed_prng.BLOCK_KEY_BYTES
+    )
+    n_rows, n_columns = len(features), n_numbers + 2 * n_codes
+    blocks = np.empty((n_rows, n_columns, 2), keyed_prng.WORD_DTYPE)  # two words per cell: row and column
+    blocks[..., 0] = np.arange(n_rows, dtype=np.uint64)[:, None]
+    blocks[..., 1] = np.arange(n_columns, dtype=np.uint64)
+    words = keyed_prng.random_words(key, blocks)
+    numbers = mechanism.add_noise(features.numbers, pair_noise.normal_from_words(words[:, :n_numbers]))
+    coins = _uniform_from_words(words[:, n_numbers:]).reshape(n_rows, n_codes, 2)
+    codes = mechanism.randomise_categories(features.codes, features.cardinalities, coins)
+    return replace(features, numbers=numbers.astype(np.float32), codes=codes, spread=features.many_valued)
+
+
+def _uniform_from_words(words: Words) -> Floats:
+    """Convert random words to numbers from 0 to 1."""
+    return np.asarray((words >> np.uint64(11)) * 2.0**-53, dtype=np.float64)

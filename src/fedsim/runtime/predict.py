@@ -20,19 +20,16 @@ import torch
 from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import AwayError, InputError, PeerError
-from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.runtime.party_data import PartyData
-from fedsim.runtime.primary import SOLO_MODEL, to_features, training_config
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.training import Model, NeighbourList
-from fedsim.training.labels import target_from_state
-from fedsim.training.model import restore_model
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.primary import SOLO_MODEL, training_config
+from fedsim.splitnn import Features, Neighbours
+from fedsim.training import Model, NeighbourList, restore_model
+from fedsim.training.data import target_from_state
 from fedsim.types import EncodedTable, Floats
 
 log = logging.getLogger("fedsim.parties")
@@ -69,7 +66,7 @@ class _TrainedPrimary:
 
     def features(self, records: pl.DataFrame, table: str) -> Features:
         preparation = replace(self.preparation, party=table)
-        return to_features(preparation, records.select(preparation.columns))
+        return Features.of(preparation.apply(records.select(preparation.columns)))
 
     def model(self, context: PartyContext, neighbours: list[NeighbourList], method: str | None = None) -> Model:
         found = self.preparation
@@ -194,7 +191,7 @@ class Predictor:
         sessions = [peer.session() for peer in self._secondaries]
         if self._model is None or self._model[0] != sessions:
             job = self.context.job
-            form = wire_format(job.training.wire)
+            form = cut_layer.wire_format(job.training.wire)
             remotes = [RemoteSecondary(session, form, predicting=True) for session in sessions]
             self._remotes = {remote.name: remote for remote in remotes}
             neighbours = [

@@ -20,33 +20,25 @@ import numpy as np
 import polars as pl
 import torch
 
+from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.splits import group_split, random_split
-from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
-from fedsim.protocol.codec import offer_digest
-from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol import codec, cut_layer
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.runs import record
-from fedsim.runs.progress import PartyProgress
+from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import PartyData, read_party_data
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, frame_digest, load_cut_noise
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import FedSim
-from fedsim.splitnn.party_model import RandomSource
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, frame_digest
+from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.training import Config, Hook, NeighbourList, PrimaryData, TaskType, TrainingResult, train, train_with
+from fedsim.training import explain
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.data import as_features
-from fedsim.training.explain import merge_attributions, weight_curves
-from fedsim.training.labels import Metrics, target_state
-from fedsim.training.loop import Epoch, TrainingOutline
+from fedsim.training.data import Metrics, as_features, target_state
 from fedsim.types import Floats, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -64,7 +56,7 @@ FAREWELL_SECONDS = 4.0  # a secondary that missed the farewell reconnects every 
 class PreparedPrimary:
     """The primary's records, ready for training."""
 
-    data: PrimaryData
+    data: training.PrimaryData
     preparation: FeaturePreprocessor
     classes: list[Any]
     split: Split
@@ -79,7 +71,7 @@ class TrainingOutcome:
     epochs: int
 
 
-def run_primary(context: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOutcome:
+def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> TrainingOutcome:
     """Link, train, evaluate and save, then tell all parties that the job is done."""
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
@@ -93,7 +85,7 @@ def run_primary(context: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOu
         return load_outcome(store)
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
-    table = read_party_data(context.job, context.party_file)
+    table = PartyData.read(context.job, context.party_file, approved=True)
     prepared = prepare_primary(table, context)
     lists = {
         party: _load_or_fetch_links(store, coordinator, table, party, prepared.split) for party in context.secondaries
@@ -114,30 +106,25 @@ def run_primary(context: PartyContext, hooks: Sequence[Hook] = ()) -> TrainingOu
 def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     """Split the records, and fit the preprocessing of features to the training rows."""
     job, name = context.job, context.party_file.name
-    rng = RandomSource(job.seed, name).rng("split")
+    rng = party_model.RandomSource(job.seed, name).rng("split")
     split = group_split(table.groups(), rng) if job.task.split == "group" else random_split(len(table), rng)
     labels, classes = table.labels()
-    task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
     preparation = table.fit_features(split.train)
-    data = PrimaryData(to_features(preparation, table.features()), labels, task, name)
+    features = Features.of(preparation.apply(table.features()))
+    data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
     return PreparedPrimary(data, preparation, classes, split)
 
 
-def to_features(preparation: FeaturePreprocessor, frame: Any) -> Features:
-    """Convert records to the input of a network."""
-    return Features.of(preparation.apply(frame))
-
-
-def training_config(job: Job, method: str | None = None) -> Config:
+def training_config(job: Job, method: str | None = None) -> training.Config:
     """Return the training configuration of a job."""
-    training = job.training
-    overrides = ConfigOverrides(training.epochs, training.batch_size, training.learning_rate, training.patience)
-    config = build_config(training.preset, method or training.method, overrides, seed=job.seed, device="cpu")
-    return replace(config, save_steps=training.checkpoint_steps)
+    own = job.training
+    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience)
+    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu")
+    return replace(config, save_steps=own.checkpoint_steps)
 
 
 @dataclass(frozen=True, eq=False)
-class OwnerStopHook(Hook):
+class OwnerStopHook(training.Hook):
     """Stops a training without partners on the owner's request."""
 
     stop_signal: StopSignal
@@ -149,7 +136,7 @@ class OwnerStopHook(Hook):
 def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary) -> None:
     """Train on the primary's features alone, for predictions while a partner is unreachable."""
     config, hooks = training_config(context.job, "solo"), [OwnerStopHook(context.connection.stop_signal)]
-    _save_model(store, SOLO_MODEL, prepared, train(prepared.data, [], prepared.split, config, hooks=hooks))
+    _save_model(store, SOLO_MODEL, prepared, training.train(prepared.data, [], prepared.split, config, hooks=hooks))
 
 
 def _load_or_fetch_links(
@@ -162,12 +149,12 @@ def _load_or_fetch_links(
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
     have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
-    queries = EncodedQueries(party.name, encoded, counted, offer_digest(encoded, counted.astype(np.uint8)))
+    queries = EncodedQueries(party.name, encoded, counted, codec.offer_digest(encoded, counted.astype(np.uint8)))
     answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
     if answer is None and saved is not None:
         return saved
     if answer is None:
-        raise PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
+        raise errors.PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
     links = PrivateLinks(np.array(answer.partner), np.array(answer.similarity))
     path.parent.mkdir(parents=True, exist_ok=True)
     save_private_links(links, path)
@@ -179,12 +166,12 @@ def _train(
     prepared: PreparedPrimary,
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
-    hooks: Sequence[Hook],
-) -> tuple[TrainingResult, GateSummary]:
+    hooks: Sequence[training.Hook],
+) -> tuple[training.TrainingResult, GateSummary]:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
-    config, form = training_config(job), wire_format(job.training.wire)
-    noise = load_cut_noise(job.protection.gradients, context.folder)
+    config, form = training_config(job), cut_layer.wire_format(job.training.wire)
+    noise = RunStore(context.folder, job).cut_noise(job.protection.gradients)
     inputs = {
         party: Neighbours(links.partner.astype(np.int64), links.similarity.astype(np.float64))
         for party, links in lists.items()
@@ -192,8 +179,10 @@ def _train(
     while True:
         try:
             remotes = {party: RemoteSecondary(peer.session(), form, noise=noise) for party, peer in peers.items()}
-            neighbours = [NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
-            result = train_with(prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks)
+            neighbours = [training.NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
+            result = training.train_with(
+                prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
+            )
             gates = summarise_gates(result, prepared, [part.neighbours for part in neighbours])
             for remote in remotes.values():
                 remote.finish()
@@ -204,7 +193,7 @@ def _train(
             return result, gates
 
 
-def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: TrainingResult) -> None:
+def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: training.TrainingResult) -> None:
     facts = {
         "preparation": prepared.preparation.to_json(),
         "target": target_state(result.model.target),
@@ -227,7 +216,7 @@ def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) ->
     context.connection.wait_seconds = FAILURE_NOTICE_SECONDS
     try:
         coordinator.ask(send_finish)
-    except PeerError:
+    except errors.PeerError:
         log.info("the coordinator has already exited")
 
 
@@ -276,13 +265,13 @@ def _example_partners(
     ]
 
 
-class RunProgressHook(Hook):
+class RunProgressHook(training.Hook):
     """Writes every step and epoch to the progress of a party."""
 
     def __init__(self, progress: PartyProgress) -> None:
         self._progress = progress
 
-    def started(self, outline: TrainingOutline) -> None:
+    def started(self, outline: training.TrainingOutline) -> None:
         self._progress.enter(Phase.TRAIN.value)
         before = self._progress.training.get("history", [])
         self._progress.training = {
@@ -296,7 +285,7 @@ class RunProgressHook(Hook):
     def stepped(self, step: int) -> None:
         self._progress.training = {**self._progress.training, "steps": step + 1}
 
-    def epoch_ended(self, epoch: Epoch) -> None:
+    def epoch_ended(self, epoch: training.Epoch) -> None:
         history = [*self._progress.training["history"], asdict(epoch)]
         self._progress.training = {**self._progress.training, "history": history}
 
@@ -316,7 +305,9 @@ class GateSummary:
     examples: list[record.ExampleRecord]
 
 
-def summarise_gates(result: TrainingResult, prepared: PreparedPrimary, lists: Sequence[Neighbours]) -> GateSummary:
+def summarise_gates(
+    result: training.TrainingResult, prepared: PreparedPrimary, lists: Sequence[Neighbours]
+) -> GateSummary:
     """Summarise the gates on test records; requests nothing from the secondaries that the test did not."""
     split = prepared.split
     rows = np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
@@ -328,15 +319,16 @@ def summarise_gates(result: TrainingResult, prepared: PreparedPrimary, lists: Se
             for name, one in zip(names, here, strict=True)
         ]
         return GateSummary([], [], choose_examples(rows, parts))
-    found = merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
+    found = explain.merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
     sizes = [np.abs(one.values).sum(axis=2) for one in found]  # (n, K)
     total = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
     parts = [
         PartnerContributions(one.party, one.partner, one.similarity, one.weight, size / total[:, None])
         for one, size in zip(found, sizes, strict=True)
     ]
+    curves = explain.weight_curves(result.model)
     return GateSummary(
-        [record.GateCurve(c.party, c.similarity.tolist(), c.weight.tolist()) for c in weight_curves(result.model)],
+        [record.GateCurve(curve.party, curve.similarity.tolist(), curve.weight.tolist()) for curve in curves],
         [record.GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
         choose_examples(rows, parts),
     )
@@ -350,7 +342,7 @@ class CompletedTraining:
     table: PartyData
     prepared: PreparedPrimary
     lists: Mapping[str, PrivateLinks]
-    result: TrainingResult
+    result: training.TrainingResult
     gates: GateSummary
 
 

@@ -6,18 +6,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile
+from fedsim.config import Job, PartyFile
 from fedsim.errors import PeerError, SettingError
 from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
-from fedsim.runs.progress import publish_progress
-from fedsim.runs.run_folder import run_path
+from fedsim.runs.run_folder import publish_progress, run_path
 from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import open_party_context, software_versions
+from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
 from fedsim.runtime.primary import TrainingOutcome, load_outcome, run_primary
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore
 from fedsim.runtime.secondary import run_secondary
 from fedsim.training import Hook
 

@@ -14,24 +14,14 @@ from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import FileError, InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
-from fedsim.protocol.codec import offer_digest
-from fedsim.protocol.cut_layer import wire_format
+from fedsim.protocol import codec, cut_layer
 from fedsim.protocol.messages import Begin, Party, Role
 from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import PartyData, read_party_data
-from fedsim.runtime.run_store import SECRET_FILE, TRAINED_MODEL, RunStore, derive_seed, load_cut_noise, protect_features
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.party_model import RandomSource
-from fedsim.splitnn.secondary_model import (
-    LocalSecondary,
-    SecondaryConfig,
-    restore_secondary,
-    secondary_config,
-    start_secondary,
-)
-from fedsim.storage.files import atomic_write, load_or_create_secret
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.splitnn import layers, party_model, secondary_model
+from fedsim.storage.files import atomic_write
 
 log = logging.getLogger("fedsim.parties")
 
@@ -48,15 +38,14 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     coordinator = ReconnectingPeer(lambda: context.dial(Role.COORDINATOR))
     if not store.has_weights(TRAINED_MODEL):
         coordinator.session()  # compares job and release, before any data is read
-    table = read_party_data(context.job, context.party_file)
+    table = PartyData.read(context.job, context.party_file, approved=True)
     order = _load_or_fetch_order(context, table, store, coordinator)
     frame = table.features()
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
         preparation = table.fit_features()
-    features = Features.of(preparation.apply(frame))
-    features = protect_features(features, frame, context.job.protection, context.folder)
+    features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
     worker = _SecondaryWorker(context, store, preparation, features, stay)
     if stay:
         context.connection.wait_seconds = float("inf")
@@ -102,7 +91,7 @@ def _load_or_fetch_order(
 ) -> RowMapping:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before."""
     encoded, path = store.encoded(table, context.party_file.name), context.folder / "order.safetensors"
-    digest, saved = offer_digest(encoded), None
+    digest, saved = codec.offer_digest(encoded), None
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
         saved = RowMapping(arrays["rows"], arrays["key"])
@@ -130,7 +119,7 @@ class _SecondaryWorker:
     context: PartyContext
     store: RunStore
     preparation: FeaturePreprocessor
-    features: Features
+    features: layers.Features
     stay: bool
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
@@ -140,34 +129,33 @@ class _SecondaryWorker:
             width=config.local.build(self.features).width,
             order=order,
             start=partial(self._start, config),
-            load_trained=lambda: restore_secondary(
+            load_trained=lambda: secondary_model.restore_secondary(
                 self.context.party_file.name, self.features, config, self.store.load_weights(TRAINED_MODEL)[0]
             ),
             finish=self._finish,
             on_farewell=self._mark_ended,
-            form=wire_format(job.training.wire),
-            noise=load_cut_noise(job.protection.activations, self.context.folder),
+            form=cut_layer.wire_format(job.training.wire),
+            noise=self.store.cut_noise(job.protection.activations),
         )
 
     def shorten_wait(self) -> None:
         """Wait less for a disconnected primary, now that our part of the model is saved."""
         self.context.connection.wait_seconds = min(self.context.connection.wait_seconds, GRACE_SECONDS)
 
-    def _with_own_seed(self, config: SecondaryConfig) -> SecondaryConfig:
+    def _with_own_seed(self, config: secondary_model.SecondaryConfig) -> secondary_model.SecondaryConfig:
         """Draw weights from our secret: known first weights would reveal features through the first activations."""
-        secret = load_or_create_secret(self.context.folder / SECRET_FILE)
-        return replace(config, seed=derive_seed(secret, config.seed))
+        return replace(config, seed=self.store.own_seed(config.seed))
 
-    def _start(self, config: SecondaryConfig, begin: Begin) -> LocalSecondary:
+    def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
         if begin.study:
             _count_study(folder / "studies", party_file.party, party_file.policy.max_studies)
             config = self._with_own_seed(replace(secondary_model_spec(self.context.job), seed=begin.seed))
             features = self.features
             if begin.placebo:
-                rng = RandomSource(config.seed, party_file.name).rng("placebo")
+                rng = party_model.RandomSource(config.seed, party_file.name).rng("placebo")
                 features = features.take(rng.permutation(len(features)))
-            party = start_secondary(party_file.name, features, config, total_steps=begin.total_steps)
+            party = secondary_model.start_secondary(party_file.name, features, config, total_steps=begin.total_steps)
             connection.record_event("study", {"seed": begin.seed, "placebo": begin.placebo})
             return party
         if (folder / ENDED_FILE).is_file():
@@ -175,11 +163,13 @@ class _SecondaryWorker:
             raise PolicyError(message, code="already-trained")
         connection.record_event("training", {"steps": begin.total_steps})
         steps, checkpoints = begin.total_steps, folder / "checkpoints"
-        return start_secondary(party_file.name, self.features, config, total_steps=steps, folder=checkpoints)
+        return secondary_model.start_secondary(
+            party_file.name, self.features, config, total_steps=steps, folder=checkpoints
+        )
 
-    def _finish(self, party: LocalSecondary) -> None:
+    def _finish(self, party: secondary_model.LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))
-        facts = {"preparation": self.preparation.to_json(), "identifiers": offer_digest(encoded)}
+        facts = {"preparation": self.preparation.to_json(), "identifiers": codec.offer_digest(encoded)}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.context.connection.record_event("saved", {"what": "our part of the model"})
         if self.stay:
@@ -209,8 +199,10 @@ def _count_study(path: Path, party: Party, limit: int) -> None:
         part.write_text(str(done + 1))
 
 
-def secondary_model_spec(job: Job) -> SecondaryConfig:
+def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:
     """Return the configuration that the job prescribes for all secondaries."""
     own, activations = job.training, job.protection.activations
     clip = None if activations is None else activations.clip
-    return secondary_config(own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, clip=clip)
+    return secondary_model.secondary_config(
+        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, clip=clip
+    )

@@ -1,8 +1,7 @@
 """Train, predict and look into split networks; needs torch and numpy alone."""
 
 from fedsim.training.config import Config, modern_preset, paper_preset
-from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, TaskType
-from fedsim.training.labels import MinMaxLabel, StandardLabel
+from fedsim.training.data import MinMaxLabel, NeighbourList, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim.training.model import Model, TrainingResult, restore_model, train, train_with
 

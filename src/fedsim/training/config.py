@@ -3,14 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fedsim.registry import METHODS, PRESETS
-from fedsim.splitnn.gates import AttentionMerge
-from fedsim.splitnn.layers import Local
-from fedsim.splitnn.methods import FedSim, Method
-from fedsim.splitnn.party_model import Lamb, OptimiserConfig, check_learning_rate
-from fedsim.splitnn.secondary_model import MODERN, PAPER, SecondaryConfig, secondary_network, with_learning_rate
-from fedsim.training.labels import LabelScaler, MinMaxLabel, StandardLabel
-from fedsim.validation import validate_integer
+from fedsim import registry, validation
+from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
+from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
 
 
 @dataclass(frozen=True)
@@ -44,9 +39,9 @@ class Config:
     3
     """
 
-    method: Method = field(default_factory=FedSim)
-    local: Local = field(default_factory=Local)
-    optimiser: OptimiserConfig = field(default_factory=Lamb)
+    method: methods.Method = field(default_factory=FedSim)
+    local: layers.Local = field(default_factory=layers.Local)
+    optimiser: party_model.OptimiserConfig = field(default_factory=party_model.Lamb)
     label: LabelScaler = field(default_factory=MinMaxLabel)
     epochs: int = 100
     batch: int = 128
@@ -59,22 +54,22 @@ class Config:
     def __post_init__(self) -> None:
         for name in ("epochs", "batch", "patience", "save_every", "save_steps"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, validate_integer(getattr(self, name), name, least=1))
-        object.__setattr__(self, "seed", validate_integer(self.seed, "seed", least=0))
-        check_learning_rate(self.optimiser.rate)
+                object.__setattr__(self, name, validation.validate_integer(getattr(self, name), name, least=1))
+        object.__setattr__(self, "seed", validation.validate_integer(self.seed, "seed", least=0))
+        party_model.check_learning_rate(self.optimiser.rate)
 
     @property
-    def secondary(self) -> SecondaryConfig:
+    def secondary(self) -> secondary_model.SecondaryConfig:
         """What the secondaries run."""
-        local = secondary_network(METHODS.name_of(type(self.method)), self.local)
-        return SecondaryConfig(local, self.optimiser, self.seed)
+        local = secondary_model.secondary_network(registry.METHODS.name_of(type(self.method)), self.local)
+        return secondary_model.SecondaryConfig(local, self.optimiser, self.seed)
 
     def steps_per_epoch(self, n_records: int) -> int:
         """Return the number of batches of so many training records; the last may be smaller."""
         return -(-n_records // self.batch)
 
 
-def paper_preset(method: Method | None = None, *, epochs: int = 100, batch: int = 128, seed: int = 0) -> Config:
+def paper_preset(method: methods.Method | None = None, *, epochs: int = 100, batch: int = 128, seed: int = 0) -> Config:
     """Return the paper's network, LAMB and min-max label, with the sizes of its dataset ``hdb``.
 
     Parameters
@@ -84,11 +79,11 @@ def paper_preset(method: Method | None = None, *, epochs: int = 100, batch: int 
     epochs, batch, seed
         As in :class:`Config`.
     """
-    method, label = method or FedSim(), MinMaxLabel()
-    return Config(method, PAPER.local, PAPER.optimiser, label, epochs=epochs, batch=batch, seed=seed)
+    method, own = method or FedSim(), secondary_model.PAPER
+    return Config(method, own.local, own.optimiser, MinMaxLabel(), epochs=epochs, batch=batch, seed=seed)
 
 
-def modern_preset(method: Method | None = None, *, epochs: int = 60, batch: int = 512, seed: int = 0) -> Config:
+def modern_preset(method: methods.Method | None = None, *, epochs: int = 60, batch: int = 512, seed: int = 0) -> Config:
     """Return the default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output.
 
     Parameters
@@ -98,8 +93,9 @@ def modern_preset(method: Method | None = None, *, epochs: int = 60, batch: int 
     epochs, batch, seed
         As in :class:`Config`.
     """
-    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=AttentionMerge())
-    return Config(method, MODERN.local, MODERN.optimiser, StandardLabel(), epochs=epochs, batch=batch, seed=seed)
+    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=gates.AttentionMerge())
+    own = secondary_model.MODERN
+    return Config(method, own.local, own.optimiser, StandardLabel(), epochs=epochs, batch=batch, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -112,15 +108,18 @@ class ConfigOverrides:
     patience: int | None = None
 
 
-def build_config(preset: str, method: str | Method, overrides: ConfigOverrides, *, seed: int, device: str) -> Config:
+def build_config(
+    preset: str, method: str | methods.Method, overrides: ConfigOverrides, *, seed: int, device: str
+) -> Config:
     """Return the preset with this method and these overrides.
 
     >>> build_config("paper", "solo", ConfigOverrides(epochs=3), seed=0, device="cpu").epochs
     3
     """
-    chosen: Any = METHODS[method]() if isinstance(method, str) else method
-    config: Config = PRESETS[preset].build(None if method == "fedsim" else chosen)  # a preset brings its own FedSim
+    chosen: Any = registry.METHODS[method]() if isinstance(method, str) else method
+    own_method = None if method == "fedsim" else chosen  # a preset brings its own FedSim
+    config: Config = registry.PRESETS[preset].build(own_method)
     wanted = {"epochs": overrides.epochs, "batch": overrides.batch_size, "patience": overrides.patience}
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    optimiser = with_learning_rate(config.optimiser, overrides.learning_rate)
+    optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)
     return replace(config, seed=seed, device=device, optimiser=optimiser, **changes)

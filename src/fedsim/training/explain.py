@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.gates import Batch, Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import FedSimNetwork, ListGates
+from fedsim.splitnn import Features, Neighbours, gates, methods
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PrimaryRecords
@@ -44,7 +42,9 @@ def integrated_gradients(
     return [entry.detach() * total for entry, total in zip(inputs, totals, strict=True)]
 
 
-def merge_contributions(network: FedSimNetwork, batch: Batch, steps: int = INTEGRATION_STEPS) -> list[Tensor]:
+def merge_contributions(
+    network: methods.FedSimNetwork, batch: gates.Batch, steps: int = INTEGRATION_STEPS
+) -> list[Tensor]:
     """Return the contribution of each weighted output to the prediction, (B, K, R) per list.
 
     For classes, the prediction is the probability of the likeliest one.
@@ -61,10 +61,10 @@ def merge_contributions(network: FedSimNetwork, batch: Batch, steps: int = INTEG
 
 
 @torch.no_grad()
-def learnt_weights(network: FedSimNetwork, similarity: Tensor) -> list[Tensor]:
+def learnt_weights(network: methods.FedSimNetwork, similarity: Tensor) -> list[Tensor]:
     """Return the weight of each similarity, for every list."""
-    gates = [entry for entry in network.lists if isinstance(entry, ListGates)]
-    return [entry.weigh(similarity.unsqueeze(0)).squeeze(0) for entry in gates]
+    lists = [entry for entry in network.lists if isinstance(entry, methods.ListGates)]
+    return [entry.weigh(similarity.unsqueeze(0)).squeeze(0) for entry in lists]
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,9 +175,9 @@ def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterato
         yield merge_contributions(network, model.primary.batch(records, rows), steps)
 
 
-def _fedsim_network(model: Model) -> FedSimNetwork:
+def _fedsim_network(model: Model) -> methods.FedSimNetwork:
     network = model.primary.model.network
-    if not isinstance(network, FedSimNetwork):
+    if not isinstance(network, methods.FedSimNetwork):
         message = f"{type(model.config.method).__name__} has no gates to explain; train FedSim"
         raise SettingError(message, code="no-gates")
     return network

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError
-from fedsim.training.labels import Metrics
+from fedsim.training.data import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 
 

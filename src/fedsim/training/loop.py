@@ -13,27 +13,12 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.splitnn.checkpoint_store import CheckpointStore, DamagedCheckpoint, arrays_fingerprint, describe
-from fedsim.splitnn.gates import BranchShape, PredictionTask
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import NetworkSpec, PartnerRequirement
-from fedsim.splitnn.party_model import PartyModel, RandomSource, resolve_device
-from fedsim.splitnn.secondary_model import LocalSecondary, Secondary, start_secondary
+from fedsim.splitnn import Features, checkpoint_store, gates, methods, party_model, secondary_model
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training import data
 from fedsim.training.config import Config
-from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, as_features
-from fedsim.training.labels import ClassTarget, Metrics, Target, selection_key
-from fedsim.training.primary import (
-    BatchRequest,
-    PartnerList,
-    Primary,
-    PrimaryRecords,
-    Rows,
-    StepFunction,
-    arrange_lists,
-    choose_step_function,
-)
+from fedsim.training.data import ClassTarget, Metrics, NeighbourList, PrimaryData, SecondaryData, Target
+from fedsim.training.primary import BatchRequest, PartnerList, Primary, PrimaryRecords, Rows, arrange_lists
 from fedsim.types import Floats, Split
 
 # History
@@ -76,7 +61,7 @@ def best_epoch(history: History) -> Epoch | None:
 def is_better(metrics: Metrics, history: History) -> bool:
     """Return whether an epoch with these validation metrics would be the best so far."""
     best = best_epoch(history)
-    return best is None or selection_key(metrics) > selection_key(best.validation)
+    return best is None or data.selection_key(metrics) > data.selection_key(best.validation)
 
 
 def should_stop(history: History, epochs: int, patience: int | None) -> bool:
@@ -188,29 +173,29 @@ class TrainingProgress:
 class RunCheckpoints:
     """The primary's checkpoints, and the secondaries that save theirs at the same steps."""
 
-    checkpoint_store: CheckpointStore
-    model: PartyModel
-    secondaries: Sequence[Secondary]
+    store: checkpoint_store.CheckpointStore
+    model: party_model.PartyModel
+    secondaries: Sequence[secondary_model.Secondary]
 
     def save(self, step: int, progress: TrainingProgress) -> None:
         """Save the state after ``step`` steps at every party, then delete all but this one and the one before."""
         for secondary in self.secondaries:
             secondary.save(step)
-        before = self.checkpoint_store.steps()
+        before = self.store.steps()
         facts = {"history": [asdict(epoch) for epoch in progress.history], "steps": progress.steps}
-        self.checkpoint_store.save(step, {**self.model.tensors(), EPOCH_LOSS: progress.loss}, facts)
+        self.store.save(step, {**self.model.tensors(), EPOCH_LOSS: progress.loss}, facts)
         if before:
-            self.checkpoint_store.forget_before(before[-1])
+            self.store.forget_before(before[-1])
             for secondary in self.secondaries:
                 secondary.forget_before(before[-1])
 
     def restore(self) -> TrainingProgress:
         """Return every party to the last state that all can read; to the start if nothing was saved."""
         faults = []
-        for step in reversed(self.checkpoint_store.steps()):
+        for step in reversed(self.store.steps()):
             try:
                 return self._restore_step(step)
-            except DamagedCheckpoint as fault:
+            except checkpoint_store.DamagedCheckpoint as fault:
                 faults.append(str(fault))
         if faults:
             message = f"no checkpoint can be read ({'; '.join(faults)}); start again in another folder"
@@ -218,7 +203,7 @@ class RunCheckpoints:
         return TrainingProgress()
 
     def _restore_step(self, step: int) -> TrainingProgress:
-        tensors, facts = self.checkpoint_store.load(step)
+        tensors, facts = self.store.load(step)
         for secondary in self.secondaries:
             secondary.restore(step)
         self.model.load(tensors)
@@ -226,7 +211,8 @@ class RunCheckpoints:
             history = tuple(Epoch(**epoch) for epoch in facts["history"])
             return TrainingProgress(history, facts.get("steps", 0), tensors.get(EPOCH_LOSS, torch.zeros(())))
         except (KeyError, TypeError):
-            raise DamagedCheckpoint(f"the primary's checkpoint of step {step} has no history") from None
+            message = f"the primary's checkpoint of step {step} has no history"
+            raise checkpoint_store.DamagedCheckpoint(message) from None
 
 
 # The loop
@@ -242,18 +228,18 @@ class TrainingJob:
     labels: Rows  # as the user gave them
     records: PrimaryRecords
     primary: Primary
-    secondaries: Sequence[Secondary]
+    secondaries: Sequence[secondary_model.Secondary]
     checkpoints: RunCheckpoints | None = None
     journal: TrainingLog | None = None
     hooks: Sequence[Hook] = ()
     clock: Callable[[], float] = time.perf_counter
     scaled: Tensor = field(init=False)
-    descend: StepFunction = field(init=False)
+    descend: Callable[[BatchRequest, int], Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
         scaled = torch.from_numpy(self.target.encode_labels(self.labels)).to(self.primary.model.device)
         object.__setattr__(self, "scaled", scaled)
-        object.__setattr__(self, "descend", choose_step_function(self.primary, self.records, scaled, self.config.batch))
+        object.__setattr__(self, "descend", self.primary.step_function(self.records, scaled, self.config.batch))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -343,7 +329,8 @@ class TrainingContext:
 def training_settings(config: Config, split: Split, folder: Path | str | None) -> TrainingContext:
     """Return device, number of steps and folder of a job."""
     steps = config.epochs * config.steps_per_epoch(split.train.size)
-    return TrainingContext(config, resolve_device(config.device), steps, None if folder is None else Path(folder))
+    device = party_model.resolve_device(config.device)
+    return TrainingContext(config, device, steps, None if folder is None else Path(folder))
 
 
 def select_lists(
@@ -352,7 +339,7 @@ def select_lists(
     """Return the lists that the method uses, after checking all that can be checked before the parties start."""
     data.check_names([primary.name, *(holder.name for entry in lists for holder in entry.holders)])
     data.check_primary(primary, split)
-    if config.method.partners is PartnerRequirement.NONE:
+    if config.method.partners is methods.PartnerRequirement.NONE:
         return ()
     if not lists:
         method = type(config.method).__name__
@@ -368,9 +355,9 @@ def prepare_job(
     hooks: Sequence[Hook] = (),
 ) -> TrainingJob:
     """Return a job at step 0 for holders that have begun; the primary's model is built anew."""
-    config, features = context.config, as_features(primary.features)
+    config, features = context.config, data.as_features(primary.features)
     data.check_lists(lists, len(primary.labels), config.method.partners)
-    rng = RandomSource(config.seed, primary.name).rng("order")
+    rng = party_model.RandomSource(config.seed, primary.name).rng("order")
     arranged = arrange_lists(lists, config.method, rng, context.device)
     if primary.task_type is data.TaskType.CLASSES:
         target: Target = ClassTarget(tuple(np.unique(primary.labels.astype(np.int64)).tolist()))
@@ -389,11 +376,11 @@ def prepare_job(
     return TrainingJob(config, target, split, primary.labels, records, party, holders, checkpoints, journal, hooks)
 
 
-def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape, ...]:
+def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[gates.BranchShape, ...]:
     """Return what the network above the cut needs to know of every list."""
     sample = torch.from_numpy(rows[:: 1 + len(rows) // QUANTILE_RECORDS])
     return tuple(
-        BranchShape(
+        gates.BranchShape(
             partners=partners.partner.shape[1],
             widths=tuple(holder.width for holder in partners.holders),
             similarity=partners.similarity[sample].cpu().numpy(),
@@ -403,27 +390,29 @@ def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[BranchShape
 
 
 def build_primary_model(
-    features: Features, branches: tuple[BranchShape, ...], task: PredictionTask, config: Config, name: str
-) -> PartyModel:
+    features: Features, branches: tuple[gates.BranchShape, ...], task: gates.PredictionTask, config: Config, name: str
+) -> party_model.PartyModel:
     """Return the primary's network above and below the cut for these training rows; its weights are not drawn yet."""
-    network = config.method.build(NetworkSpec(features, config.local, branches, task))
-    return PartyModel(network, config.optimiser, RandomSource(config.seed, name), resolve_device(config.device))
+    network = config.method.build(methods.NetworkSpec(features, config.local, branches, task))
+    random, device = party_model.RandomSource(config.seed, name), party_model.resolve_device(config.device)
+    return party_model.PartyModel(network, config.optimiser, random, device)
 
 
 def _checkpoint_store(
     primary: PrimaryData, lists: Sequence[PartnerList], split: Split, folder: Path, config: Config
-) -> CheckpointStore:
+) -> checkpoint_store.CheckpointStore:
     """Return the primary's checkpoints; a checkpoint must match the configuration and the primary's data."""
-    features = as_features(primary.features)
+    features = data.as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
     arrays += [array for partners in lists for array in (partners.partner, partners.similarity.cpu().numpy())]
+    deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight
     job = {
         "party": primary.name,
-        "config": describe(replace(config, device="any", save_every=1, save_steps=None)),  # these change no weight
+        "config": checkpoint_store.describe(deciding),
         "lists": [[holder.name for holder in partners.holders] for partners in lists],
-        "data": arrays_fingerprint(arrays),
+        "data": checkpoint_store.arrays_fingerprint(arrays),
     }
-    return CheckpointStore(folder / primary.name, job)
+    return checkpoint_store.CheckpointStore(folder / primary.name, job)
 
 
 # Secondaries in this process
@@ -451,11 +440,11 @@ def start_local_secondaries(
     )
 
 
-def start_local_secondary(party: SecondaryData, context: TrainingContext) -> LocalSecondary:
+def start_local_secondary(party: SecondaryData, context: TrainingContext) -> secondary_model.LocalSecondary:
     """Return a secondary at step 0 of this job."""
-    return start_secondary(
+    return secondary_model.start_secondary(
         party.name,
-        as_features(party.features),
+        data.as_features(party.features),
         context.config.secondary,
         total_steps=context.total_steps,
         device=context.device,

@@ -10,16 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import InputError
-from fedsim.splitnn.checkpoint_store import describe
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
-from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.party_model import RandomSource, Weights, resolve_device
-from fedsim.splitnn.secondary_model import LocalSecondary, Secondary
-from fedsim.training import loop
+from fedsim.splitnn import Features, Neighbours, checkpoint_store, methods, party_model, secondary_model
+from fedsim.training import data, loop
 from fedsim.training.config import Config
-from fedsim.training.data import NeighbourList, PrimaryData, SecondaryData, as_features, check_lists, check_names
-from fedsim.training.labels import Metrics, Target
+from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.loop import Epoch, History, Hook, TrainingOutline, TrainingProgress
 from fedsim.training.primary import Primary, PrimaryRecords, arrange_lists
 from fedsim.types import Floats, Split
@@ -48,7 +42,7 @@ class Model:
     config: Config
     target: Target
     primary: Primary
-    groups: tuple[tuple[Secondary, ...], ...]
+    groups: tuple[tuple[secondary_model.Secondary, ...], ...]
     columns: tuple[int, int]
     name: str = "primary"
 
@@ -66,7 +60,7 @@ class Model:
         -------
         Numbers in the user's unit, (n,), or probabilities per class, (n, classes).
         """
-        features = as_features(features)
+        features = data.as_features(features)
         if not len(features):
             raise InputError(f"{self.name} has no records to predict; give at least one", code="no-records")
         records = self.records(features, lists)
@@ -87,14 +81,15 @@ class Model:
             message = f"{len(lists)} lists of partners given; the model was trained on {len(self.groups)}"
             raise InputError(message, code="other-lists")
         paired = [NeighbourList(neighbours, holders) for neighbours, holders in zip(lists, self.groups, strict=True)]
-        check_lists(paired, len(features), self.config.method.partners)
-        rng, device = RandomSource(self.config.seed, self.name).rng("order of new records"), self.primary.model.device
+        data.check_lists(paired, len(features), self.config.method.partners)
+        device = self.primary.model.device
+        rng = party_model.RandomSource(self.config.seed, self.name).rng("order of new records")
         return PrimaryRecords(features.on(device), arrange_lists(paired, self.config.method, rng, device))
 
-    def parts(self) -> dict[str, Weights]:
+    def parts(self) -> dict[str, party_model.Weights]:
         """Return the weights of the primary and of every secondary in this process, by party."""
         holders = [holder for group in self.groups for holder in group]
-        local = {holder.name: holder.model for holder in holders if isinstance(holder, LocalSecondary)}
+        local = {holder.name: holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)}
         return {name: model.network.state_dict() for name, model in {self.name: self.primary.model, **local}.items()}
 
 
@@ -121,8 +116,8 @@ def restore_model(
     name
         Name of the primary.
     """
-    device = resolve_device(config.device)
-    arranged = arrange_lists(lists, config.method, RandomSource(config.seed, name).rng("order"), device)
+    device = party_model.resolve_device(config.device)
+    arranged = arrange_lists(lists, config.method, party_model.RandomSource(config.seed, name).rng("order"), device)
     shapes = loop.branch_shapes(arranged, np.zeros(0, dtype=np.int64))
     model = loop.build_primary_model(columns, shapes, target.task, config, name)
     model.fill(weights)
@@ -151,7 +146,7 @@ class TrainingResult:
     predictions: dict[str, Floats]
 
     @property
-    def parts(self) -> dict[str, Weights]:
+    def parts(self) -> dict[str, party_model.Weights]:
         """The weights of every party in this process, by party."""
         return self.model.parts()
 
@@ -200,8 +195,8 @@ def train(
     ([1, 2], ['test', 'validation'])
     """
     split = _integer_rows(split)
-    check_names([primary.name, *(secondary.name for secondary in secondaries)])
-    used = () if config.method.partners is PartnerRequirement.NONE else secondaries
+    data.check_names([primary.name, *(secondary.name for secondary in secondaries)])
+    used = () if config.method.partners is methods.PartnerRequirement.NONE else secondaries
     lists = loop.start_local_secondaries(used, loop.training_settings(config, split, folder))
     return train_with(primary, lists, split, config, folder=folder, hooks=hooks)
 
@@ -238,7 +233,7 @@ def train_with(
         holder.begin(context.total_steps)
     job = loop.prepare_job(primary, used, split, context, hooks)
     progress = job.checkpoints.restore() if job.checkpoints else TrainingProgress()
-    device, description = job.primary.model.device.type, describe(config)
+    device, description = job.primary.model.device.type, checkpoint_store.describe(config)
     outline = TrainingOutline(config.epochs, job.steps_per_epoch, len(progress.history), device, description)
     if job.journal:
         job.journal.begin({"device": device, "config": description}, progress.history)
@@ -260,7 +255,7 @@ def train_with(
             hook.failed()
         raise
     groups = tuple(partners.holders for partners in job.records.lists)
-    model = Model(config, job.target, job.primary, groups, as_features(primary.features).columns, primary.name)
+    model = Model(config, job.target, job.primary, groups, data.as_features(primary.features).columns, primary.name)
     return TrainingResult(model, history, best, metrics, predictions)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.splitnn.gates import Batch, Branch, Neighbours, PredictionTask
-from fedsim.splitnn.layers import FeatureTensors
-from fedsim.splitnn.methods import Method
-from fedsim.splitnn.party_model import PartyModel
-from fedsim.splitnn.secondary_model import LocalSecondary, Secondary
+from fedsim.splitnn import Neighbours, gates, layers, methods, party_model, secondary_model
 from fedsim.training.data import NeighbourList
 from fedsim.types import Floats
 
@@ -50,10 +47,12 @@ class PartnerList:
 
     partner: Rows  # (n, K)
     similarity: Tensor  # (n, K)
-    holders: tuple[Secondary, ...]
+    holders: tuple[secondary_model.Secondary, ...]
 
     @classmethod
-    def of(cls, neighbours: Neighbours, holders: tuple[Secondary, ...], device: torch.device) -> PartnerList:
+    def of(
+        cls, neighbours: Neighbours, holders: tuple[secondary_model.Secondary, ...], device: torch.device
+    ) -> PartnerList:
         similarity = torch.from_numpy(neighbours.similarity.astype(np.float32)).to(device)
         return cls(neighbours.partner.astype(np.int32), similarity, holders)
 
@@ -75,11 +74,11 @@ class PartnerList:
                 position.split([len(position) for _, position in distinct]),
             )
 
-    def branch(self, rows: Tensor, position: Tensor, activations: Sequence[Tensor]) -> Branch:
+    def branch(self, rows: Tensor, position: Tensor, activations: Sequence[Tensor]) -> gates.Branch:
         """Return what the network above the cut sees of this list, for these records."""
         if self.has_gaps:  # position U means a further row of zeros
             activations = [torch.cat([part, part.new_zeros(1, part.shape[1])]) for part in activations]  # (U + 1, C)
-        return Branch(tuple(activations), position, self.similarity.index_select(0, rows))
+        return gates.Branch(tuple(activations), position, self.similarity.index_select(0, rows))
 
     def _distinct(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Return distinct partner rows and positions, by marking rows, which is faster than sorting.
@@ -97,7 +96,7 @@ class PartnerList:
 
 
 def arrange_lists(
-    lists: Sequence[NeighbourList], method: Method, rng: np.random.Generator, device: torch.device
+    lists: Sequence[NeighbourList], method: methods.Method, rng: np.random.Generator, device: torch.device
 ) -> tuple[PartnerList, ...]:
     """Return all lists in the method's order, on the device."""
     return tuple(PartnerList.of(method.arrange(entry.neighbours, rng), entry.holders, device) for entry in lists)
@@ -107,7 +106,7 @@ def arrange_lists(
 class PrimaryRecords:
     """Primary records on the device, with their lists of partners."""
 
-    features: FeatureTensors
+    features: layers.FeatureTensors
     lists: tuple[PartnerList, ...]
 
 
@@ -115,8 +114,8 @@ class PrimaryRecords:
 class Primary:
     """The party with the labels: its share of the model and the task."""
 
-    model: PartyModel
-    task: PredictionTask
+    model: party_model.PartyModel
+    task: gates.PredictionTask
 
     def descend(self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int) -> Tensor:
         """Take one training step for all parties; the loss stays on the device."""
@@ -135,6 +134,15 @@ class Primary:
         self.model.descend()  # line 13
         return loss.detach()
 
+    def step_function(self, records: PrimaryRecords, labels: Tensor, batch: int) -> StepFunction:
+        """Return how to take a step: recorded on a GPU that holds all parties, kernel by kernel elsewhere."""
+        plain = partial(self.descend, records, labels)
+        holders = [holder for partners in records.lists for holder in partners.holders]
+        local = [holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)]
+        if not labels.is_cuda or len(local) < len(holders):
+            return plain
+        return CudaGraphStep(plain, [self.model, *local], records.lists, batch)
+
     @torch.no_grad()
     def predict(self, records: PrimaryRecords, rows: Rows) -> tuple[Floats, Tensor]:
         """Return predictions (n, T) and scores of these records; every distinct partner row is fetched once."""
@@ -149,7 +157,7 @@ class Primary:
         return self.task.predict(all_scores).double().cpu().numpy().astype(np.float64), all_scores
 
     @torch.no_grad()
-    def batch(self, records: PrimaryRecords, rows: Rows) -> Batch:
+    def batch(self, records: PrimaryRecords, rows: Rows) -> gates.Batch:
         """Return these records as the network sees them without dropout."""
         requests, replies = _infer_partners(records, rows)
         return build_batch(records, BatchRequest(torch.from_numpy(rows).to(self.model.device), requests), replies)
@@ -162,13 +170,13 @@ def announce_rows(records: PrimaryRecords, requests: Sequence[RowRequest], step:
             holder.ask(request.rows, step)
 
 
-def build_batch(records: PrimaryRecords, request: BatchRequest, replies: Sequence[Sequence[Tensor]]) -> Batch:
+def build_batch(records: PrimaryRecords, request: BatchRequest, replies: Sequence[Sequence[Tensor]]) -> gates.Batch:
     """Return the records of a batch with the activations that the holders of every list sent."""
     branches = [
         partners.branch(request.rows, wanted.position, activations)
         for partners, wanted, activations in zip(records.lists, request.requests, replies, strict=True)
     ]
-    return Batch(records.features.take(request.rows), branches)
+    return gates.Batch(records.features.take(request.rows), branches)
 
 
 def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowRequest], list[list[Tensor]]]:
@@ -193,24 +201,11 @@ WARMUP_STEPS = 3  # steps before the recording, to warm up the libraries; they t
 StepFunction = Callable[[BatchRequest, int], Tensor]
 
 
-def choose_step_function(primary: Primary, records: PrimaryRecords, labels: Tensor, batch: int) -> StepFunction:
-    """Return how to take a step: recorded on a GPU that holds all parties, kernel by kernel elsewhere."""
-
-    def plain(request: BatchRequest, step: int) -> Tensor:
-        return primary.descend(records, labels, request, step)
-
-    holders = [holder for partners in records.lists for holder in partners.holders]
-    local = [holder.model for holder in holders if isinstance(holder, LocalSecondary)]
-    if not labels.is_cuda or len(local) < len(holders):
-        return plain
-    return CudaGraphStep(plain, [primary.model, *local], records.lists, batch)
-
-
 class CudaGraphStep:
     """Takes full batches by replay; smaller ones and the first few steps kernel by kernel."""
 
     def __init__(
-        self, plain: StepFunction, models: Sequence[PartyModel], lists: Sequence[PartnerList], batch: int
+        self, plain: StepFunction, models: Sequence[party_model.PartyModel], lists: Sequence[PartnerList], batch: int
     ) -> None:
         self.plain, self.models, self.lists, self.batch, self.taken = plain, models, lists, batch, 0
         self.graph: torch.cuda.CUDAGraph | None = None

@@ -23,7 +23,7 @@ from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.gates_page import importance_figure, weight_figure
 from fedsim.report.page import write_page
 from fedsim.storage.files import atomic_write, ensure_folder
-from fedsim.training.labels import Metrics
+from fedsim.training.data import Metrics
 from fedsim.training.loop import Epoch, Hook, TrainingOutline
 from fedsim_lab.reproduce import ALL, REPRODUCTIONS, Reproduction, ReproductionContext, reproduce
 from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_svg

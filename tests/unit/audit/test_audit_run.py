@@ -168,7 +168,7 @@ def test_blurring_is_promised_and_kept(folder, epsilon):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
-    monkeypatch.setattr(attack_setup, "blur_with_secret", lambda frame, terms, secret, table: frame)
+    monkeypatch.setattr(attack_setup, "blur_identifiers", lambda frame, terms, secret, table: frame)
     found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
     assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
 

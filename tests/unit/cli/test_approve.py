@@ -15,7 +15,7 @@ from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import FileError, SettingError
 from fedsim.runs.approval import require_approval
-from fedsim.runs.audit_log import read_audit_log
+from fedsim.runs.run_folder import read_audit_log
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 LOG = "rentals-run/audit.jsonl"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.contribution.arrays import SplitArrays
-from fedsim.contribution.rungs import Rung, primary_data, train_trees
+from fedsim.contribution.rungs import Rung, SplitArrays, train_trees
 from fedsim.splitnn.layers import Features
 from fedsim.types import Split
 
@@ -27,7 +26,7 @@ def arrays_with(rare: dict[int, int]) -> SplitArrays:
 @pytest.mark.parametrize("rare", [{150: 2}, {170: 2}, {150: 2, 170: 3}, {150: -1}])
 def test_a_class_that_training_lacks_gets_no_probability(rare: dict[int, int]) -> None:
     arrays = arrays_with(rare)
-    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    found = train_trees(TREES, TREES.primary_data(arrays), arrays)
     classes = np.unique(arrays.labels)
     assert found.predictions.shape == (40, len(classes))
     assert not found.predictions[:, ~np.isin(classes, [0, 1])].any()
@@ -36,11 +35,11 @@ def test_a_class_that_training_lacks_gets_no_probability(rare: dict[int, int]) -
 
 def test_validation_records_of_unknown_classes_alone_leave_the_choice_to_the_training_records() -> None:
     arrays = arrays_with(dict.fromkeys(range(140, 160), 2))
-    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    found = train_trees(TREES, TREES.primary_data(arrays), arrays)
     assert found.test["accuracy"] > 0.9
 
 
 def test_one_class_alone_is_predicted_for_sure() -> None:
     arrays = arrays_with(dict.fromkeys(range(N), 0) | {199: 1})
-    found = train_trees(TREES, primary_data(TREES, arrays), arrays)
+    found = train_trees(TREES, TREES.primary_data(arrays), arrays)
     np.testing.assert_allclose(found.predictions, [[1.0, 0.0]] * 40, atol=1e-9)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from fedsim.contribution.bootstrap import (
+from fedsim.contribution.ladder import (
     ACCURACY,
     AUC,
     RMSE,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.bootstrap import AUC, Interval
 from fedsim.contribution.ladder import (
+    AUC,
     FEDSIM_SHUFFLED,
     FEDSIM_WITH_IDENTIFIERS,
     RUNGS,
@@ -20,6 +20,7 @@ from fedsim.contribution.ladder import (
     WITH_PARTNER,
     WITHOUT_PARTNER,
     GainUnit,
+    Interval,
     Ladder,
     LadderTraining,
     best_by_measure,

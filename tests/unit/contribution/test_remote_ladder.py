@@ -19,7 +19,7 @@ from fedsim.errors import FileError, PeerError
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
@@ -39,7 +39,7 @@ def world(folder, changes):
 
 
 def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedsim.runtime.secondary.derive_seed", lambda secret, seed: seed)  # or nobody could repeat it
+    monkeypatch.setattr(RunStore, "own_seed", lambda store, seed: seed)  # or nobody could repeat it
     job, files = world(tmp_path, PLACES)
     transport, results = InProcessTransport(), ResultStore(tmp_path / "results")
     records = infer_numbers(read_table(tmp_path / "flats.csv")).drop("price")[:5]
@@ -47,7 +47,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
         before = predicted(job, files, transport, records)
         with open_party_context(job, files["city"], transport, software_versions()) as post:
             ladder = train_remote_ladder(post, results, NEEDED, 1, "S$", lambda _: None)
-            (arrays,) = remote_cases(post, read_party_data(job, post.party_file), 1)
+            (arrays,) = remote_cases(post, PartyData.read(job, post.party_file, approved=True), 1)
         assert predicted(job, files, transport, records) == before
     found = {rung["key"]: rung["mean"] for rung in ladder.to_dict()["rungs"]}
     assert set(found) == {rung.key for rung in NEEDED}
@@ -69,7 +69,7 @@ def predicted(job, files, transport, records):
 def with_features(arrays, job, own):
     """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
     order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"]
-    frame = read_party_data(job, own).features()
+    frame = PartyData.read(job, own, approved=True).features()
     features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
     (linked,) = arrays.secondaries
     return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))

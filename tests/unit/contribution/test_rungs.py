@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedsim.contribution.arrays import LinkedSecondary, SplitArrays
-from fedsim.contribution.rungs import Rung, secondary_data
+from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays
 from fedsim.data.synthetic_city import generate_city
 from fedsim.training import SecondaryData
 from fedsim_lab.dataset_cases import DatasetCases
@@ -22,7 +21,7 @@ def city() -> SplitArrays:
 
 
 def given_to(partner: str, city: SplitArrays) -> list[SecondaryData]:
-    return secondary_data(Rung("fedsim", "FedSim", "fedsim", partner=partner), city)
+    return Rung("fedsim", "FedSim", "fedsim", partner=partner).secondary_data(city)
 
 
 def real_links(linked: LinkedSecondary) -> tuple[np.ndarray, np.ndarray]:

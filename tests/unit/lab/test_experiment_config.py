@@ -11,8 +11,7 @@ import polars as pl
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.arrays import SplitArrays
-from fedsim.contribution.rungs import Rung, primary_data, result_key, run_training, secondary_data
+from fedsim.contribution.rungs import Rung, SplitArrays, result_key, run_training
 from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.dataset_cases import DatasetCases
@@ -107,8 +106,8 @@ def test_names_that_are_compared_in_lower_case_are_one_group_in_any_case() -> No
 
 def test_a_placebo_partner_keeps_its_links_and_loses_its_order(toy: Path) -> None:
     rung, arrays = read_experiment_config(toy / "toy.toml").rungs[1], arrays_of(toy)
-    (secondary,) = secondary_data(rung, arrays)
-    assert primary_data(rung, arrays).features.numbers.shape[1] == 3
+    (secondary,) = rung.secondary_data(arrays)
+    assert rung.primary_data(arrays).features.numbers.shape[1] == 3
     assert secondary.partner.shape == (120, 3)
     np.testing.assert_array_equal(secondary.partner, arrays.secondaries[0].partner[arrays.groups, :3])
     shuffled, real = secondary.features.numbers, arrays.secondaries[0].features.numbers

@@ -14,7 +14,7 @@ import pytest
 
 from fedsim.cli import main
 from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import Rung, secondary_data, train_missing
+from fedsim.contribution.rungs import Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
 from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
@@ -244,7 +244,7 @@ def test_parameters_equal_the_papers_for_fedsim() -> None:
 def test_three_pieces_of_a_secondary_are_aligned_parties() -> None:
     arrays = DatasetCases(load_sample("firms", Path(), 60)).one("random", 0)
     rung = Rung("fedsim", "FedSim", "fedsim", pieces="13")
-    first, third = secondary_data(rung, arrays)
+    first, third = rung.secondary_data(arrays)
     whole = arrays.secondaries[0].features.numbers
     np.testing.assert_array_equal(first.features.numbers, whole[:, :1])
     np.testing.assert_array_equal(third.features.numbers, whole[:, 2:])

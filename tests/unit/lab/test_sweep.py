@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.rungs import rung_config
 from fedsim.errors import FileError
 from fedsim_lab.study_runner import StudyContext
 from fedsim_lab.sweep import GRIDS, Sweep, SweepGrid, SweepSetting, SweepSubject
@@ -66,7 +65,7 @@ def test_the_papers_grid_is_all_that_the_paper_names() -> None:
 
 
 def test_width_and_weight_decay_reach_the_networks() -> None:
-    config = rung_config(FIRMS.rung(SweepSetting(hidden=7, decay=0.5)), seed=0)
+    config = FIRMS.rung(SweepSetting(hidden=7, decay=0.5)).config(seed=0)
     assert config.local.hidden == (7,)
     assert config.optimiser.decay == 0.5  # type: ignore[attr-defined]
 

@@ -16,7 +16,7 @@ import pytest
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Party, Role
-from fedsim.runs.audit_log import FIRST_HASH, TORN_LINE, AuditLog, read_audit_log
+from fedsim.runs.run_folder import FIRST_HASH, TORN_LINE, AuditLog, read_audit_log
 
 RENTALS = Party(Role.SECONDARY, "rentals")
 
@@ -112,7 +112,7 @@ def test_threads_take_turns(tmp_path):
 
 def test_processes_that_are_killed_leave_a_log_that_goes_on(tmp_path):
     script = (
-        "import sys; from pathlib import Path; from fedsim.runs.audit_log import AuditLog\n"
+        "import sys; from pathlib import Path; from fedsim.runs.run_folder import AuditLog\n"
         "from fedsim.protocol.messages import Party, Role\n"
         "log = AuditLog(Path(sys.argv[1]), Party(Role.SECONDARY, 'rentals'))\n"
         "while True: print(log.append('step done', {'text': 'x' * 5000}).hash, flush=True)"

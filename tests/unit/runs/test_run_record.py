@@ -18,11 +18,10 @@ from fedsim.errors import FileError, PeerError
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.messages import Finish, Party, Phase, Role
 from fedsim.protocol.session import ConnectionState
-from fedsim.runs.progress import PartyProgress, publish_progress
 from fedsim.runs.record import RECORD_FILE, errors_by_group, read_run_record, read_test_predictions
-from fedsim.runs.run_folder import read_ledger, run_path
+from fedsim.runs.run_folder import PartyProgress, publish_progress, read_ledger, run_path
 from fedsim.runtime.run_local import run_local
-from fedsim.training.labels import classification_metrics, regression_metrics
+from fedsim.training.data import classification_metrics, regression_metrics
 from job_fixtures import lay_out, read_all
 
 CITY, NOTARY = Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary")

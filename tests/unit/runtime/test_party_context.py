@@ -12,8 +12,7 @@ from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.session import public_reason
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.approval import ApprovalError
-from fedsim.runs.audit_log import open_audit_log, read_audit_log
-from fedsim.runs.run_folder import AlreadyRunningError, read_ledger, run_path
+from fedsim.runs.run_folder import AlreadyRunningError, open_audit_log, read_audit_log, read_ledger, run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
 from job_fixtures import lay_out, read_all
 

@@ -21,9 +21,9 @@ from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.runs.audit_log import open_audit_log, read_audit_log
+from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
-from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import TrainingOutcome, prepare_primary
 from fedsim.runtime.run_local import run_local
@@ -68,7 +68,7 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     post = predictor.context
-    split = prepare_primary(read_party_data(post.job, post.party_file), post).split
+    split = prepare_primary(PartyData.read(post.job, post.party_file, approved=True), post).split
     found = predictor.predict(world.records[split.test.tolist()])
     truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[split.test]
     rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
@@ -156,7 +156,7 @@ def test_hidden_rows_are_predicted_through_what_the_coordinator_seals(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
     post = predictor.context
-    split = prepare_primary(read_party_data(post.job, post.party_file), post).split
+    split = prepare_primary(PartyData.read(post.job, post.party_file, approved=True), post).split
     found = predictor.predict(world.records[split.test.tolist()])
     truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[split.test]
     rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))

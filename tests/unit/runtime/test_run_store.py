@@ -14,8 +14,8 @@ from fedsim.linkage.encoding import NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
+from fedsim.runtime.party_data import TRAINED_MODEL, RunStore, add_feature_noise, blur_identifiers
 from fedsim.runtime.run_local import run_local
-from fedsim.runtime.run_store import TRAINED_MODEL, RunStore, add_feature_noise, blur_identifiers, blur_with_secret
 from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all
 
@@ -62,23 +62,23 @@ def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:
     return SecondaryTerms(k=1, blur=blur, schema=Schema(fields))
 
 
-def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge(tmp_path):
+def test_a_place_blurred_out_of_the_agreed_range_is_brought_back_to_its_edge():
     many = pl.DataFrame({"lat": np.linspace(1.3, 1.4, 150), "lon": np.linspace(103.7, 103.9, 150)})
-    moved = blur_identifiers(many, terms(low=1.3, epsilon_per_km=0.1), tmp_path, "primary")
+    moved = blur_identifiers(many, terms(low=1.3, epsilon_per_km=0.1), bytes(32), "primary")
     assert moved["lat"].min() == 1.3
 
 
-def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again(tmp_path):
+def test_a_blurred_place_moves_by_the_promised_distance_and_to_the_same_place_again():
     many = pl.concat([PLACES] * 700).with_columns(lat=pl.col("lat") + pl.Series(np.linspace(0, 0.1, 2100)))
-    moved = blur_identifiers(many, terms(), tmp_path, "primary")
+    moved = blur_identifiers(many, terms(), bytes(32), "primary")
     metres = 111_195 * np.hypot(*(moved.to_numpy() - many.to_numpy()).T)
     assert metres.mean() == pytest.approx(200, rel=0.06)
-    assert moved.equals(blur_identifiers(many, terms(), tmp_path, "primary"))
+    assert moved.equals(blur_identifiers(many, terms(), bytes(32), "primary"))
 
 
-def test_without_blur_identifiers_stay_as_they_are(tmp_path):
+def test_without_blur_identifiers_stay_as_they_are():
     plain = terms().model_copy(update={"blur": None})
-    assert blur_identifiers(PLACES, plain, tmp_path, "primary") is PLACES
+    assert blur_identifiers(PLACES, plain, bytes(32), "primary") is PLACES
 
 
 LIST = 'metric = "hamming"'
@@ -157,7 +157,7 @@ def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
 def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:
     schema = Schema([SchemaField(name, NumericFilter(0.0, 180.0, 1.0)) for name in ("lat", "lon")])
     blur = Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon)
-    return blur_with_secret(places, SecondaryTerms(k=1, schema=schema, blur=blur), bytes(32), "t").to_numpy()
+    return blur_identifiers(places, SecondaryTerms(k=1, schema=schema, blur=blur), bytes(32), "t").to_numpy()
 
 
 def test_a_place_moves_to_where_it_moved_before_in_whatever_company():

@@ -9,9 +9,8 @@ import pytest
 
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
-from fedsim.runtime.party_data import read_party_data
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, prepare_primary, train_solo
-from fedsim.runtime.run_store import RunStore
 from job_fixtures import lay_out, read_all
 
 
@@ -25,7 +24,7 @@ def post(tmp_path: Path) -> Iterator[PartyContext]:
 
 def trained_alone(post: PartyContext) -> bool:
     keep = RunStore(post.folder, post.job)
-    train_solo(post, keep, prepare_primary(read_party_data(post.job, post.party_file), post))
+    train_solo(post, keep, prepare_primary(PartyData.read(post.job, post.party_file, approved=True), post))
     return keep.has_weights(SOLO_MODEL)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from fedsim.splitnn.gates import keep_most_similar
 from fedsim.splitnn.layers import FeatureTensors
-from fedsim.training.labels import StandardLabel
+from fedsim.training.data import StandardLabel
 from fedsim.training.loop import prepare_job, select_lists, start_local_secondaries, training_settings
 from fedsim.training.primary import BatchRequest, PrimaryRecords, build_batch
 from reference_networks import SlowList, slow_scores

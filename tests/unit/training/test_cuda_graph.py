@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedsim.training import loop, train
+from fedsim.training import train
 from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
-from fedsim.training.primary import CudaGraphStep, choose_step_function
+from fedsim.training.primary import CudaGraphStep, Primary
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 
@@ -21,7 +21,7 @@ def plainly(primary, records, labels, batch):
 def test_a_cpu_takes_its_steps_one_launch_at_a_time():
     setting = training_settings(small_config(), SPLIT, None)
     job = prepare_job(small_primary(), start_local_secondaries(small_secondaries(2), setting), SPLIT, setting)
-    assert not isinstance(choose_step_function(job.primary, job.records, job.scaled, 16), CudaGraphStep)
+    assert not isinstance(job.primary.step_function(job.records, job.scaled, 16), CudaGraphStep)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -32,5 +32,5 @@ def test_a_recorded_step_equals_the_split_loop(monkeypatch, name):
     if name == "exact":
         parties[0] = replace(parties[0], partner=np.where(np.arange(60)[:, None] % 3 == 0, -1, parties[0].partner))
     recorded = train(small_primary(), parties, SPLIT, config).predictions["test"]
-    monkeypatch.setattr(loop, "choose_step_function", plainly)
+    monkeypatch.setattr(Primary, "step_function", plainly)
     np.testing.assert_allclose(recorded, train(small_primary(), parties, SPLIT, config).predictions["test"], rtol=1e-3)

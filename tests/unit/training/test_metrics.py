@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from fedsim.training.labels import classification_metrics, selection_key
+from fedsim.training.data import classification_metrics, selection_key
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -13,7 +13,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours
 from fedsim.splitnn.secondary_model import restore_secondary
 from fedsim.training import NeighbourList, restore_model, train
-from fedsim.training.labels import ClassTarget, MinMaxLabel, StandardLabel, target_from_state, target_state
+from fedsim.training.data import ClassTarget, MinMaxLabel, StandardLabel, target_from_state, target_state
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 LABELS = np.array([3.0, 7.5, 4.25])
