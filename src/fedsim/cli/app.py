@@ -7,16 +7,17 @@ import typer
 from typer.core import TyperGroup
 
 from fedsim import __version__
-from fedsim.cli.commands import link, review, run, setup
+from fedsim.cli import job_commands as job
+from fedsim.cli import table_commands as table
 from fedsim.cli.options import flag
 from fedsim.registry import load_plugins
 
 COMMANDS = {
-    "First steps": (setup.demo, setup.init, setup.explain),
-    "Agree on a job": (setup.key, setup.certs, review.approve, review.check, review.audit, review.compare),
-    "Run a job": (run.train, run.party),
-    "Use the results": (run.runs, run.report, run.predict, run.serve, run.log),
-    "Link tables without training": (link.link, link.encode),
+    "First steps": (table.demo, table.init, table.explain),
+    "Agree on a job": (table.key, table.certs, job.approve, job.check, job.audit, job.compare),
+    "Run a job": (job.train, job.party),
+    "Use the results": (job.runs, job.report, job.predict, job.serve, job.log),
+    "Link tables without training": (table.link, table.encode),
 }
 
 
@@ -40,7 +41,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
-app.add_typer(review.privacy_app, name="privacy", rich_help_panel="Agree on a job")
+app.add_typer(job.privacy_app, name="privacy", rich_help_panel="Agree on a job")
 for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab
     app.add_typer(extension.load(), name=extension.name, rich_help_panel="Research")
 

@@ -22,12 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from fedsim.cli.compare import training_settings_of
+from fedsim.cli.evaluation import training_settings_of
 from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
-from fedsim.config.job import Job, read_job
-from fedsim.config.party_file import PartyFile, read_party_file
+from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import FEDSIM_PLACEBO, train_ladder
 from fedsim.contribution.result_store import ResultStore

@@ -17,8 +17,7 @@ import typer
 from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_table
-from fedsim.config.job import read_job
-from fedsim.config.party_file import read_party_file
+from fedsim.config import read_job, read_party_file
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState

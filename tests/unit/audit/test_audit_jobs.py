@@ -11,7 +11,7 @@ import pytest
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.audit.report import AuditReport, AuditSettings, Verdict
 from fedsim.audit.run import audit_job
-from fedsim.cli.audit import findings_table
+from fedsim.cli.evaluation import findings_table
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.data.synthetic import city

@@ -9,8 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedsim.cli.commands.review import approve
-from fedsim.cli.commands.run import log
+from fedsim.cli.job_commands import approve, log
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import FileError, SettingError

@@ -10,7 +10,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from error_fixtures import raises
-from fedsim.cli.commands.setup import certs
+from fedsim.cli.table_commands import certs
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role

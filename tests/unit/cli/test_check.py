@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedsim.cli.commands.review import check
+from fedsim.cli.job_commands import check
 from job_fixtures import PARTIES, approve_now, change, fill
 
 FILES = [f"{name}.toml" for name in PARTIES]

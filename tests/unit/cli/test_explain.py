@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from fedsim.cli.commands.setup import explain
+from fedsim.cli.table_commands import explain
 from fedsim.config.schema import find_settings
 from fedsim.errors import SettingError
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.cli.approve import approve_job
+from fedsim.cli.agreement import approve_job
 from fedsim.config.job import read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
 from fedsim.config.toml_file import ConfigFileError

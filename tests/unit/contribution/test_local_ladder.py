@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.cli.compare import restrict_to_owner
+from fedsim.cli.evaluation import restrict_to_owner
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.data.splits import group_equal_records
 from fedsim.data.table_reader import read_table

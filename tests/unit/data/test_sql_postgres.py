@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from error_fixtures import raises
+from fedsim.cli.agreement import approve_job
 from fedsim.cli.app import app
-from fedsim.cli.approve import approve_job
 from fedsim.cli.demo import free_ports
 from fedsim.config.party_file import read_party_file
 from fedsim.data.sql import SqlTable, parse_source

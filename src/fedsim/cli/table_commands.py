@@ -1,4 +1,4 @@
-"""Commands that prepare a job: demo, init, explain, key and certs."""
+"""Commands that prepare a job or link tables without one; heavy modules are imported when a command runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import typer
 from fedsim.cli import options as opt
 from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
 from fedsim.errors import SettingError
+from fedsim.registry import METRICS
 
 if TYPE_CHECKING:
     from fedsim.config.schema import SettingDoc
@@ -195,7 +196,7 @@ def certs(
 
     fedsim certs --coordinator notary --primary city --secondary rentals
     """
-    from fedsim.cli.certs import run_certs, run_list_certs
+    from fedsim.cli.agreement import run_certs, run_list_certs
 
     mode, names = OutputMode(quiet, as_json), {"coordinator": coordinator, "primary": primary, "secondary": secondary}
     if show is None:
@@ -204,3 +205,91 @@ def certs(
         raise SettingError("--show lists certificates; omit it to create some", code="show-with-parties")
     else:
         run_list_certs(show, mode)
+
+
+# Link tables without training
+
+METRIC_NAMES = ", ".join(METRICS.names())
+
+
+def link(
+    primary: Annotated[str, option("TABLE", f"Table whose records need partners: {opt.TABLE_HELP}.")],
+    secondary: Annotated[str, option("TABLE", "Table in which to search for partners.")],
+    out: Annotated[Path, option("FILE", "Parquet file to write.")],
+    on: Annotated[str, option("COLUMNS", "Columns to compare, such as lat,lon.")] = "",
+    metric: Annotated[
+        str | None,
+        option(
+            "NAME",
+            f"One of {METRIC_NAMES}. Encoded tables need one of {', '.join(METRICS.names(in_jobs=True))}. "
+            "Default: euclidean.",
+        ),
+    ] = None,
+    k: Annotated[int | None, option("K", opt.K_HELP, "--k")] = None,
+    on_secondary: opt.SecondaryColumns = "",
+    field: Annotated[
+        list[str] | None,
+        option(
+            "SPEC",
+            "Part of a weighted sum of metrics, COLUMN:METRIC[:WEIGHT], such as born:days:0.5, instead of --on "
+            "and --metric; may be repeated.",
+        ),
+    ] = None,
+    report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
+    map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
+    sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
+    seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,
+    backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
+    threads: Annotated[int | None, option("N", "Threads. Default: all cores.")] = None,
+    device: Annotated[str, option("NAME", "cpu, cuda or auto.")] = "auto",
+    separator: opt.Separator = None,
+    separator_secondary: opt.SecondarySeparator = None,
+    as_json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Find the K most similar records of another table for every record, exactly.
+
+    fedsim link --primary flats.csv --secondary rentals.csv --on lat,lon --out links.parquet
+    """
+    import numpy as np
+
+    from fedsim.cli.link import LinkRequest, run_link
+    from fedsim.data.sql import parse_source
+    from fedsim.types import DEFAULT_K
+
+    request = LinkRequest(
+        primary=parse_source(primary),
+        secondary=parse_source(secondary),
+        columns=opt.parse_names(on),
+        secondary_columns=opt.parse_names(on_secondary),
+        fields=field or [],
+        metric=metric,
+        separator=separator,
+        secondary_separator=separator_secondary,
+        out=out,
+        page=report,
+        with_map=map_,
+    )
+    # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
+    rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))
+    search = {"k": DEFAULT_K if k is None else k, "sigma": sigma, "seed": rng, "backend": backend}
+    run_link(request, {**search, "threads": threads, "device": device}, OutputMode(quiet, as_json))
+
+
+def encode(
+    table: Annotated[str, option("TABLE", f"Your table: {opt.TABLE_HELP}.")],
+    schema: Annotated[Path, option("FILE", "Encoding schema in JSON, the same for all parties.")],
+    key: Annotated[Path, option("FILE", "Key file from `fedsim key`, the same for all parties.")],
+    out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
+    separator: opt.Separator = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Encode the identifiers of a table as keyed bit filters.
+
+    The coordinator links encoded tables with `fedsim link --metric hamming` or `dice`; it never sees an identifier.
+    """
+    from fedsim.cli.link import run_encode
+    from fedsim.data.sql import parse_source
+
+    run_encode(parse_source(table), schema, key, out, separator, OutputMode(quiet, as_json))

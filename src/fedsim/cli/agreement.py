@@ -1,0 +1,257 @@
+"""Agree on a job: certificates, checks and the owner's approval (``fedsim certs``, ``check`` and ``approve``)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+
+import typer
+from cryptography.x509 import Certificate
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from fedsim import config
+from fedsim.cli.options import OutputMode, print_json, print_nothing, prompt_user
+from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid
+from fedsim.config.party_file import columns_outside_policy, resolve_columns
+from fedsim.config.policy import PolicyViolation, audit_command, audit_shortfall
+from fedsim.config.toml_file import shorten
+from fedsim.data.table_reader import read_table
+from fedsim.errors import FileError, SettingError
+from fedsim.preflight.check import CheckReport, check_job
+from fedsim.preflight.estimate import CostEstimate, NetworkLink
+from fedsim.preflight.finding import CheckFinding, CheckLevel
+from fedsim.protocol import certificates
+from fedsim.protocol.messages import Party, Role, replace_unprintable
+from fedsim.protocol.tls import RENEWAL_DAYS
+from fedsim.report.formatting import format_bytes, format_duration, pluralise
+from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
+from fedsim.runs.run_folder import open_audit_log
+
+# Certificates
+
+
+def run_certs(names: Mapping[str, Sequence[str]], out: Path, days: int, mode: OutputMode, *, renew: bool) -> None:
+    """Issue or renew the certificates of the named parties."""
+    parties = [Party(Role(role), name) for role, listed in names.items() for name in listed]
+    if not parties:
+        message = "no party named; use --coordinator, --primary or --secondary, or --show with a folder"
+        raise SettingError(message, code="no-party-named")
+    repeated = [party for party in parties if parties.count(party) > 1]
+    if repeated:
+        raise SettingError(f"{repeated[0]} is named twice; name each party once", code="party-named-twice")
+    issue = certificates.renew_certificates if renew else certificates.issue_certificates
+    written = issue(out, parties, datetime.now(UTC), days)
+    _print_certificates([path for path in written if path.suffix == ".pem"], out, mode)
+    if mode.silent:
+        return
+    keys = [path.name for path in written if path.suffix == ".key"]
+    if keys:
+        typer.echo(f"Wrote {out}. Send each party ca.pem and its own .pem and .key over a secure channel.")
+    else:
+        typer.echo(f"Wrote {out}. Send each party its new .pem; ca.pem and the keys are unchanged.")
+    if "ca.key" in keys:
+        typer.echo("Keep ca.key offline: it can certify anyone as a party. No party needs it.")
+
+
+def run_list_certs(folder: Path, mode: OutputMode) -> None:
+    """List the certificates of a folder, the authority first."""
+    paths = sorted(folder.glob("*.pem"), key=lambda path: (path.stem != "ca", path.name))
+    if not paths:
+        message = f"no certificates (*.pem) in {folder}; check the path, or create some with --out {folder}"
+        raise FileError(message, code="no-certificates")
+    _print_certificates(paths, folder, mode)
+
+
+def _print_certificates(paths: Sequence[Path], folder: Path, mode: OutputMode) -> None:
+    authority = certificates.read_certificates(certificates.authority_files(folder)[0])[0]
+    values, rows = [], []
+    for path in paths:
+        certificate = certificates.read_certificates(path)[0]
+        end = certificate.not_valid_after_utc
+        left, owner = end - datetime.now(UTC), _certificate_owner(certificate, authority)
+        facts = {"file": str(path), "of": owner, "until": end.isoformat(), "days_left": left // timedelta(days=1)}
+        values.append(facts)
+        days = round(left / timedelta(days=1))
+        lasts = pluralise(days, "day") + (", renew soon" if days < RENEWAL_DAYS else "")
+        rows.append((path.name, owner, f"{end:%Y-%m-%d}", "expired" if left < timedelta() else lasts))
+    mode.show({"certificates": values}, lambda: print_table(("file", "party", "expires", "time left"), rows))
+
+
+def _certificate_owner(certificate: Certificate, authority: Certificate) -> str:
+    if certificate == authority:
+        return "the authority"
+    if not certificates.issued_by(certificate, authority):
+        return "of another authority"
+    try:
+        return str(certificates.certificate_party(certificates.certificate_pem(certificate)))
+    except FileError:
+        return "of no party"
+
+
+# Checks
+
+NAME_WIDTH = 14
+LEVEL_STYLES = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.FAILS: "bold red"}
+
+
+def run_check(
+    job: Path, parties: Sequence[Path], network: tuple[float, float], mode: OutputMode, *, call_peers: bool
+) -> bool:
+    """Check a job, print the findings and return whether it passed; ``network`` is Mbit/s and latency in ms."""
+    link = NetworkLink(*network)
+    report = check_job(job, parties, link=link, now=datetime.now(UTC), call_peers=call_peers)
+    if mode.json:
+        print_json({"passed": report.passed, **asdict(report)})
+    elif mode.quiet:
+        for section in report.sections:
+            for finding in section.findings:
+                if finding.level is CheckLevel.FAILS:
+                    fix = f"; {finding.fix}" if finding.fix else ""
+                    print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
+    else:
+        _print_report(report, link, mode.verbose)
+    return report.passed
+
+
+def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None:
+    parts: list[Text | Table] = []
+    for section in report.sections:
+        grid = two_column_grid(NAME_WIDTH)
+        findings = list(section.findings)
+        if not verbose:  # failures, warnings and informative findings; then the names of the other checks on one line
+            findings = [found for found in findings if found.telling or found.level is not CheckLevel.OK]
+            shown = {found.check for found in findings}
+            names = dict.fromkeys(found.check for found in section.findings if found.check not in shown)
+            findings += [CheckFinding("ok", CheckLevel.OK, ", ".join(names))] if names else []
+        for finding in findings:
+            style = LEVEL_STYLES[finding.level]
+            mark = "" if finding.level is CheckLevel.OK else f"{finding.level}: "
+            result = Text.assemble((mark, style), replace_unprintable(finding.result))
+            grid.add_row(Text(f"  {finding.check}", style=style), result)
+            if finding.fix:
+                grid.add_row("", Text.assemble(("fix: ", "bold"), replace_unprintable(finding.fix)))
+        parts += [Text(replace_unprintable(section.title), style="bold"), grid]
+    if report.estimate:
+        grid = two_column_grid(NAME_WIDTH)
+        for name, value in _estimate_lines(report.estimate):
+            grid.add_row(Text(f"  {name}"), as_text(value))
+        parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
+    failures, warnings = report.count(CheckLevel.FAILS), report.count(CheckLevel.WARNING)
+    also = f", {pluralise(warnings, 'warning')}" if warnings else ""
+    failed = f"{pluralise(failures, 'check')} failed{also}; fix this and run `fedsim check` again"
+    verdict, level = (f"ready to run{also}", CheckLevel.OK) if report.passed else (failed, CheckLevel.FAILS)
+    print_renderable(Group(*parts, Text(f"\n{verdict}", style=LEVEL_STYLES[level])))
+
+
+def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
+    seconds, memory = estimate.linkage_seconds, format_bytes(estimate.coordinator_memory)
+    work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
+    transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
+    yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
+    epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
+    between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
+    yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
+    between = f"{_format_size(training.least)} to {_format_size(training.most)}"
+    yield "training", f"{pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})"
+    between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
+    yield "transfer", f"about {format_duration(spent.expected)} ({between}), plus the time to compute"
+    yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())
+    yield "assumed", "; ".join([*estimate.assumed, "all candidates are partners equally often (else less is sent)"])
+
+
+def _format_size(n_bytes: float) -> str:
+    return format_bytes(round(n_bytes))
+
+
+# Approval
+
+PrintLine = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ApprovalDecision:
+    """What a job discloses of a party, and the owner's decision; ``how`` names who approved and when."""
+
+    party: str
+    job: str
+    hash: str
+    leaves: tuple[config.Paragraph, ...]
+    approved: bool = False
+    how: str = ""
+
+
+def run_approve(job: Path, party: Path, mode: OutputMode, *, yes: bool) -> bool:
+    """Show the job, ask its owner, print the decision and return whether the job is approved."""
+    if mode.quiet and not yes:
+        raise SettingError("--quiet cannot ask for approval; add --yes or omit --quiet", code="quiet-without-yes")
+    echo = partial(typer.echo, err=mode.json)  # with --json, standard output is for the object alone
+
+    def ask() -> bool:
+        answer = prompt_user(lambda: typer.confirm("Approve?", default=False, err=mode.json))
+        if answer is None:
+            echo("no answer; use --yes to approve without being asked")
+        return bool(answer)
+
+    say = print_nothing if mode.quiet or (mode.json and yes) else echo
+    decision = approve_job(job, party, ask=(lambda: True) if yes else ask, say=say)
+    if mode.json:
+        print_json(asdict(decision))
+    if not decision.approved:
+        echo("not approved; only a line in the audit log was written")
+    return decision.approved
+
+
+def approve_job(
+    job_path: Path, party_path: Path, ask: Callable[[], bool], say: PrintLine = typer.echo
+) -> ApprovalDecision:
+    """Show the job, check it against the party's policy, ask, and record the answer."""
+    job, party_file = config.read_job(job_path), config.read_party_file(party_path)
+    header: Sequence[str] | None = None
+    n_records: int | None = None
+    if party_file.data is not None:  # a coordinator has no table
+        table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
+        header, n_records = table.columns, len(table)
+    leaves = (
+        *config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header)),
+        config.Paragraph("what the job promises", tuple(config.privacy_guarantees(job))),
+    )
+    for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
+        say(f"{name:<11} {value}")
+    for paragraph in leaves:
+        say(f"\n{shorten(paragraph.heading, 10_000)}")
+        for sentence in paragraph.sentences:
+            say(f"  - {shorten(sentence, 100_000)}")
+    say("")
+    if broken := config.policy_violations(job, party_file, n_records):
+        _raise_refusal(job, party_file, broken)
+    say("policy      the job complies with the policy of this party")
+    decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
+    with suppress(ApprovalError):
+        earlier = require_approval(job, party_file, header)
+        say(f"already approved {earlier}; nothing has changed since")
+        return replace(decision, approved=True, how=earlier)
+    facts = {"job": job.name, "hash": job.hash, "by": current_user()}
+    if not ask():
+        open_audit_log(party_file).append("approval declined", facts)
+        return decision
+    _, path = approve(job, party_file, header, by=facts["by"], time=datetime.now(UTC))
+    open_audit_log(party_file).append("job approved", facts)
+    say(f"Approved. Wrote {path}")
+    return replace(decision, approved=True, how=require_approval(job, party_file, header))
+
+
+def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequence[PolicyViolation]) -> None:
+    reasons = [violation.message for violation in broken]
+    open_audit_log(party_file).append("job refused by policy", {"job": job.name, "hash": job.hash, "reasons": reasons})
+    columns = columns_outside_policy(job, party_file)
+    named = f" (columns {', '.join(columns)})" if columns else ""
+    command = f": {audit_command(job, party_file)}" if audit_shortfall(job, party_file) else ""
+    message = f"the policy of this party refuses job '{job.name}': {'; '.join(reasons)}{command}{named}"
+    raise SettingError(message, code="policy-violation", rules=[broke.rule for broke in broken], columns=columns)
