@@ -13,7 +13,7 @@ name a method on a machine that never loads torch, and a secondary's process mus
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field
 from importlib import import_module
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -200,3 +200,8 @@ for _name, _path, _summary in (
     ("in-process", "transport:InProcessTransport", "Queues between threads of one process."),
 ):
     TRANSPORTS.register(_name, f"fedsim.protocol.{_path}", summary=_summary)
+
+
+def setting_type(setting: Field[Any]) -> str:
+    """Return the name of the type of an encoding's setting; a deferred annotation is a name already."""
+    return setting.type.__name__ if isinstance(setting.type, type) else str(setting.type)

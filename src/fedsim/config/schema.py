@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import SettingError, nearest_word
-from fedsim.linkage.encoding.schema import setting_type
-from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, Registry
+from fedsim.registry import ENCODINGS, METHODS, METRICS, PRESETS, Registry, setting_type
 
 SCHEMA_FOLDER = Path(__file__).with_name("schemas")
 SCHEMA_FILES = {"job": "job.schema.json", "party": "party.schema.json"}

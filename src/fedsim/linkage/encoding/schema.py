@@ -21,7 +21,7 @@ from narwhals.exceptions import DuplicateError
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
-from fedsim.registry import ENCODINGS, Registry
+from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import atomic_write
 from fedsim.types import Bits, EncodedTable, Integers
 
@@ -252,11 +252,6 @@ def element_from_dict(kinds: Mapping[str, type[ElementType]] | Registry, describ
             settings[name] = tuple(value)
     built: ElementType = element(**settings)
     return built
-
-
-def setting_type(field: dataclasses.Field[Any]) -> str:
-    """Return the type of a setting in words; deferred annotations are words already."""
-    return field.type.__name__ if isinstance(field.type, type) else str(field.type)
 
 
 def _require(kind: Any, described: object, where: str) -> Any:
