@@ -127,7 +127,9 @@ class DatasetCases:
         """What is known of the dataset; of a generated one also what these secondaries are truly worth."""
         about, truth = self.dataset.about, self.dataset.truth
         words = {"name": about.name, "unit": about.unit, "label": self.dataset.label, "task": str(about.task)}
-        known = {} if truth is None else {"truth": truth.worth(*(secondary.name for secondary in self.taking_part))}
+        known = (
+            {} if truth is None else {"truth": truth.contribution(*(secondary.name for secondary in self.taking_part))}
+        )
         return words | known
 
     @cached_property

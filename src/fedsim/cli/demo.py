@@ -118,7 +118,7 @@ def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
     record = _train(demo, printer)
     ladder = _compare(demo, printer)
     page = write_report(demo.run_of("city"), mapped=demo.parties["city"])
-    truth = town.truth.worth("rentals")
+    truth = town.truth.contribution("rentals")
     _print_results(demo, record, ladder, truth, printer)
     seconds = time.perf_counter() - started
     printer.say(f"Done in {format_duration(seconds)}. Next steps:")

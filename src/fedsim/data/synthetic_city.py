@@ -21,29 +21,29 @@ from fedsim.types import Floats, Integers
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """``total``: variance of the label that the primary's features leave open; ``told``: how much each part explains.
+    """``total``: variance of the label that the primary's features leave open; ``explained``: the part of each.
 
-    ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``told`` already accounts
-    for the partner's own noise and for missed links.
+    ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``explained`` already
+    accounts for the partner's own noise and for missed links.
 
-    >>> truth = GroundTruth(total=100.0, told={"place": 19.0, "rentals": 32.0}, own=("place",))
-    >>> truth.error(), truth.error("place"), truth.error("place", "rentals"), truth.worth("rentals")
+    >>> truth = GroundTruth(total=100.0, explained={"place": 19.0, "rentals": 32.0}, own=("place",))
+    >>> truth.error(), truth.error("place"), truth.error("place", "rentals"), truth.contribution("rentals")
     (10.0, 9.0, 7.0, 2.0)
     """
 
     total: float
-    told: Mapping[str, float]
+    explained: Mapping[str, float]
     own: tuple[str, ...] = ()
 
     def error(self, *known: str) -> float:
-        """Root mean square error of the best prediction from the primary's features and the parts ``known``."""
+        """Return the RMSE of the best prediction from the primary's features and the parts ``known``."""
         for part in known:
-            if part not in self.told:
-                raise SettingError(f"part '{part}' is unknown; the parts are {', '.join(self.told)}")
-        return math.sqrt(self.total - sum(self.told[part] for part in set(known)))
+            if part not in self.explained:
+                raise SettingError(f"part '{part}' is unknown; the parts are {', '.join(self.explained)}")
+        return math.sqrt(self.total - sum(self.explained[part] for part in set(known)))
 
-    def worth(self, *partners: str) -> float:
-        """By how much these partners lower the best error of a primary that also uses its own identifiers."""
+    def contribution(self, *partners: str) -> float:
+        """Return by how much these partners lower the best error of a primary that also uses its own identifiers."""
         return self.error(*self.own) - self.error(*self.own, *partners)
 
 
@@ -166,7 +166,7 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     """Generate a city with this many flats, four times as many rentals, and as many schools.
 
     >>> town = generate_city(np.random.default_rng(7), CitySettings(value=0.0), flats=400)
-    >>> town.truth.worth("rentals"), round(town.truth.worth("schools"), 1)
+    >>> town.truth.contribution("rentals"), round(town.truth.contribution("schools"), 1)
     (0.0, 3.6)
     """
     if flats < SCHOOLS_K:
@@ -188,7 +188,7 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     storey, age = (rng.integers(low, high, flats).astype(np.float64) for low, high in ((1, 26), (0, 50)))
     own = 500.0 + 3.2 * (area - 110.0) + 1.5 * storey - 1.2 * age
     price = own + sum(scale[name] * part for name, part in parts.items()) + rng.normal(0.0, NOISE, flats)
-    told = {"place": 1.0, "rentals": rentals_share, "schools": schools_share}
+    explained = {"place": 1.0, "rentals": rentals_share, "schools": schools_share}
     known = {"place": parts["place"], "rentals": rentals_part, "schools": schools_part}
     columns = {"area": area, "storey": storey, "age": age, LABEL: price.round(2)}
     return KnownCity(
@@ -198,7 +198,7 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
         hidden=pl.DataFrame({"own": own} | {name: scale[name] * part for name, part in known.items()}),
         truth=GroundTruth(
             total=PRICE_OF_VALUE**2 + NOISE**2,
-            told={name: scale[name] ** 2 * share for name, share in told.items()},
+            explained={name: scale[name] ** 2 * share for name, share in explained.items()},
             own=("place",),
         ),
     )

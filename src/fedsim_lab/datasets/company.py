@@ -10,25 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim_lab.datasets.cleaning import (
-    cast_to_numbers,
-    drop_incomplete_rows,
-    one_hot,
-    read_with_columns,
-    require_rows,
-    sample_rows,
-)
-from fedsim_lab.datasets.dataset import (
-    TITLE_FILTERS,
-    Dataset,
-    DatasetFile,
-    DatasetInfo,
-    DatasetTask,
-    LinkSpec,
-    PartyTable,
-    SecondaryTable,
-)
-from fedsim_lab.datasets.paper_scores import COMPANY
+from fedsim_lab.datasets import cleaning, dataset, paper_scores
 
 LABEL = "SBA_Appv"
 LOANS, COMPANIES = 77_225, 220_583
@@ -59,22 +41,22 @@ COMPANY_DROPPED = {
     "year founded": "dropped by the authors",
 }
 
-COMPANY_INFO = DatasetInfo(
+COMPANY_INFO = dataset.DatasetInfo(
     name="company",
     title="loans, a register of companies",
-    task=DatasetTask.REGRESSION,
+    task=dataset.DatasetTask.REGRESSION,
     measure="rmse",
     unit="1000 US$",
     records=(LOANS, COMPANIES),
     files=(
-        DatasetFile(
+        dataset.DatasetFile(
             "loans",
             ("company/SBAnational.csv", "company/SBAnational.csv.gz"),
             "899,164 loans guaranteed by the Small Business Administration",
             "Kaggle, mirbektoktogaraev/should-this-loan-be-approved-or-denied",
             "CC BY-SA 4.0",
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "companies",
             ("company/companies_sorted.csv", "company/companies_sorted.csv.gz"),
             "7 million companies with industry and size",
@@ -82,55 +64,49 @@ COMPANY_INFO = DatasetInfo(
             "CC BY 4.0",
         ),
     ),
-    scores=COMPANY,
-    note="which records and which columns of the loans the authors used is not public; GrAppv nearly tells the label",
+    scores=paper_scores.COMPANY,
+    note="which records and loan columns the authors used is not public; GrAppv nearly determines the label",
 )
 
 
-def read_company(paths: Mapping[str, Path], rng: np.random.Generator) -> Dataset:
-    """Complete loans and companies of the United States, as many of each as the paper had, drawn."""
-    loans = _one_hot_columns(sample_rows(_loans(paths["loans"]), LOANS, rng), CODES)
-    companies = _one_hot_columns(
-        sample_rows(_companies(paths["companies"]), COMPANIES, rng), {"industry": "industry", "size range": "size"}
+def read_company(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Dataset:
+    """Draw as many complete loans and companies of the United States as the paper had."""
+    loans = cleaning.one_hot(cleaning.sample_rows(_loans(paths["loans"]), LOANS, rng), CODES)
+    companies = cleaning.sample_rows(_companies(paths["companies"]), COMPANIES, rng)
+    companies = cleaning.one_hot(companies, {"industry": "industry", "size range": "size"})
+    # The paper's figures are by filters, of unknown settings; these are those of game.
+    link = dataset.LinkSpec(
+        ("Name",), ("name",), "levenshtein-normalised", 50, casefold=True, filters=dataset.TITLE_FILTERS
     )
-    return Dataset(
+    table = dataset.PartyTable.excluding(("name",), companies, COMPANY_DROPPED)
+    return dataset.Dataset(
         about=COMPANY_INFO,
-        primary=PartyTable(loans, tuple(name for name in loans.columns if name not in ("Name", LABEL)), LOAN_DROPPED),
+        primary=dataset.PartyTable.excluding(("Name", LABEL), loans, LOAN_DROPPED),
         label=LABEL,
-        secondaries=(
-            SecondaryTable(
-                "companies",
-                PartyTable(companies, tuple(name for name in companies.columns if name != "name"), COMPANY_DROPPED),
-                # The paper's figures are by filters, of unknown settings; these are those of game.
-                LinkSpec(("Name",), ("name",), "levenshtein-normalised", 50, casefold=True, filters=TITLE_FILTERS),
-            ),
-        ),
+        secondaries=(dataset.SecondaryTable("companies", table, link),),
     )
 
 
 def _loans(path: Path) -> pl.DataFrame:
     columns = ["Name", "NAICS", *MONEY, *COUNTS, *(name for name in CODES if name != "sector")]
-    frame = read_with_columns(path, columns).select(columns)
-    frame = frame.with_columns(
-        pl.col(MONEY).str.replace_all(r"[$,\s]", ""),
-        # Some loans of 1976 are written 1976A.
-        pl.col("ApprovalFY").str.extract(r"(\d+)"),
-        sector=pl.col("NAICS").str.slice(0, 2),
-    ).drop("NAICS")
-    frame = drop_incomplete_rows(cast_to_numbers(frame, [*MONEY, *COUNTS], path), path)
+    frame = (
+        cleaning.read_columns(path, columns)
+        .with_columns(
+            pl.col(MONEY).str.replace_all(r"[$,\s]", ""),
+            # Some loans of 1976 are written 1976A.
+            pl.col("ApprovalFY").str.extract(r"(\d+)"),
+            sector=pl.col("NAICS").str.slice(0, 2),
+        )
+        .drop("NAICS")
+    )
+    frame = cleaning.drop_incomplete_rows(cleaning.cast_to_numbers(frame, [*MONEY, *COUNTS], path), path)
     for column, words in ALLOWED.items():
-        frame = require_rows(frame.filter(pl.col(column).is_in(words)), path, f"a known word in '{column}'")
+        frame = cleaning.require_rows(frame.filter(pl.col(column).is_in(words)), path, f"a known word in '{column}'")
     return frame.with_columns(pl.col(MONEY) / 1000.0)
 
 
 def _companies(path: Path) -> pl.DataFrame:
     columns = ["name", "industry", "size range", "country", *EMPLOYEES]
-    frame = cast_to_numbers(read_with_columns(path, columns).select(columns), EMPLOYEES, path)
+    frame = cleaning.read_columns(path, columns, EMPLOYEES)
     frame = frame.filter(pl.col("country") == "united states").drop("country")
-    return drop_incomplete_rows(require_rows(frame, path, "the country united states"), path)
-
-
-def _one_hot_columns(frame: pl.DataFrame, codes: Mapping[str, str]) -> pl.DataFrame:
-    for column, prefix in codes.items():
-        frame = one_hot(frame, column, prefix)
-    return frame
+    return cleaning.drop_incomplete_rows(cleaning.require_rows(frame, path, "the country united states"), path)

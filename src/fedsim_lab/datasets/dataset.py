@@ -1,6 +1,8 @@
 """Dataset types: description before a file is read, and all parties' records with how they are linked."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -117,6 +119,13 @@ class PartyTable:
     frame: pl.DataFrame
     features: tuple[str, ...]
     dropped: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def excluding(
+        cls, others: Collection[str], frame: pl.DataFrame, dropped: Mapping[str, str] | None = None
+    ) -> PartyTable:
+        """Return a table whose features are all columns but ``others``: its identifiers and its label."""
+        return cls(frame, tuple(name for name in frame.columns if name not in others), dropped or {})
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -10,30 +10,13 @@ import polars as pl
 from fedsim.cells import CellType, read_cells
 from fedsim.data.column_names import column_positions
 from fedsim.data.table_reader import read_table
-from fedsim_lab.datasets.cleaning import (
-    cast_to_numbers,
-    drop_incomplete_rows,
-    multi_hot,
-    read_with_columns,
-    require_rows,
-)
-from fedsim_lab.datasets.dataset import (
-    TITLE_FILTERS,
-    Dataset,
-    DatasetFile,
-    DatasetInfo,
-    DatasetTask,
-    LinkSpec,
-    PartyTable,
-    SecondaryTable,
-)
-from fedsim_lab.datasets.paper_scores import GAME
+from fedsim_lab.datasets import cleaning, dataset, paper_scores
 
 # Titles as the paper compares them
 
 
 def normalise_titles(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """Titles in lower case without blanks and signs; of equal ones the first row stays, empty ones go.
+    """Reduce titles to letters and digits in lower case; keep the first row of equal titles and no empty one.
 
     >>> normalise_titles(pl.DataFrame({"name": ["Half-Life 2", "Half Life 2!", "?"]}), "name")["name"].to_list()
     ['halflife2']
@@ -46,7 +29,7 @@ def normalise_titles(frame: pl.DataFrame, column: str) -> pl.DataFrame:
 
 
 YEAR = 2020
-MAX_PLAYTIME = 100  # hours of playtime; the authors took more for an error
+MAX_PLAYTIME = 100  # hours of playtime; the authors treated more as an error
 
 
 @dataclass(frozen=True)
@@ -110,26 +93,25 @@ SMALL_TABLE_COLUMNS = RawgColumns(
 )
 
 
-def read_rawg(path: Path) -> PartyTable:
-    """Games of distinct titles with a date and less than 100 hours of playtime, as the authors kept them."""
+def read_rawg(path: Path) -> dataset.PartyTable:
+    """Read games of distinct titles with a date and less than 100 hours of playtime, as the authors selected them."""
     frame = read_table(path, None)
     form = SMALL_TABLE_COLUMNS if SMALL_TABLE_COLUMNS.title in frame.columns else AUTHORS_COLUMNS
     column_positions(path, frame.columns, form.columns)
     websites = [(~frame[name].is_null()).cast(pl.UInt8).alias("has_website") for name in form.website]
-    frame = cast_to_numbers(frame.select(form.columns), form.numbers, path).drop(form.website).hstack(websites)
+    frame = cleaning.cast_to_numbers(frame.select(form.columns), form.numbers, path).drop(form.website).hstack(websites)
     for column, years in form.years.items():
         moment = read_cells(frame[column], CellType.DATE).require(str(path), allow_missing=True)
         frame = frame.drop(column).with_columns((YEAR - moment.dt.year()).alias(years))
     for column, prefix in form.lists.items():
-        frame = multi_hot(frame.with_columns(pl.col(column).fill_null("")), column, form.separator, prefix)
-    frame = drop_incomplete_rows(frame, path).filter(pl.col(form.playtime) < MAX_PLAYTIME)
-    frame = normalise_titles(
-        require_rows(frame, path, f"a playtime below {MAX_PLAYTIME} hours").rename({form.title: "name"}), "name"
-    )
-    return PartyTable(frame, tuple(name for name in frame.columns if name != "name"), form.dropped)
+        frame = cleaning.multi_hot(frame.with_columns(pl.col(column).fill_null("")), column, form.separator, prefix)
+    frame = cleaning.drop_incomplete_rows(frame, path).filter(pl.col(form.playtime) < MAX_PLAYTIME)
+    frame = cleaning.require_rows(frame, path, f"a playtime below {MAX_PLAYTIME} hours")
+    frame = normalise_titles(frame.rename({form.title: "name"}), "name")
+    return dataset.PartyTable.excluding(("name",), frame, form.dropped)
 
 
-# Games on Steam and what players of RAWG say of games with similar titles (paper: ``game``)
+# Games on Steam and their ratings by RAWG (paper: ``game``)
 
 
 LABEL = "popular"
@@ -153,22 +135,22 @@ DROPPED = {
     "owners": "the label in detail",
 }
 
-GAME_INFO = DatasetInfo(
+GAME_INFO = dataset.DatasetInfo(
     name="game",
     title="games on Steam, ratings by RAWG",
-    task=DatasetTask.CLASSIFICATION,
+    task=dataset.DatasetTask.CLASSIFICATION,
     measure="accuracy",
     unit="% of games, more than 20,000 owners or not",
     records=(26_987, 439_999),
     files=(
-        DatasetFile(
+        dataset.DatasetFile(
             "steam",
             ("game/steam.csv.gz", "game/steam.csv"),
             "27,075 games with owners, ratings, playtime, categories",
             "Kaggle, nikdavis/steam-store-games",
             "CC BY 4.0",
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "rawg",
             ("game/game_info.csv", "game/rawg.csv", "game/rawg.csv.gz"),
             "474,417 games; a smaller public table of 10,884 is read as well",
@@ -176,28 +158,26 @@ GAME_INFO = DatasetInfo(
             "all rights reserved",
         ),
     ),
-    scores=GAME,
-    note="positive and negative ratings nearly tell the number of owners; the smaller RAWG table is a fortieth",
+    scores=paper_scores.GAME,
+    note="positive and negative ratings nearly determine the number of owners; the smaller RAWG table is a fortieth",
 )
 
 
-def read_game(paths: Mapping[str, Path], rng: np.random.Generator) -> Dataset:
-    """Games of distinct titles on both sides."""
+def read_game(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Dataset:
+    """Read games, of distinct titles on both sides."""
     steam = _steam(paths["steam"])
-    link = LinkSpec(("name",), ("name",), "levenshtein-normalised", 50, filters=TITLE_FILTERS)
-    return Dataset(
+    link = dataset.LinkSpec(("name",), ("name",), "levenshtein-normalised", 50, filters=dataset.TITLE_FILTERS)
+    return dataset.Dataset(
         about=GAME_INFO,
-        primary=PartyTable(steam, tuple(name for name in steam.columns if name not in ("name", LABEL)), DROPPED),
+        primary=dataset.PartyTable.excluding(("name", LABEL), steam, DROPPED),
         label=LABEL,
-        secondaries=(SecondaryTable("rawg", read_rawg(paths["rawg"]), link),),
+        secondaries=(dataset.SecondaryTable("rawg", read_rawg(paths["rawg"]), link),),
     )
 
 
 def _steam(path: Path) -> pl.DataFrame:
-    frame = read_with_columns(path, ["name", "owners", "categories", *NUMBERS]).select(
-        "name", "owners", "categories", *NUMBERS
-    )
-    frame = drop_incomplete_rows(cast_to_numbers(frame, NUMBERS, path), path)
+    frame = cleaning.read_columns(path, ["name", "owners", "categories", *NUMBERS], NUMBERS)
+    frame = cleaning.drop_incomplete_rows(frame, path)
     popular = (pl.col("owners") != FEWEST).cast(pl.UInt8).alias(LABEL)
     frame = normalise_titles(frame.with_columns(popular).drop("owners"), "name")
-    return multi_hot(frame, "categories", ";", "cat")
+    return cleaning.multi_hot(frame, "categories", ";", "cat")

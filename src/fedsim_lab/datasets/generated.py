@@ -6,16 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from fedsim.data.synthetic_city import (
-    LABEL,
-    LOCATION,
-    OWN_FEATURES,
-    RENTALS_EACH,
-    RENTALS_K,
-    SCHOOLS_K,
-    GroundTruth,
-    KnownCity,
-)
+from fedsim.data import synthetic_city
+from fedsim.data.synthetic_city import LOCATION, GroundTruth, KnownCity
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
 from fedsim_lab.datasets.dataset import Dataset, DatasetInfo, DatasetTask, LinkSpec, PartyTable, SecondaryTable
@@ -99,7 +91,7 @@ def firms(rng: np.random.Generator, *, ours: int = 1_500, theirs: int = 4_000, s
     )
 
 
-# Two generated registers of firms of which it is known what the second is worth to the first
+# Two generated registers of firms; the contribution of the second to the first is known
 
 
 FIRMS_LABEL = "credit"
@@ -125,8 +117,8 @@ class KnownFirms:
     """``ours`` (name, staff, founded, credit), ``theirs`` (name, turnover, margin, delay) and the truth about them.
 
     ``match[i]`` is the row in ``theirs`` of our firm ``i``, or -1. ``hidden`` has one row of ours: ``own``, the part of
-    the credit that staff and age tell, and ``register``, the best estimate of the firm's health from its match.
-    ``truth`` holds for whoever recognises every match, however it is spelled; see :meth:`truth_of`.
+    the credit that follows from staff and age, and ``register``, the best estimate of the firm's health from its match.
+    ``truth`` assumes that every match is recognised, however it is spelled; see :meth:`truth_of`.
     """
 
     ours: pl.DataFrame
@@ -136,17 +128,17 @@ class KnownFirms:
     truth: GroundTruth
 
     def truth_of(self, partner: Integers) -> GroundTruth:
-        """The truth for whoever sees these partners of each firm alone: a match that is not among them tells nothing.
+        """Return the truth if only these partners of each firm are seen: a match outside them contributes nothing.
 
         The match must still be recognised among its list, by its distance; the better the metric, the less is lost.
         """
         known = self.match >= 0
         listed = (partner[known] == self.match[known, np.newaxis]).any(axis=1).mean()
-        told = {name: variance * float(listed) for name, variance in self.truth.told.items()}
-        return replace(self.truth, told=told)
+        explained = {name: variance * float(listed) for name, variance in self.truth.explained.items()}
+        return replace(self.truth, explained=explained)
 
     def dataset(self) -> Dataset:
-        """The same as all other datasets come."""
+        """Return the registers in the form of all datasets."""
         link = LinkSpec(("name",), ("name",), "levenshtein-normalised", FIRMS_K, casefold=True)
         theirs = PartyTable(self.theirs, ("turnover", "margin", "delay"))
         return Dataset(
@@ -161,15 +153,15 @@ class KnownFirms:
 def generate_firms(
     rng: np.random.Generator, *, ours: int = 3_000, theirs: int = 6_000, shared: float = 0.7, value: float = 0.8
 ) -> KnownFirms:
-    """Credits that follow a firm's size, age and health; the other register shows the health of the ``shared`` ones.
+    """Generate credits that follow a firm's size, age and health; the other register shows the health of some.
 
-    ``value`` is the share of the health that it shows; with 0 its columns look the same and say nothing.
+    ``value`` is the share of the health that it shows; with 0 its columns look the same but carry no information.
 
-    >>> generate_firms(np.random.default_rng(7), ours=200, theirs=400, value=0.0).truth.worth("register")
+    >>> generate_firms(np.random.default_rng(7), ours=200, theirs=400, value=0.0).truth.contribution("register")
     0.0
     """
     if not 0.0 <= value <= 1.0:
-        raise SettingError(f"value={value} is no share; choose a number from 0 to 1")
+        raise SettingError(f"value={value} is not a share; choose a number from 0 to 1")
     registers = firms(rng, ours=ours, theirs=theirs, shared=shared)
     health = rng.normal(size=ours)
     columns, seen = _register_columns(rng, registers, health, value)
@@ -177,20 +169,20 @@ def generate_firms(
     own = 200.0 + 1.2 * features["staff"] - 0.5 * (features["founded"] - 1985)
     credit = own + CREDIT_OF_HEALTH * health + rng.normal(0.0, CREDIT_NOISE, ours)
     known = registers.truth >= 0
-    told = CREDIT_OF_HEALTH**2 * value * (1.0 - BLUR / (1.0 + BLUR)) * float(known.mean())
+    explained = CREDIT_OF_HEALTH**2 * value * (1.0 - BLUR / (1.0 + BLUR)) * float(known.mean())
     return KnownFirms(
         ours=pl.DataFrame({"name": registers.ours["name"]} | features | {FIRMS_LABEL: credit.round(2)}),
         theirs=registers.theirs.with_columns(**columns),
         match=registers.truth,
         hidden=pl.DataFrame({"own": own, "register": np.where(known, seen[registers.truth], 0.0)}),
-        truth=GroundTruth(total=CREDIT_OF_HEALTH**2 + CREDIT_NOISE**2, told={"register": told}),
+        truth=GroundTruth(total=CREDIT_OF_HEALTH**2 + CREDIT_NOISE**2, explained={"register": explained}),
     )
 
 
 def _register_columns(
     rng: np.random.Generator, registers: Firms, health: Floats, value: float
 ) -> tuple[dict[str, pl.Series], Floats]:
-    """The other register's columns, and the best estimate of the credit that each of its rows allows."""
+    """Return the other register's columns, and the best estimate of the credit that each of its rows allows."""
     known = np.flatnonzero(registers.truth >= 0)
     signal = rng.normal(size=len(registers.theirs))
     rest = math.sqrt(1.0 - value) * rng.normal(size=len(known))
@@ -210,22 +202,22 @@ CITY_INFO = DatasetInfo(
     task=DatasetTask.REGRESSION,
     measure="rmse",
     unit="1000 S$",
-    records=(4_000, RENTALS_EACH * 4_000, 4_000),
+    records=(4_000, synthetic_city.RENTALS_EACH * 4_000, 4_000),
     note="not in the paper",
 )
 
 
 def city_dataset(city: KnownCity) -> Dataset:
-    """The generated city in the form of all other datasets; rentals first."""
-    parties = {"rentals": (city.rentals, RENTALS_K), "schools": (city.schools, SCHOOLS_K)}
+    """Return the generated city in the form of all datasets; rentals first."""
+    parties = {"rentals": (city.rentals, synthetic_city.RENTALS_K), "schools": (city.schools, synthetic_city.SCHOOLS_K)}
     return Dataset(
         about=CITY_INFO,
-        primary=PartyTable(city.flats, OWN_FEATURES),
-        label=LABEL,
+        primary=PartyTable(city.flats, synthetic_city.OWN_FEATURES),
+        label=synthetic_city.LABEL,
         secondaries=tuple(
             SecondaryTable(
                 name,
-                PartyTable(frame, tuple(column for column in frame.columns if column not in LOCATION)),
+                PartyTable.excluding(LOCATION, frame),
                 LinkSpec(LOCATION, LOCATION, "great-circle", k),
             )
             for name, (frame, k) in parties.items()

@@ -6,18 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim_lab.datasets.cleaning import cast_to_numbers, read_with_columns
-from fedsim_lab.datasets.dataset import (
-    Dataset,
-    DatasetFile,
-    DatasetInfo,
-    DatasetTask,
-    LinkSpec,
-    NumberFilterSettings,
-    PartyTable,
-    SecondaryTable,
-)
-from fedsim_lab.datasets.paper_scores import HDB
+from fedsim_lab.datasets import cleaning, dataset, paper_scores
 
 LABEL = "resale_price"
 PLACE = ("lat", "lon")
@@ -32,31 +21,31 @@ LISTING_NUMBERS = (
     "availability_365",
 )
 LISTING_WORDS = ("neighbourhood_group", "neighbourhood", "room_type")
-FILTERS = NumberFilterSettings(epsilon=0.005, delta=0.005, threshold=0.01)
+FILTERS = dataset.NumberFilterSettings(epsilon=0.005, delta=0.005, threshold=0.01)
 
-HDB_INFO = DatasetInfo(
+HDB_INFO = dataset.DatasetInfo(
     name="hdb",
     title="flats in Singapore, schools",
-    task=DatasetTask.REGRESSION,
+    task=dataset.DatasetTask.REGRESSION,
     measure="rmse",
     unit="1000 S$",
     records=(92_095, 165),
     files=(
-        DatasetFile(
+        dataset.DatasetFile(
             "flats",
             ("hdb/flats.csv.gz", "hdb/flats.csv"),
             "resales 2017-2021 with coordinates; categories as columns of zeros and ones",
             "data.gov.sg, Resale flat prices; coordinates by street from OneMap",
             "Singapore Open Data Licence",
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "schools",
             ("hdb/schools.csv", "hdb/school_clean.csv"),
             "165 primary schools with places and vacancies",
             "salary.sg, school ranking; the authors' file is in their repository",
             "CC0 1.0",
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "rentals",
             ("hdb/airbnb_singapore.csv.gz", "hdb/listings.csv"),
             "listings with prices, a further secondary",
@@ -64,7 +53,7 @@ HDB_INFO = DatasetInfo(
             "CC0 1.0",
             needed=False,
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "stations",
             ("hdb/mrt_stations.csv",),
             "187 railway stations, a further secondary",
@@ -73,54 +62,46 @@ HDB_INFO = DatasetInfo(
             needed=False,
         ),
     ),
-    scores=HDB,
+    scores=paper_scores.HDB,
     note="the authors' n_places columns are constant, and their Solo kept latitude and longitude",
 )
 
 
-def read_hdb(paths: Mapping[str, Path], rng: np.random.Generator) -> Dataset:
-    """Flats and schools; rentals and stations too where their files are."""
+def read_hdb(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Dataset:
+    """Read flats and schools, and rentals and stations where their files are present."""
     flats = _numbers(paths["flats"], [LABEL, *PLACE, "floor_area_sqm"], ())
     readers = {"rentals": _rentals, "stations": _stations}
     further = [reader(paths[name]) for name, reader in readers.items() if name in paths]
-    return Dataset(
+    return dataset.Dataset(
         about=HDB_INFO,
-        primary=PartyTable(flats, tuple(name for name in flats.columns if name not in (LABEL, *PLACE))),
+        primary=dataset.PartyTable.excluding((LABEL, *PLACE), flats),
         label=LABEL,
         secondaries=(_schools(paths["schools"]), *further),
     )
 
 
-def _schools(path: Path) -> SecondaryTable:
+def _schools(path: Path) -> dataset.SecondaryTable:
     frame = _numbers(path, [*PLACE, "vacancy_rate_0"], ("school_name",))
-    features = tuple(name for name in frame.columns if name not in PLACE)
-    dropped = {"school_name": "a name, different in every row"}
-    return SecondaryTable(
-        "schools", PartyTable(frame, features, dropped), LinkSpec(PLACE, PLACE, "euclidean", 50, filters=FILTERS)
-    )
+    table = dataset.PartyTable.excluding(PLACE, frame, {"school_name": "a name, different in every row"})
+    return dataset.SecondaryTable("schools", table, dataset.LinkSpec(PLACE, PLACE, "euclidean", 50, filters=FILTERS))
 
 
-def _rentals(path: Path) -> SecondaryTable:
-    frame = read_with_columns(path, [*LISTED, *LISTING_NUMBERS, *LISTING_WORDS])
-    frame = cast_to_numbers(frame.select(*LISTED, *LISTING_NUMBERS, *LISTING_WORDS), [*LISTED, *LISTING_NUMBERS], path)
-    # No review has no rate of reviews.
-    frame = frame.with_columns(pl.col("reviews_per_month").fill_null(0.0))
+def _rentals(path: Path) -> dataset.SecondaryTable:
+    numbers = [*LISTED, *LISTING_NUMBERS]
+    frame = cleaning.read_columns(path, [*numbers, *LISTING_WORDS], numbers)
+    frame = frame.with_columns(pl.col("reviews_per_month").fill_null(0.0))  # missing where there is no review
     dropped = {"id": "a number, different in every row", "last_review": "a date that a third of the rows lack"}
-    return SecondaryTable(
-        "rentals",
-        PartyTable(frame, (*LISTING_NUMBERS, *LISTING_WORDS), dropped),
-        LinkSpec(PLACE, LISTED, "euclidean", 20),
-    )
+    table = dataset.PartyTable(frame, (*LISTING_NUMBERS, *LISTING_WORDS), dropped)
+    return dataset.SecondaryTable("rentals", table, dataset.LinkSpec(PLACE, LISTED, "euclidean", 20))
 
 
-def _stations(path: Path) -> SecondaryTable:
-    frame = cast_to_numbers(read_with_columns(path, [*STATIONED, "COLOR"]).select(*STATIONED, "COLOR"), STATIONED, path)
+def _stations(path: Path) -> dataset.SecondaryTable:
+    frame = cleaning.read_columns(path, [*STATIONED, "COLOR"], STATIONED)
     dropped = {"STN_NAME": "a name", "STN_NO": "a name", "OBJECTID": "a number of the row", "X, Y": "the place again"}
-    return SecondaryTable(
-        "stations", PartyTable(frame, ("COLOR",), dropped), LinkSpec(PLACE, STATIONED, "euclidean", 5)
-    )
+    table = dataset.PartyTable(frame, ("COLOR",), dropped)
+    return dataset.SecondaryTable("stations", table, dataset.LinkSpec(PLACE, STATIONED, "euclidean", 5))
 
 
 def _numbers(path: Path, needed: list[str], dropped: tuple[str, ...]) -> pl.DataFrame:
-    frame = read_with_columns(path, needed).drop(dropped, strict=False)
-    return cast_to_numbers(frame, frame.columns, path)
+    frame = cleaning.read_with_columns(path, needed).drop(dropped, strict=False)
+    return cleaning.cast_to_numbers(frame, frame.columns, path)

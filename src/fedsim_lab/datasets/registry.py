@@ -9,30 +9,9 @@ import numpy as np
 
 from fedsim.data.synthetic_city import CitySettings, generate_city
 from fedsim.errors import FileError, SettingError, nearest_word
-from fedsim_lab.datasets.boone import BOONE, read_boone
-from fedsim_lab.datasets.company import COMPANY_INFO as COMPANY
-from fedsim_lab.datasets.company import read_company
+from fedsim_lab.datasets import company, game, generated, hdb, house, single_table, taxi, vgsales
 from fedsim_lab.datasets.dataset import Dataset, DatasetFile, DatasetInfo
-from fedsim_lab.datasets.frog import FROG, read_frog
-from fedsim_lab.datasets.game import GAME_INFO as GAME
-from fedsim_lab.datasets.game import read_game
-from fedsim_lab.datasets.generated import CITY_INFO as CITY
-from fedsim_lab.datasets.generated import FIRMS_INFO as FIRMS
-from fedsim_lab.datasets.generated import city_dataset, generate_firms
-from fedsim_lab.datasets.hdb import HDB_INFO as HDB
-from fedsim_lab.datasets.hdb import read_hdb
-from fedsim_lab.datasets.house import HOUSE_INFO as HOUSE
-from fedsim_lab.datasets.house import read_house
 from fedsim_lab.datasets.single_table import SingleTable
-from fedsim_lab.datasets.sklearn_table import (
-    SKLEARN,
-    SKLEARN_WITH_RANDOM_IDENTIFIERS,
-    generate_sklearn,
-    generate_sklearn_random,
-)
-from fedsim_lab.datasets.taxi import TAXI_INFO as TAXI
-from fedsim_lab.datasets.taxi import read_taxi
-from fedsim_lab.datasets.vgsales import VGSALES, read_vgsales
 
 FilePaths = Mapping[str, Path]
 
@@ -84,35 +63,35 @@ class GeneratedSource:
 
 
 def _load_city(rng: np.random.Generator, noise: float) -> Dataset:
-    return city_dataset(generate_city(rng, CitySettings(noise=noise)))
+    return generated.city_dataset(generate_city(rng, CitySettings(noise=noise)))
 
 
 def _load_firms(rng: np.random.Generator, noise: float) -> Dataset:
     if noise:
         message = f"noise={noise}: the names of firms are misspelled already; omit noise"
         raise SettingError(message, code="noise-not-allowed")
-    return generate_firms(rng).dataset()
+    return generated.generate_firms(rng).dataset()
 
 
 SOURCES: dict[str, DatasetSource] = {
     source.about.name: source
     for source in (
-        GeneratedSource(CITY, _load_city),
-        GeneratedSource(FIRMS, _load_firms),
-        SingleTableSource(SKLEARN, lambda _: generate_sklearn()),
+        GeneratedSource(generated.CITY_INFO, _load_city),
+        GeneratedSource(generated.FIRMS_INFO, _load_firms),
+        SingleTableSource(single_table.SKLEARN, lambda _: single_table.generate_sklearn()),
         SingleTableSource(
-            SKLEARN_WITH_RANDOM_IDENTIFIERS,
-            lambda _: generate_sklearn_random(),
+            single_table.SKLEARN_WITH_RANDOM_IDENTIFIERS,
+            lambda _: single_table.generate_sklearn_random(),
             SingleTable.cut_at_random_identifiers,
         ),
-        SingleTableSource(FROG, read_frog),
-        SingleTableSource(BOONE, read_boone),
-        PartyTablesSource(HOUSE, read_house),
-        PartyTablesSource(TAXI, read_taxi),
-        PartyTablesSource(HDB, read_hdb),
-        PartyTablesSource(GAME, read_game),
-        PartyTablesSource(COMPANY, read_company),
-        PartyTablesSource(VGSALES, read_vgsales),
+        SingleTableSource(single_table.FROG, single_table.read_frog),
+        SingleTableSource(single_table.BOONE, single_table.read_boone),
+        PartyTablesSource(house.HOUSE_INFO, house.read_house),
+        PartyTablesSource(taxi.TAXI_INFO, taxi.read_taxi),
+        PartyTablesSource(hdb.HDB_INFO, hdb.read_hdb),
+        PartyTablesSource(game.GAME_INFO, game.read_game),
+        PartyTablesSource(company.COMPANY_INFO, company.read_company),
+        PartyTablesSource(vgsales.VGSALES, vgsales.read_vgsales),
     )
 }
 

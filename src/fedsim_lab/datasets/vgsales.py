@@ -6,17 +6,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from fedsim_lab.datasets.cleaning import cast_to_numbers, read_with_columns, require_rows
-from fedsim_lab.datasets.dataset import (
-    Dataset,
-    DatasetFile,
-    DatasetInfo,
-    DatasetTask,
-    LabelTransform,
-    LinkSpec,
-    PartyTable,
-    SecondaryTable,
-)
+from fedsim_lab.datasets import cleaning, dataset
 
 LABEL = "Global_Sales"
 NAME = "Name"
@@ -33,22 +23,22 @@ THEIR_FEATURES = (
 )
 EMPTY = ["N/A", ""]
 
-VGSALES = DatasetInfo(
+VGSALES = dataset.DatasetInfo(
     name="vgsales",
     title="sales of games, reviews",
-    task=DatasetTask.REGRESSION,
+    task=dataset.DatasetTask.REGRESSION,
     measure="r2",
     unit="log10 of million copies",
     records=(16_598, 19_269),
     files=(
-        DatasetFile(
+        dataset.DatasetFile(
             "sales",
             ("game/vgsales.csv.gz", "game/vgsales.csv"),
             "16,598 games with copies sold",
             "Kaggle, gregorut/videogamesales (from vgchartz)",
             "unknown",
         ),
-        DatasetFile(
+        dataset.DatasetFile(
             "reviews",
             ("game/metacritic.csv.gz", "game/metacritic.csv"),
             "19,269 games with scores and numbers of reviews",
@@ -60,29 +50,29 @@ VGSALES = DatasetInfo(
 )
 
 
-def read_vgsales(paths: Mapping[str, Path], rng: np.random.Generator) -> Dataset:
-    """All games of both; a platform's port of a game is a row of its own."""
+def read_vgsales(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Dataset:
+    """Read all games of both tables; each platform of a game is a row of its own."""
     sales, reviews = _read(paths["sales"], (LABEL, "Year"), FEATURES), _reviews(paths["reviews"])
     ours = {
         "Rank": "the label's order",
         "NA_Sales, EU_Sales, JP_Sales, Other_Sales": "the label in parts",
     }
-    link = LinkSpec((NAME,), (NAME,), "levenshtein-normalised", 10, casefold=True)
-    return Dataset(
+    link = dataset.LinkSpec((NAME,), (NAME,), "levenshtein-normalised", 10, casefold=True)
+    return dataset.Dataset(
         about=VGSALES,
-        primary=PartyTable(require_rows(sales, paths["sales"], f"a {LABEL}"), FEATURES, ours),
+        primary=dataset.PartyTable(cleaning.require_rows(sales, paths["sales"], f"a {LABEL}"), FEATURES, ours),
         label=LABEL,
-        secondaries=(SecondaryTable("reviews", reviews, link),),
-        transform=LabelTransform.LOG10,
+        secondaries=(dataset.SecondaryTable("reviews", reviews, link),),
+        transform=dataset.LabelTransform.LOG10,
     )
 
 
-def _reviews(path: Path) -> PartyTable:
+def _reviews(path: Path) -> dataset.PartyTable:
     theirs = {"Release_date": "a date in words", "Developer": "thousands of names"}
-    return PartyTable(_read(path, REVIEWED, THEIR_FEATURES), THEIR_FEATURES, theirs)
+    return dataset.PartyTable(_read(path, REVIEWED, THEIR_FEATURES), THEIR_FEATURES, theirs)
 
 
 def _read(path: Path, numbers: tuple[str, ...], features: tuple[str, ...]) -> pl.DataFrame:
     columns = list(dict.fromkeys([NAME, *features, *numbers]))
-    frame = read_with_columns(path, columns).select(pl.col(columns).replace(EMPTY, None))
-    return cast_to_numbers(frame, numbers, path)
+    frame = cleaning.read_columns(path, columns).with_columns(pl.all().replace(EMPTY, None))
+    return cleaning.cast_to_numbers(frame, numbers, path)

@@ -69,14 +69,14 @@ def test_trees_that_see_linked_records_find_the_partners_worth(knobs: CitySettin
     alone = error(place, beyond_own(town))
     linked = error(np.hstack([place, linked_means(town, within=180.0)]), beyond_own(town))
     assert alone == pytest.approx(town.truth.error("place"), rel=0.03)
-    assert alone - linked == pytest.approx(town.truth.worth("rentals"), rel=0.06)
+    assert alone - linked == pytest.approx(town.truth.contribution("rentals"), rel=0.06)
 
 
 def test_a_partner_without_value_is_worth_nothing() -> None:
     town = generate_city(np.random.default_rng(13), CitySettings(value=0.0, school_value=0.0), flats=FLATS)
     place = town.flats.select("lat", "lon").to_numpy()
     linked = np.hstack([place, linked_means(town, within=180.0)])
-    assert town.truth.worth("rentals", "schools") == 0.0
+    assert town.truth.contribution("rentals", "schools") == 0.0
     assert error(place, beyond_own(town)) - error(linked, beyond_own(town)) == pytest.approx(0.0, abs=0.5)
 
 
@@ -103,12 +103,12 @@ def test_neither_place_nor_own_features_tell_what_the_partners_show() -> None:
 def test_exact_places_give_the_textbooks_share() -> None:
     town = generate_city(np.random.default_rng(17), CitySettings(value=1.0, leak=0.0), flats=FLATS)
     blur = 1.0 / (0.6**-2 + 1.0)
-    assert town.truth.told["rentals"] / (60.0**2 * 0.75) == pytest.approx(4.0 / (4.0 + blur), abs=0.005)
+    assert town.truth.explained["rentals"] / (60.0**2 * 0.75) == pytest.approx(4.0 / (4.0 + blur), abs=0.005)
 
 
 def test_worse_places_never_make_a_partner_worth_more() -> None:
     worth = [
-        generate_city(np.random.default_rng(18), CitySettings(noise=noise), flats=2_000).truth.worth("rentals")
+        generate_city(np.random.default_rng(18), CitySettings(noise=noise), flats=2_000).truth.contribution("rentals")
         for noise in (0.0, 100.0, 200.0, 400.0)
     ]
     assert worth == sorted(worth, reverse=True)
@@ -146,16 +146,16 @@ def test_a_match_that_is_not_linked_is_worth_nothing() -> None:
     names = [table.select(pl.col("name").str.to_lowercase()) for table in (registers.ours, registers.theirs)]
     links = link(*names, metric="levenshtein-normalised", k=10)
     found, everything = registers.truth_of(links.partner), registers.truth_of(registers.match[:, np.newaxis])
-    assert 0.7 < found.told["register"] / registers.truth.told["register"] < 0.95
+    assert 0.7 < found.explained["register"] / registers.truth.explained["register"] < 0.95
     assert everything == registers.truth
-    assert registers.truth_of(np.full((1_000, 1), -2)).worth("register") == 0.0
+    assert registers.truth_of(np.full((1_000, 1), -2)).contribution("register") == 0.0
 
 
 def test_a_register_without_value_is_worth_nothing() -> None:
     registers = generate_firms(np.random.default_rng(22), value=0.0)
     seen = registers.theirs["margin"].to_numpy()[registers.match]
     known = registers.match >= 0
-    assert registers.truth.worth("register") == 0.0
+    assert registers.truth.contribution("register") == 0.0
     assert abs(np.corrcoef(seen[known], registers.ours["credit"].to_numpy()[known])[0, 1]) < 0.06
 
 
