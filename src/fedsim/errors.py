@@ -73,7 +73,7 @@ class DeviceError(FedSimError):
 
 
 class PolicyError(FedSimError):
-    """A party's own rules or its owner's approval forbid the job; the text may be told to the other parties."""
+    """A party's own rules or its owner's approval forbid the job; the text may be sent to the other parties."""
 
 
 class PeerError(FedSimError):

@@ -53,7 +53,7 @@ class Links:
     ``partner`` holds candidate row numbers, ``distance`` what the metric said, ``similarity`` the scaled, possibly
     noisy value the networks see; all three have one row per primary record and K columns. ``next_distance`` is that of
     the first candidate left out (infinite where none was), ``saturated`` the share of records whose K-th partner has
-    nothing in common with them any more, for the metrics where that can be told.
+    nothing in common with them any more, for the metrics where that is known.
     """
 
     partner: Integers

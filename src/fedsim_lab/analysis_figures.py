@@ -21,7 +21,7 @@ from fedsim_lab.result_table import ChartSeries, ResultChart, ResultSheet, Resul
 from fedsim_lab.study_config import PaperStudy, StudyPart
 from fedsim_lab.study_runner import StudyContext, StudyRow, missing_data_note, part_cases, run_study
 
-# Does Delta, computed before any training, foretell what FedSim gains over Top1Sim? (paper, figure 5b)
+# Does Delta, computed before any training, predict what FedSim gains over Top1Sim? (paper, figure 5b)
 
 
 PAPER_DELTAS = {"house": 34.05, "taxi": 14.26, "hdb": 20.69, "game": 4.14, "company": 10.50}
@@ -127,9 +127,9 @@ def train_and_explain(epochs: int, bench: StudyContext) -> GateInsight:
     began, firms = time.perf_counter(), generate_firms(np.random.default_rng(0))
     arrays = DatasetCases(firms.dataset()).one("random", 0)
     rung = Rung("fedsim", "FedSim", "fedsim", preset="paper", epochs=epochs, rate=3e-3)
-    parties, hooks = (rung.primary_data(arrays), rung.secondary_data(arrays)), bench.watch("[1 of 1] firms, FedSim")
+    parties, hooks = (rung.primary_data(arrays), rung.secondary_data(arrays)), bench.hooks("[1 of 1] firms, FedSim")
     result = train(*parties, arrays.split, rung.config(seed=0), hooks=hooks)
-    bench.tell(f"[1 of 1] firms: FedSim: {format_metrics(result.metrics['test'])}")
+    bench.report(f"[1 of 1] firms: FedSim: {format_metrics(result.metrics['test'])}")
     seconds = time.perf_counter() - began
     line = {**environment_info(), "seed": 0, "seconds": seconds}
     curve = weight_curves(result.model)[0]

@@ -157,7 +157,7 @@ def _linkage_minutes(dataset: Dataset, metric: str, bench: StudyContext) -> str:
     left, right, word = comparable_identifiers(ours, theirs, secondary, metric)
     link(left, right, metric=word, k=min(secondary.link.k, len(theirs)))
     minutes = (time.perf_counter() - began) / 60
-    bench.tell(f"{dataset.name} by {word}: {minutes:.3f} min")
+    bench.report(f"{dataset.name} by {word}: {minutes:.3f} min")
     return f"{minutes:.3f}"
 
 
@@ -191,7 +191,7 @@ def training_sheet(bench: StudyContext, records: int) -> ResultSheet:
 def _epoch_time_cell(word: str, name: str, paper: str, records: int, bench: StudyContext) -> str:
     """Our seconds with the paper's in brackets."""
     seconds = _epoch_seconds(word, PAPER_DATA[name], name, LARGE_BATCH if word in AT_MOST_ONE_PARTNER else records)
-    bench.tell(f"{STUDY_RUNGS[word].name} on {name}: {seconds:.1f} s per epoch")
+    bench.report(f"{STUDY_RUNGS[word].name} on {name}: {seconds:.1f} s per epoch")
     return f"{seconds:.1f} ({paper})"
 
 

@@ -124,7 +124,7 @@ class DatasetCases:
         )
 
     def _words(self) -> dict[str, Any]:
-        """What is known of the dataset; of a generated one also what these secondaries are truly worth."""
+        """Return facts about the dataset; for a generated one also the true contribution of these secondaries."""
         about, truth = self.dataset.about, self.dataset.truth
         words = {"name": about.name, "unit": about.unit, "label": self.dataset.label, "task": str(about.task)}
         known = (

@@ -12,15 +12,7 @@ import polars as pl
 from fedsim.contribution.rungs import Rung
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, SettingError
-from fedsim_lab.datasets.dataset import (
-    Dataset,
-    DatasetInfo,
-    DatasetTask,
-    LabelTransform,
-    LinkSpec,
-    PartyTable,
-    SecondaryTable,
-)
+from fedsim_lab.datasets import dataset
 
 # What an experiment file says
 
@@ -118,32 +110,31 @@ def parse_section(kind: type[SectionType], words: dict[str, Any], name: str) -> 
 # The user's own files, as an experiment file names them, as a dataset
 
 
-def read_experiment_dataset(outline: ExperimentConfig, folder: Path) -> Dataset:
+def read_experiment_dataset(outline: ExperimentConfig, folder: Path) -> dataset.Dataset:
     """Read both tables of an experiment file from a folder."""
     primary, secondary = (_read_party_table(part, folder) for part in (outline.primary, outline.secondary))
-    check_choice(outline.primary.transform, [str(word) for word in LabelTransform], "transform")
-    if outline.task == DatasetTask.REGRESSION:
+    check_choice(outline.primary.transform, [str(word) for word in dataset.LabelTransform], "transform")
+    if outline.task == dataset.DatasetTask.REGRESSION:
         numbers = primary.frame.with_columns(pl.col(outline.primary.label).cast(pl.Float64))
-        primary = PartyTable(numbers, primary.features)
-    link = LinkSpec(
+        primary = dataset.PartyTable(numbers, primary.features)
+    link = dataset.LinkSpec(
         tuple(outline.primary.identifiers),
         tuple(outline.secondary.identifiers),
         outline.link.metric,
         outline.link.k,
         outline.link.casefold,
     )
-    return Dataset(
-        about=DatasetInfo(
-            outline.name, outline.name, DatasetTask(outline.task), "", outline.unit, (len(primary), len(secondary))
-        ),
+    task, counts = dataset.DatasetTask(outline.task), (len(primary), len(secondary))
+    return dataset.Dataset(
+        about=dataset.DatasetInfo(outline.name, outline.name, task, "", outline.unit, counts),
         primary=primary,
         label=outline.primary.label,
-        secondaries=(SecondaryTable("secondary", secondary, link),),
-        transform=LabelTransform(outline.primary.transform),
+        secondaries=(dataset.SecondaryTable("secondary", secondary, link),),
+        transform=dataset.LabelTransform(outline.primary.transform),
     )
 
 
-def _read_party_table(part: TableConfig, folder: Path) -> PartyTable:
+def _read_party_table(part: TableConfig, folder: Path) -> dataset.PartyTable:
     frame = infer_numbers(read_table(folder / part.file, None), part.missing)
     beside = {*part.identifiers, *part.drop, part.label}
-    return PartyTable(frame, tuple(part.features or [name for name in frame.columns if name not in beside]))
+    return dataset.PartyTable(frame, tuple(part.features or [name for name in frame.columns if name not in beside]))

@@ -8,31 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FileError, SettingError, nearest_word
+from fedsim_lab import result_table, study_runner
 from fedsim_lab.analysis_figures import GateInsight, delta_sheet, train_and_explain
 from fedsim_lab.cost_tables import linkage_sheet, parameters_sheet, training_sheet
-from fedsim_lab.result_table import (
-    ChartSeries,
-    FastSettings,
-    ResultChart,
-    ResultSheet,
-    ResultTable,
-    format_score,
-    mark_fast,
-    run_facts,
-    study_result_sheet,
-)
+from fedsim_lab.result_table import FastSettings, ResultChart, ResultSheet, ResultTable
 from fedsim_lab.study_config import FastStudy, PaperStudy, read_study
-from fedsim_lab.study_runner import (
-    LadderPart,
-    PlannedWork,
-    StudyContext,
-    contribution_line,
-    ladder_work,
-    read_ladders,
-    run_study,
-    study_work,
-    train_ladders,
-)
+from fedsim_lab.study_runner import LadderPart, PlannedWork, StudyContext
 
 ALL, LADDER = "all", "ladder"
 STUDIES = (
@@ -68,21 +49,21 @@ class ReproductionContext:
         path = self.studies / f"{LADDER}.toml"
         if not path.is_file():
             raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
-        return [part.shortened() if self.fast else part for part in read_ladders(path)]
+        return [part.shortened() if self.fast else part for part in study_runner.read_ladders(path)]
 
     def work(self, name: str) -> Iterator[PlannedWork]:
-        """What a study, the ladders or all of them train; the other names train nothing worth another machine."""
+        """Return the trainings of a study, of the ladders or of all; the other names train too little to distribute."""
         if name == ALL:
             return chain.from_iterable(map(self.work, (*STUDIES, LADDER)))
         if name == LADDER:
-            return ladder_work(self.ladders(), self.bench)
+            return study_runner.ladder_work(self.ladders(), self.bench)
         if name not in STUDIES:
             raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}")
-        return study_work(self.study(name), self.bench)
+        return study_runner.study_work(self.study(name), self.bench)
 
     def marked(self, sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultSheet:
         """The sheet, with a mark where time was short."""
-        return mark_fast(sheet, shorter) if self.fast else sheet
+        return result_table.mark_fast(sheet, shorter) if self.fast else sheet
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +86,8 @@ def reproduce(name: str, desk: ReproductionContext) -> Reproduction:
 
 def _reproduce_study(name: str, desk: ReproductionContext) -> Reproduction:
     began, study = time.perf_counter(), desk.study(name)
-    found = run_study(study, desk.bench)
-    sheet = study_result_sheet(study, found, time.perf_counter() - began)
+    found = study_runner.run_study(study, desk.bench)
+    sheet = result_table.study_result_sheet(study, found, time.perf_counter() - began)
     return Reproduction(desk.marked(sheet, _fast_settings(study)), found.lines)
 
 
@@ -142,17 +123,17 @@ def _reproduce_parameters(name: str, desk: ReproductionContext) -> Reproduction:
 
 def _reproduce_ladder(name: str, desk: ReproductionContext) -> Reproduction:
     began, parts = time.perf_counter(), desk.ladders()
-    found = train_ladders(parts, desk.bench)
+    found = study_runner.train_ladders(parts, desk.bench)
     sheet = ResultSheet(
         LADDER,
-        "What partners are worth",
+        "Contribution of partners",
         "not in the paper",
         "",
         tuple(_ladder_table(ladder) for ladder in found.ladders),
         tuple(_ladder_chart(ladder) for ladder in found.ladders),
-        says=tuple(map(contribution_line, found.ladders)),
+        says=tuple(map(study_runner.contribution_line, found.ladders)),
         notes=tuple(found.notes),
-        facts=run_facts(found.lines, time.perf_counter() - began),
+        facts=result_table.run_facts(found.lines, time.perf_counter() - began),
     )
     return Reproduction(desk.marked(sheet, [part.fast for part in parts]), tuple(found.lines))
 
@@ -178,13 +159,13 @@ def _ladder_chart(ladder: Mapping[str, Any]) -> ResultChart:
     split = ladder["rungs"][-1]["split"]
     rungs = [rung for rung in ladder["rungs"] if rung["split"] == split]
     means, deviations = (tuple(rung[name] for rung in rungs) for name in ("mean", "deviation"))
-    series = ChartSeries("ours", means, deviations, tuple(None for _ in rungs))
+    series = result_table.ChartSeries("ours", means, deviations, tuple(None for _ in rungs))
     title, measure = f"{ladder['job']}, {split} split", f"{ladder['metric']}, {ladder['job']}"
     return ResultChart(title, "", measure, tuple(rung["name"] for rung in rungs), (series,))
 
 
 def _format_rung(rung: Mapping[str, Any]) -> str:
-    return format_score(rung["mean"], rung["deviation"], len(rung["values"]))
+    return result_table.format_score(rung["mean"], rung["deviation"], len(rung["values"]))
 
 
 def _format_gain(gain: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ class FastStudy:
 
 @dataclass(frozen=True)
 class StudyPart:
-    """One dataset of a study; ``label`` tells it from another part with the same one.
+    """One dataset of a study; ``label`` distinguishes parts that use the same dataset.
 
     ``vary`` names what ``values`` are values of; ``settings`` change single rungs by their word, or all of them under
     ``all``; ``paper`` has the paper's mean and deviation by rung and value (``FedSim, 50``), or by rung alone where

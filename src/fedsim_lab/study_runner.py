@@ -73,48 +73,49 @@ class StudyResult:
 
 
 def no_hooks(_: str) -> Sequence[Hook]:
-    """Nobody looks at a training while it runs."""
+    """Return no hooks."""
     return ()
 
 
 @dataclass(frozen=True)
 class StudyContext:
-    """Where datasets and results lie, how often everything is trained, who is told and who watches.
+    """The folders of datasets and results, the number of seeds, and what happens during and after each training.
 
-    ``tell`` hears of every training when it ends; ``watch`` gives the hooks of one that is called so.
+    ``report`` is called with a line about every training when it ends; ``hooks`` returns the hooks of a training by
+    its name.
     """
 
     data: Path | None
     out: Path
     seeds: int
-    tell: MessageCallback = print
-    watch: HookFactory = no_hooks
+    report: MessageCallback = print
+    hooks: HookFactory = no_hooks
 
-    def teller(self, place: str) -> MessageCallback:
-        """Tells of trainings at a place."""
-        return lambda words: self.tell(f"{place}, {words}")
+    def reporter(self, place: str) -> MessageCallback:
+        """Return a function that reports a training after the name of its place in the study."""
+        return lambda words: self.report(f"{place}, {words}")
 
     def trainer(self, place: str) -> RungTrainer:
-        """Trains at a place, watched."""
-        return lambda rung, arrays: run_training(rung, arrays, self.watch(f"{place}, {rung.name}"))
+        """Return a function that trains with the hooks of this place in the study."""
+        return lambda rung, arrays: run_training(rung, arrays, self.hooks(f"{place}, {rung.name}"))
 
 
 class NumberedTrainings:
-    """Trainings one after the other, each told with its number, its place, and how many there are."""
+    """Trainings one after the other, each reported with its number, its place, and how many there are."""
 
     def __init__(self, results: ResultStore, bench: StudyContext, total: int) -> None:
         self.results, self.bench, self.total, self.done = results, bench, total, 0
 
     def line(self, rung: Rung, arrays: SplitArrays, place: str) -> dict[str, Any]:
-        """What is known of a training, after it where it is new."""
+        """Return the result of a training, which runs first if it is new."""
         self.done += 1
         here = f"[{self.done} of {self.total}] {place}"
-        train_missing([arrays], [rung], self.results, self.bench.teller(here), self.bench.trainer(here))
+        train_missing([arrays], [rung], self.results, self.bench.reporter(here), self.bench.trainer(here))
         return self.results.line(result_key(rung, arrays))
 
 
 def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
-    """Train what is missing, part by part; a dataset that is not there is said to be missing."""
+    """Train what is missing, part by part; a note names each dataset that is missing."""
     rows, notes, lines = list[StudyRow](), list[str](), list[Mapping[str, Any]]()
     turns = NumberedTrainings(
         ResultStore(bench.out), bench, sum(_count_study_trainings(part, bench) for part in study.parts)
@@ -288,7 +289,7 @@ def read_ladders(path: Path) -> list[LadderPart]:
 
 @dataclass(frozen=True)
 class TrainedLadders:
-    """Ladders as JSON has them, a note for each dataset that is not there, and the trainings behind them."""
+    """Ladders as JSON, a note for each missing dataset, and the trainings behind them."""
 
     ladders: list[dict[str, Any]]
     notes: list[str]
@@ -296,18 +297,17 @@ class TrainedLadders:
 
 
 def train_ladders(parts: Sequence[LadderPart], bench: StudyContext) -> TrainedLadders:
-    """A ladder per dataset that is there."""
+    """Train a ladder for every dataset that is present."""
     results, found = ResultStore(bench.out), TrainedLadders([], [], [])
-    told = replace(
-        bench, tell=numbered_progress(bench.tell, sum(_count_ladder_trainings(part, bench) for part in parts))
-    )
+    total = sum(_count_ladder_trainings(part, bench) for part in parts)
+    numbered = replace(bench, report=numbered_progress(bench.report, total))
     for part in parts:
         absent = missing_data_note(part.dataset, bench.data)
         if absent:
             found.notes.append(absent)
             continue
         at = part.dataset
-        ladder = train_ladder(part.cases(bench), part.rungs(), results, told.teller(at), told.trainer(at))
+        ladder = train_ladder(part.cases(bench), part.rungs(), results, numbered.reporter(at), numbered.trainer(at))
         found.ladders.append(ladder.to_dict())
         found.lines.extend(line for lines in ladder.lines.values() for line in lines)
     return found

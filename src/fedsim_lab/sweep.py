@@ -122,20 +122,22 @@ class Sweep:
         self._cases = lru_cache(maxsize=4)(self._linked)
 
     def grid(self, grid: SweepGrid) -> list[SweepTrial]:
-        """Every combination, the best first."""
+        """Train every combination; return the best first."""
         self._check_partners(grid)
         settings = grid.settings()
-        found = [self._told(setting, f"[{done} of {len(settings)}]") for done, setting in enumerate(settings, start=1)]
+        found = [
+            self._run_and_report(setting, f"[{done} of {len(settings)}]")
+            for done, setting in enumerate(settings, start=1)
+        ]
         return _rank_trials(found)
 
-    def tried(self, setting: SweepSetting, place: str = "") -> SweepTrial:
-        """One setting, trained for every seed unless it was before; who watches sees it under the name of a place."""
+    def run_setting(self, setting: SweepSetting, place: str = "") -> SweepTrial:
+        """Train one setting for every seed, except where results exist; hooks get the name of its place."""
         rung, lines = self.subject.rung(setting), []
         train_rung = self.bench.trainer(place)
         for arrays in self._each(setting):
-            train_missing(
-                [arrays], [rung], self.results, lambda _: None, train_rung
-            )  # what it would tell are test records
+            # Reports nothing, because a report shows the test score.
+            train_missing([arrays], [rung], self.results, lambda _: None, train_rung)
             lines.append(self.results.line(result_key(rung, arrays)))
         validation, test = (
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
@@ -143,10 +145,10 @@ class Sweep:
         )
         return SweepTrial(setting, validation, test)
 
-    def _told(self, setting: SweepSetting, number: str) -> SweepTrial:
+    def _run_and_report(self, setting: SweepSetting, number: str) -> SweepTrial:
         place = f"{number} {self.subject.dataset}, {setting.words()}"
-        found = self.tried(setting, place)
-        self.bench.tell(f"{place}: validation {format_metrics(found.validation)}")
+        found = self.run_setting(setting, place)
+        self.bench.report(f"{place}: validation {format_metrics(found.validation)}")
         return found
 
     def search(self, grid: SweepGrid, trials: int, memory: Path) -> list[SweepTrial]:
@@ -161,12 +163,12 @@ class Sweep:
         study.sampler = _import_optuna().samplers.TPESampler(seed=known)  # a second call must not ask the same again
         while (done := len(study.get_trials(deepcopy=False, states=_completed_states()))) < trials:
             trial = study.ask()
-            found = self._told(_suggest_setting(trial, grid), f"[{done + 1} of {trials}]")
+            found = self._run_and_report(_suggest_setting(trial, grid), f"[{done + 1} of {trials}]")
             trial.set_user_attr("setting", asdict(found.setting))
             study.tell(trial, found.score[0])
         ended = study.get_trials(deepcopy=False, states=_completed_states())
         settings = {SweepSetting(**trial.user_attrs["setting"]) for trial in ended}
-        return _rank_trials([self.tried(setting) for setting in settings])
+        return _rank_trials([self.run_setting(setting) for setting in settings])
 
     def _check_partners(self, grid: SweepGrid) -> None:
         """Refuse numbers of partners that no record can have, before anything is trained."""

@@ -207,7 +207,7 @@ def run_sweep(subject: SweepSubject, grid: SweepGrid, study: StudyContext, trial
     """Sweep, write the ranking and print it."""
     ensure_folder(study.out)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
-    sweep = Sweep(subject, replace(study, tell=progress_printer(silent=mode.silent), watch=watch))
+    sweep = Sweep(subject, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
     with report_interrupt():
         ranked = sweep.search(grid, trials, study.out / "search.log") if trials else sweep.grid(grid)
     ranking = [{"setting": asdict(trial.setting), "validation": trial.validation} for trial in ranked]

@@ -152,7 +152,8 @@ def read_boone(paths: Mapping[str, Path]) -> SingleTable:
     values = _numbers(body, path)
     if values.size != (signal + background) * len(BOONE_COLUMNS):
         announced = f"{signal + background:,} events of {len(BOONE_COLUMNS)} numbers"
-        raise InputError(f"{path} announces {announced}, but has {values.size:,} numbers; get the file again")
+        message = f"{path} announces {announced}, but has {values.size:,} numbers; get the file again"
+        raise InputError(message, code="truncated-file", found=values.size)
     frame = pl.DataFrame(values.reshape(-1, len(BOONE_COLUMNS)), schema=list(BOONE_COLUMNS))
     label = pl.Series(BOONE_LABEL, np.repeat([1, 0], [signal, background]), dtype=pl.UInt8)
     order = np.random.RandomState(0).permutation(len(BOONE_COLUMNS))

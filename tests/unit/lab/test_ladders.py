@@ -29,7 +29,7 @@ class Few(LadderPart):
 
 
 def bench(folder: Path) -> StudyContext:
-    return StudyContext(folder, folder / "out", seeds=1, tell=lambda _: None)
+    return StudyContext(folder, folder / "out", seeds=1, report=lambda _: None)
 
 
 def test_the_trainings_behind_a_ladder_are_its_own_whatever_else_the_folder_holds(tmp_path: Path) -> None:
