@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ import pytest
 from fastapi.testclient import TestClient
 
 from error_fixtures import raises
-from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import AwayError, FileError, InputError, PeerError
 from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import wire_format
@@ -22,39 +19,14 @@ from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
-from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
+from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.predict import Predictor
-from fedsim.runtime.primary import TrainingOutcome, prepare_primary
-from fedsim.runtime.run_local import run_local
+from fedsim.runtime.primary import prepare_primary
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from job_fixtures import lay_out, read_all, staying
-
-SOLO = {'when_partner_is_away = "solo"': 'when_partner_is_away = "error"'}
-
-
-class World:
-    """A trained job whose parties can be brought online one by one."""
-
-    def __init__(self, folder: Path, changes: dict[str, dict[str, str]]) -> None:
-        lay_out(folder, changes)
-        self.job, self.files = read_all(folder)
-        self.outcome: TrainingOutcome = run_local(self.job, list(self.files.values())).outcome
-        self.records = infer_numbers(read_table(folder / "flats.csv")).drop("price")
-        self.transport, self._stack = InProcessTransport(), ExitStack()
-
-    def bring(self, name: str) -> PartyContext:
-        return self._stack.enter_context(staying(self.job, self.files[name], self.transport))
-
-    def predictor(self, wait_seconds: float = 20.0) -> Predictor:
-        post = self._stack.enter_context(
-            open_party_context(self.job, self.files["city"], self.transport, software_versions())
-        )
-        return Predictor(post, wait_seconds=wait_seconds)
-
-    def close(self) -> None:
-        self._stack.close()
+from prediction_fixtures import SOLO, World
 
 
 @pytest.fixture
@@ -139,7 +111,8 @@ def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world)
     with raises(PeerError, "not-linked"):
         predictor.predict(world.records[5:8])
     client = TestClient(create_app(predictor))
-    assert ask(client, world.records[5:8].to_dicts())[0] == 502  # not away: it refuses
+    reply = client.post("/predict", json={"records": world.records[5:8].to_dicts()})
+    assert reply.status_code == 502  # not away: it refuses
     assert len(predictor.predict(world.records[3:7]).values) == 4
 
 
@@ -197,35 +170,6 @@ def test_nothing_is_predicted_before_training(tmp_path):
         Predictor(post, wait_seconds=0.1)
 
 
-def ask(client: TestClient, records: list[dict[str, object]], **headers: str) -> tuple[int, dict[str, object]]:
-    reply = client.post("/predict", json={"records": records}, headers=headers)
-    return reply.status_code, reply.json()
-
-
-def test_the_service_answers_single_records_and_says_who_is_there(world):
-    world.bring("notary"), world.bring("rentals")
-    client = TestClient(create_app(world.predictor()))
-    status, answer = ask(client, world.records[:2].to_dicts())
-    assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
-    assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
-
-
-def test_the_service_knows_who_is_away_before_anybody_asks(world):
-    predictor = world.predictor(wait_seconds=0.2)
-    client = TestClient(create_app(predictor))
-    assert client.get("/health").json() == {
-        "status": "partial",
-        "coordinator": False,
-        "secondaries": {"rentals": False},
-    }
-    world.bring("notary")
-    threading.Thread(target=predictor.keep_dialling, daemon=True).start()
-    deadline = time.monotonic() + 20
-    while not client.get("/health").json()["coordinator"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):
     world.bring("rentals")
     found = world.predictor(wait_seconds=0.5).predict(world.records[:3])
@@ -241,49 +185,6 @@ def test_a_partner_that_has_been_away_for_longer_than_we_wait_is_not_waited_for_
     for row in range(5):
         assert predictor.predict(world.records[row : row + 1]).by == "solo"
     assert time.monotonic() - began < 5.0  # five waits of their own would be longer
-
-
-def test_a_record_that_breaks_a_rule_is_refused_before_anybody_is_waited_for(world):
-    predictor = world.predictor(wait_seconds=600)
-    client = TestClient(create_app(predictor))
-    assert ask(client, [{**world.records[:1].to_dicts()[0], "area": "large"}])[0] == 422
-
-
-def test_the_service_tells_what_is_wrong_with_a_question(world):
-    world.bring("notary"), world.bring("rentals")
-    client = TestClient(create_app(world.predictor()))
-    assert ask(client, [{"lat": 1.3}])[0] == 422
-    assert ask(client, [])[0] == 422
-    bad = {**world.records[:1].to_dicts()[0], "area": "large"}
-    status, answer = ask(client, [bad])
-    assert status == 422
-    assert "area" in str(answer)
-    assert "large" not in str(answer)
-
-
-@pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
-def test_the_service_is_unavailable_while_a_partner_is_away(world):
-    world.bring("notary")
-    client = TestClient(create_app(world.predictor(wait_seconds=0.5)))
-    status, answer = ask(client, world.records[:1].to_dicts())
-    assert status == 503
-    assert "rentals" in str(answer["detail"])
-
-
-def test_a_token_is_asked_for_where_there_is_one(world):
-    client = TestClient(create_app(world.predictor(wait_seconds=0.2), token="a-token-of-24-characters"))  # noqa: S106
-    record = world.records[:1].to_dicts()
-    assert ask(client, record)[0] == 401
-    assert ask(client, record, Authorization="Bearer wrong")[0] == 401
-    assert ask(client, record, Authorization="Bearer a-token-of-24-characters")[0] == 200
-
-
-def test_the_page_loads_nothing_from_elsewhere(world):
-    client = TestClient(create_app(world.predictor(wait_seconds=0.2)))
-    page = client.get("/").text
-    assert "http://" not in page.replace("http://www.w3.org", "")
-    assert "https://" not in page
-    assert list(client.get("/openapi.json").json()["x-example"]) == ["lat", "lon", "area", "storey", "age"]
 
 
 def test_a_staying_secondary_that_was_asked_nonsense_answers_the_next_question(world):

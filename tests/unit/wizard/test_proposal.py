@@ -1,0 +1,151 @@
+"""What is proposed for two tables links and trains, reveals no value, and comes with warnings."""
+
+from __future__ import annotations
+
+import json
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedsim.config.job import read_job
+from fedsim.config.party_file import read_party_file
+from fedsim.linkage.encoding import DateFilter, NumericFilter, StringFilter
+from init_fixtures import BOTH, FIRST, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TOWN.flats.write_csv("flats.csv")
+    TOWN.rentals.write_csv("rentals.csv")
+
+
+def test_ranges_hold_all_values_and_show_none():
+    fedsim("init", *BOTH, "--yes")
+    for column, encoding in encodings(read_job(Path("job.toml"))).items():
+        values = pl.concat([TOWN.flats[column], TOWN.rentals[column]])
+        assert isinstance(encoding, NumericFilter)
+        assert encoding.low < values.min() < values.max() < encoding.high < values.max() + 0.1
+        assert encoding.threshold < 0.3
+        assert not {encoding.low, encoding.high} & set(values)
+
+
+def test_people_link_by_names_and_birth():
+    people = pl.DataFrame(
+        {
+            "First name": [f"{a}{b}na" for a in "ABCDE" for b in "aeiou"],
+            "dob": [date(1950 + row, 1, 1 + row) for row in range(25)],
+            "visits": [row % 7 for row in range(25)],
+        }
+    )
+    people.with_columns(income=pl.col("visits") * 10).write_csv("ours.csv")
+    people.rename({"First name": "first_name"}).write_csv("theirs.csv")
+    fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--label", "income")
+    found = encodings(read_job(Path("job.toml")))
+    assert [type(encoding) for encoding in found.values()] == [StringFilter, DateFilter]
+    assert (found["dob"].low, found["dob"].high) == (date(1946, 1, 1), date(1976, 12, 31))
+    assert read_party_file(Path("theirs.toml")).identifiers == {"First name": "first_name"}
+
+
+def test_names_of_few_values_link_and_nothing_about_a_person_is_learnt_from():
+    rows = range(60)
+    ours = pl.DataFrame(
+        {
+            "first_name": [("Ann", "Bob", "Cyd")[row % 3] for row in rows],
+            "last_name": [("Poe", "Roe", "Coe", "Doe")[row % 4] for row in rows],
+            "phone": [100 + row % 9 for row in rows],
+            "e_mail": [("a@b.c", "d@e.f")[row % 2] for row in rows],
+            "birth_year": [1950 + row % 30 for row in rows],
+            "account": [10**6 + 7919 * row for row in rows],
+            "visits": [row % 7 for row in rows],
+            "income": [1000 + 13 * row for row in rows],
+        }
+    )
+    ours.write_csv("ours.csv")
+    ours.drop("income").write_csv("theirs.csv")
+    said = json.loads(fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--json"))
+    assert [pair["primary"] for pair in said["link_by"]] == ["first_name", "last_name"]
+    assert said["label"] == "income"
+    assert said["features"] == {"primary": ["visits"], "secondary": ["visits"]}
+    assert read_party_file(Path("theirs.toml")).policy.columns == ("first_name", "last_name", "visits")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (["Vorname", "Familienname", "geboren"], ["given", "surname", "dob"]),
+        (["first_name", "last_name", "date_of_birth"], ["firstname", "surname", "birthdate"]),
+        (["first_name", "last_name", "date_of_birth"], ["name", "family_name", "birthday"]),
+        (["Prénom", "Nom", "Date de naissance"], ["nombre", "apellido", "fecha_nacimiento"]),
+        (["first_name", "Nachname", "dob"], ["first_name", "lastName", "Geburtsdatum"]),
+    ],
+)
+def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, theirs):
+    registers(ours, theirs)
+    said = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [(pair["primary"], pair["secondary"]) for pair in said["link_by"]] == list(zip(ours, theirs, strict=True))
+    assert said["features"] == {"primary": ["visits"], "secondary": ["visits", "income"]}
+    assert said["warnings"] == []
+
+
+def test_texts_that_are_no_names_do_not_join_names_that_link():
+    said = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
+    PEOPLE.with_columns(income="visits", remark=pl.Series(said)).write_csv("patienten.csv")
+    PEOPLE.rename({"first_name": "given"}).with_columns(comment=pl.Series(said)).write_csv("kasse.csv")
+    told = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [pair["primary"] for pair in told["link_by"]] == ["first_name", "last_name", "date_of_birth"]
+
+
+def test_first_names_alone_are_warned_of_unless_one_side_has_each_once():
+    registers(["Vorname", "ort", "seit"], ["given", "place", "until"])
+    words = ["init", *REGISTERS, "--on", "Vorname", "--on-secondary", "given", "--label", "income", "--yes", "--force"]
+    words += ["--json"]
+    (warning,) = json.loads(fedsim(*words))["warnings"]
+    assert all(part in warning for part in ("24 of 200", "patienten.csv", "kasse.csv", "'Vorname'"))
+    assert read_job(Path("job.toml")).task.split == "random"
+    pl.read_csv("kasse.csv").unique("given", maintain_order=True).write_csv("kasse.csv")
+    assert json.loads(fedsim(*words, "--k", "5"))["warnings"] == []
+
+
+@pytest.mark.parametrize("words", [[], ["--on", "geb", "--on-secondary", "dob"]])
+def test_dates_that_are_written_otherwise_are_warned_of_whether_they_link_or_not(words):
+    registers(["Vorname", "Nachname", "geb"], ["given", "surname", "dob"])
+    for file, column in (("patienten.csv", "geb"), ("kasse.csv", "dob")):
+        table = pl.read_csv(file, try_parse_dates=True)
+        table.with_columns(pl.col(column).dt.strftime("%d.%m.%Y")).write_csv(file)
+    told = json.loads(fedsim("init", *REGISTERS, *words, "--label", "income", "--yes", "--json"))["warnings"]
+    for warning, file, column in zip(told, ("patienten.csv", "kasse.csv"), ("geb", "dob"), strict=False):
+        assert warning.startswith(f"{file}: column '{column}'")
+
+
+def test_many_flats_at_one_place_or_street_are_not_warned_of():
+    for file, table in (("flats.csv", TOWN.flats), ("rentals.csv", TOWN.rentals)):
+        street = pl.Series("street", [f"{FIRST[row % 24]} Road" for row in range(len(table))])
+        table.drop("lat", "lon").with_columns(street).write_csv(file)
+    assert "warning" not in fedsim("init", *BOTH, "--yes")
+
+
+def test_columns_that_cannot_be_learnt_from_are_left_out_with_the_reason():
+    rows = pl.int_range(300)
+    extra = {
+        "note": pl.format("text {}", rows),
+        "day": pl.lit("2020-01-05"),
+        "sold": pl.lit(date(2020, 1, 1)) + pl.duration(days=rows),
+    }
+    rooms = pl.when(rows % 7 == 0).then(pl.lit("NA")).otherwise(pl.lit("3") + (rows % 3).cast(pl.String))
+    TOWN.rentals.with_columns(flats_id=pl.int_range(200)).write_csv("rentals.csv")
+    TOWN.flats.with_columns(**extra, rooms=rooms).write_csv("flats.csv")
+    fedsim("init", *BOTH, "--yes")
+    text = Path("flats.toml").read_text(encoding="utf-8")
+    assert '# left out: "note"' in text
+    assert '# left out: "day"' in text
+    assert 'missing = ["NA"]' in text
+    assert read_party_file(Path("flats.toml")).features.kinds == {"sold": "date"}
+    assert read_party_file(Path("rentals.toml")).features.drop == ("flats_id",)
+
+
+def test_a_table_with_nothing_to_learn_from_is_told():
+    TOWN.rentals.select("lat", "lon", rent_id=pl.int_range(200)).write_csv("rentals.csv")
+    assert error_of("init", *BOTH, "--yes").code == "no-features"
