@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterator
 
 from fedsim import errors
-from fedsim.cli.exit_codes import EXIT_CODE_MEANINGS
+from fedsim.cli import EXIT_CODE_MEANINGS
 from prose import markdown
 
 LEAD = """# Errors and exit codes

@@ -13,8 +13,8 @@ import typer
 
 from browser import browser_page, needs_browser
 from docs_runner import ROOT
+from fedsim.cli import ExitCode
 from fedsim.cli.app import app
-from fedsim.cli.exit_codes import ExitCode
 from fedsim.config.schema import list_settings
 
 FETCHED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=\"?https?://")

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from browser import browser_page, needs_browser
-from fedsim.cli import main
-from fedsim.cli.exit_codes import ExitCode
+from fedsim.cli import ExitCode, main
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_number
 from fedsim.report.ladder import read_ladder

@@ -1,16 +1,46 @@
 """The command ``fedsim``; nothing heavy is imported before a command runs, so that help appears at once."""
 
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from enum import IntEnum
 from pathlib import Path
 
-from fedsim.cli.exit_codes import ExitCode, exit_code_for
-from fedsim.errors import FedSimError
+from fedsim.errors import AwayError, FedSimError
 
-__all__ = ["main"]
+__all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "exit_code_for", "main"]
 
 DEBUG = "--debug"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class ExitCode(IntEnum):
+    """Status of a command for the shell."""
+
+    DONE = 0
+    DEFECT = 1
+    INVALID_INPUT = 2
+    PEER_UNAVAILABLE = 3
+    STOPPED = 130
+
+
+# The reference page of exit codes is generated from these meanings.
+EXIT_CODE_MEANINGS = {
+    ExitCode.DONE: "Done. Warnings may have been printed.",
+    ExitCode.DEFECT: "A bug in FedSim. The message names the place, `--debug` shows the traceback; please report it. "
+    "Also, without a message, when the reader of the output closes the pipe (`fedsim explain | head -1`).",
+    ExitCode.INVALID_INPUT: "Something to fix: an option, a file, a setting, a record, or a job that was refused. The "
+    "message states the value seen, the rule and the way out. `check` and `audit --fail-above` exit with this code "
+    "when they find a problem.",
+    ExitCode.PEER_UNAVAILABLE: "Another party is not reachable now. Nothing is wrong here; run the same command later.",
+    ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is started again continues where it was.",
+}
+
+
+def exit_code_for(error: FedSimError) -> ExitCode:
+    """Return the exit code of a command that failed with this error."""
+    return ExitCode.PEER_UNAVAILABLE if isinstance(error, AwayError) else ExitCode.INVALID_INPUT
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

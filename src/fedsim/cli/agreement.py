@@ -24,8 +24,7 @@ from fedsim.config.policy import PolicyViolation, audit_command, audit_shortfall
 from fedsim.config.toml_file import shorten
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, SettingError
-from fedsim.preflight.check import CheckReport, check_job
-from fedsim.preflight.estimate import CostEstimate, NetworkLink
+from fedsim.preflight import CheckReport, CostEstimate, NetworkLink, check_job
 from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol import certificates
 from fedsim.protocol.messages import Party, Role, replace_unprintable

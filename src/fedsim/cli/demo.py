@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.evaluation import training_settings_of
-from fedsim.cli.exit_codes import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file

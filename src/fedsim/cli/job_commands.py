@@ -349,10 +349,9 @@ def predict(
     fedsim predict job.toml city.toml --records new-flats.csv --out predictions.csv
     """
     from fedsim.cli.results import run_predict
-    from fedsim.data.sql import parse_source
 
-    mode, source, columns = OutputMode(quiet, as_json, verbose), parse_source(records, query), keep or []
-    run_predict(job, party, source, out, mode, keep=columns, separator=separator, wait=wait, insecure=insecure)
+    mode, table, columns = OutputMode(quiet, as_json, verbose), (records, query), keep or []
+    run_predict(job, party, table, out, mode, keep=columns, separator=separator, wait=wait, insecure=insecure)
 
 
 def serve(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fedsim.cli.exit_codes import STOP_SIGNALS
+from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_table
 from fedsim.config import read_job, read_party_file

@@ -17,7 +17,7 @@ from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_lines, print_table
 from fedsim.cli.party import TrafficMeter, measure_traffic, set_up_logging
 from fedsim.config import read_job, read_party_file
-from fedsim.data.sql import TableSource
+from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import Farewell, Role
@@ -114,7 +114,7 @@ SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 def run_predict(
     job: Path,
     party: Path,
-    records: TableSource,
+    table: tuple[str, str | None],
     out: Path,
     mode: OutputMode,
     *,
@@ -123,7 +123,8 @@ def run_predict(
     wait: float,
     insecure: bool,
 ) -> None:
-    """Predict the records of a table and write the predictions, with the columns to ``keep`` beside them."""
+    """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
+    records = parse_source(*table)
     check_output_paths([out], [job, party, *source_files([records])])
     data = read_party_file(party).data
     frame = read_table(records, separator=separator or (data.separator if data else None))

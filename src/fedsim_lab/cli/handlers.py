@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from fedsim.cli.exit_codes import ExitCode
+from fedsim.cli import ExitCode
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.contribution.result_store import RESULTS_FILE, ResultStore

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
+from fedsim.cli import ExitCode, exit_code_for
 from fedsim.cli.app import app
-from fedsim.cli.exit_codes import ExitCode, exit_code_for
 from fedsim.errors import FedSimError
 from job_fixtures import PARTIES, change, fill
 

@@ -16,9 +16,8 @@ import typer
 from typer.testing import CliRunner
 
 import fedsim.cli
-from fedsim.cli import main
+from fedsim.cli import EXIT_CODE_MEANINGS, ExitCode, main
 from fedsim.cli.app import app
-from fedsim.cli.exit_codes import EXIT_CODE_MEANINGS, ExitCode
 from fedsim.errors import AwayError, FedSimError
 from fedsim.registry import METRICS
 from fedsim.types import DEFAULT_K
