@@ -107,7 +107,7 @@ def validate_filter_bits(value: Any) -> int:
     return bits
 
 
-def convert_numpy_scalars(part: Any) -> None:
+def convert_scalars(part: Any) -> None:
     """Replace NumPy scalars among a dataclass's settings by Python's own: a float32 would change results."""
     for field in dataclasses.fields(part):
         value = getattr(part, field.name)

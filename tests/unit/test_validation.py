@@ -7,7 +7,7 @@ import pytest
 
 from fedsim.errors import SettingError
 from fedsim.validation import (
-    convert_numpy_scalars,
+    convert_scalars,
     validate_filter_bits,
     validate_flag,
     validate_integer,
@@ -60,5 +60,5 @@ def test_numpy_settings_of_a_dataclass_become_plain():
     from dataclasses import make_dataclass  # noqa: PLC0415
 
     settings = make_dataclass("Settings", ["k", "weights"])(np.int64(3), (np.float32(0.5), 1))
-    convert_numpy_scalars(settings)
+    convert_scalars(settings)
     assert [type(value) for value in (settings.k, *settings.weights)] == [int, float, int]

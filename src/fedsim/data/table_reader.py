@@ -15,8 +15,6 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from narwhals.exceptions import DuplicateError
-from polars.exceptions import PanicException, PolarsError
 
 from fedsim.cells import is_missing, to_series
 from fedsim.data.column_names import column_positions
@@ -138,7 +136,7 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
         header = list(pl.read_parquet_schema(path))
         wanted = [header[place] for place in column_positions(path, header, columns)]
         frame = pl.read_parquet(path, columns=wanted).select(wanted)
-    except (PolarsError, PanicException, OSError):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         # From None: the reader's own message may quote cells, and a traceback would show it.
         message = f"{path} is damaged and cannot be read as Parquet; write it again"
         raise FileError(message, code="damaged-file") from None
@@ -162,7 +160,7 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
     try:
         # All columns, although few are wanted: polars notices surplus cells only where it reads the whole row.
         frame = pl.read_csv(content, separator=separator, infer_schema=False)
-    except (PolarsError, PanicException):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # From None: the reader's own message quotes cells, and a traceback would show it.
         code, row, fault = find_csv_fault(content, separator)
         raise FileError(f"{path}: {fault}", code=code, row=row) from None
@@ -308,7 +306,7 @@ def to_polars(table: Any, *, party: str) -> pl.DataFrame:
         if isinstance(frame, nw.DataFrame):
             columns = zip(frame.columns, frame.iter_columns(), strict=True)
             return pl.DataFrame([_typed_series(str(name), column, party) for name, column in columns])
-    except (DuplicateError, pl.exceptions.DuplicateError):
+    except (nw.exceptions.DuplicateError, pl.exceptions.DuplicateError):
         names = [str(name) for name in getattr(table, "column_names", getattr(table, "columns", ()))]
         twice = next((name for name in names if names.count(name) > 1), "")
         message = f"the {party} table has two columns of one name, '{twice}'; rename one of them"
@@ -334,7 +332,7 @@ def _typed_series(name: str, column: Any, party: str) -> pl.Series:
         if len(types) > 1 and all(issubclass(kind, int | float | np.number) and kind is not bool for kind in types):
             return pl.Series(name, [None if value is None else float(value) for value in values], pl.Float64)
         series = pl.Series(name, values)
-    except (PolarsError, TypeError, OverflowError):
+    except (pl.exceptions.PolarsError, TypeError, OverflowError):
         series = pl.Series(name, values, pl.Object)
     if series.dtype == pl.Object:
         found = " and ".join(sorted(kind.__name__ for kind in types))

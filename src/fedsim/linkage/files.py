@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PanicException, PolarsError
 
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
@@ -46,7 +45,7 @@ def save_links(links: Links, path: str | Path) -> None:
     with atomic_write(Path(path)) as part:
         try:
             frame.write_parquet(part, metadata={"fedsim": LINKS_FORMAT, "links": json.dumps(about)})
-        except PolarsError as error:
+        except pl.exceptions.PolarsError as error:
             message = f"cannot write {path}: {type(error).__name__}; check folder and free space"
             raise FileError(message, code="not-writable") from error
 
@@ -75,7 +74,7 @@ def load_links(path: str | Path) -> Links:
             saturated=None if about["saturated"] is None else float.fromhex(about["saturated"]),
             plan=about["plan"],
         )
-    except (PolarsError, PanicException, OSError, ValueError, LookupError, TypeError):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, LookupError, TypeError):
         raise damaged_file(path, LINKS_FORMAT) from None
     if _links_digest(links) != about["sha256"]:
         raise damaged_file(path, LINKS_FORMAT)

@@ -10,7 +10,6 @@ from typing import Any
 import narwhals as nw
 import numpy as np
 import polars as pl
-from narwhals.exceptions import DuplicateError
 
 from fedsim.cells import CellType, read_cells
 from fedsim.errors import FingerprintError, InputError
@@ -50,7 +49,7 @@ def _frame_columns(records: Any, table: str) -> dict[str, Any]:
         records = pl.from_arrow(records)
     try:
         frame = nw.from_native(records, eager_only=True, allow_series=True)
-    except DuplicateError:
+    except nw.exceptions.DuplicateError:
         message = f"the {table} table has two columns of one name; rename one"
         raise InputError(message, code="duplicate-column", table=table) from None
     except TypeError:

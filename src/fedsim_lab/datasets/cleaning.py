@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from polars.exceptions import PanicException, PolarsError
 
 from fedsim.cells import CellType, read_cells
 from fedsim.data.column_names import column_positions
@@ -34,7 +33,7 @@ def read_lossy_csv(path: Path, columns: Sequence[str]) -> pl.DataFrame:
     check_readable(path)
     try:
         frame = pl.read_csv(path, infer_schema=False, encoding="utf8-lossy")
-    except (PolarsError, PanicException):
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # From None: the reader's own message quotes cells.
         raise FileError(f"{path} cannot be read as a CSV table; get the file again") from None
     column_positions(path, frame.columns, columns)

@@ -13,13 +13,7 @@ import numpy as np
 from fedsim.errors import InputError, SettingError
 from fedsim.privacy.keyed_prng import shake_uniforms, shake_words
 from fedsim.types import AnyArray, Bits, Flags, Floats, Integers
-from fedsim.validation import (
-    convert_numpy_scalars,
-    validate_filter_bits,
-    validate_flag,
-    validate_integer,
-    validate_number,
-)
+from fedsim.validation import convert_scalars, validate_filter_bits, validate_flag, validate_integer, validate_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -148,7 +142,7 @@ class NumericFilter:
     bits: int = 1024
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_number(self.low, "low")
         validate_number(self.high, "high", above=self.low)
         validate_number(self.threshold, "threshold", above=0)
@@ -224,7 +218,7 @@ class StringFilter:
     normalised: bool = True
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_integer(self.q, "q", least=1, most=MAX_Q)
         validate_integer(self.hashes, "hashes", least=1, most=MAX_HASHES)
         validate_filter_bits(self.bits)
@@ -319,7 +313,7 @@ class DateFilter:
     bits: int = 1024
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         for name, day in (("low", self.low), ("high", self.high)):
             if type(day) is not date:
                 raise SettingError(f"{name}={day!r} is not a date; use datetime.date(2001, 12, 31)", code="bad-date")

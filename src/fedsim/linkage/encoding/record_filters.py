@@ -11,7 +11,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import pack_rows, take_bits
 from fedsim.privacy.keyed_prng import shake_permutation
 from fedsim.types import Bits
-from fedsim.validation import MAX_FILTER_BITS, convert_numpy_scalars, validate_filter_bits, validate_number
+from fedsim.validation import MAX_FILTER_BITS, convert_scalars, validate_filter_bits, validate_number
 
 # Combinations. ``Concatenate``, the default, keeps every bit, and Hamming distances add up exactly. ``Sample`` gives
 # each field the share of its weight, whatever the size of its filter (record-level filters of Durham et al. 2014).
@@ -69,7 +69,7 @@ class Sample:
     weights: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_filter_bits(self.bits)
         if not isinstance(self.weights, tuple):
             raise SettingError(f"weights={self.weights!r} is not a list; give one number per field", code="bad-weights")
@@ -169,7 +169,7 @@ class BitFlip:
     epsilon: float
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         # At 36 the probability of a flip is 2**-52, the resolution of the uniform numbers: nothing is hidden.
         validate_number(self.epsilon, "epsilon", above=0, below=36)
 

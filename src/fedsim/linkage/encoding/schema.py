@@ -16,7 +16,6 @@ import narwhals as nw
 import numpy as np
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from narwhals.exceptions import DuplicateError
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.filters import IdentifierColumn
@@ -283,7 +282,7 @@ def read_columns(records: Any, names: Sequence[str], table: str) -> dict[str, Id
     if not isinstance(records, Mapping):
         try:
             frame = nw.from_native(records, pass_through=True, eager_only=True)
-        except DuplicateError:
+        except nw.exceptions.DuplicateError:
             message = f"table {table!r} has two columns of one name; rename one"
             raise InputError(message, code="duplicate-column", table=table) from None
         # Nothing else has names: the cells of a list of records must not be taken for names and shown in an error.
