@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from e2e.job_folders import RENTALS, lay_out
 from e2e.party_threads import run_in_threads
 from fedsim import registry
 from fedsim.runs.run_folder import run_path
@@ -19,6 +18,7 @@ from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import train
+from job_fixtures import RENTALS, create_place
 from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 
 EVERY = pytest.mark.parametrize("name", METHODS)
@@ -123,7 +123,7 @@ class NarrowCut(methods.Top1Sim):
 
 def test_a_method_registered_from_outside_trains_over_grpc_with_the_secondary_network_it_names(tmp_path):
     with registry.METHODS.temporarily("narrow", NarrowCut, secondary_network=lambda local: replace(local, cut=7)):
-        place = lay_out(tmp_path / "job", training={"method": "narrow"})
+        place = create_place(tmp_path / "job", training={"method": "narrow"})
         run_in_threads(place)
         weights, _ = RunStore(run_path(place.job, place.own(RENTALS)), place.job).load_weights(TRAINED_MODEL)
     assert weights["perceptron.others.0.weight"].shape[0] == 7

@@ -17,9 +17,9 @@ import typer
 from docs_runner import ROOT, Newcomer, blocks
 from fedsim import registry as registries
 from fedsim.cli.app import app
+from fedsim.cli.demo import free_ports
 from fedsim.data.synthetic import city
 from fedsim_lab.datasets.generated import firms
-from job_fixtures import free_ports
 
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("**/*.md"))]

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from e2e.job_folders import Place
+from job_fixtures import Place
 
 SECONDS = 60.0  # more than any of these jobs takes on a busy machine
 Before = Callable[[], object]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from e2e.job_folders import Place
 from fedsim.config.party_file import PartyFile
 from fedsim.errors import PeerError
 from fedsim.protocol.messages import LedgerEntry, Role
@@ -14,6 +13,7 @@ from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.primary import run_primary
 from fedsim.runtime.secondary import run_secondary
+from job_fixtures import Place
 
 RUN = {Role.COORDINATOR: run_coordinator, Role.PRIMARY: run_primary, Role.SECONDARY: run_secondary}
 

@@ -16,8 +16,8 @@ from urllib.request import Request, urlopen
 import polars as pl
 import pytest
 
+from fedsim.cli.demo import free_ports
 from fedsim.runs.run_folder import read_audit_log
-from job_fixtures import free_ports
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "three_processes"

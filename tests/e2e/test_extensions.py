@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import pytest
 
-from e2e.job_folders import RENTALS, TERMS, lay_out
 from e2e.party_threads import run_in_threads
 from fedsim.config.schema import load_schema
 from fedsim.errors import SettingError
@@ -24,6 +23,7 @@ from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.methods import AvgSim
 from fedsim.splitnn.secondary_model import PAPER, Preset
 from fedsim.training.config import paper_preset
+from job_fixtures import RENTALS, create_place
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,7 @@ class CountingTransport(GrpcTransport):
 
 
 @pytest.fixture
-def extensions(monkeypatch):
-    fields = [
-        {"column": column, "encoding": {"kind": "coarse", "low": low, "high": high, "threshold": 0.05}}
-        for column, low, high in (("lat", 0.9, 1.8), ("lon", 103.3, 104.4))
-    ]
-    terms = {"k": 5, "sigma": 0.4, "metric": "mismatch", "schema": {"version": 1, "fields": fields}}
-    monkeypatch.setitem(TERMS, RENTALS, terms)
+def extensions():
     with ExitStack() as stack:
         stack.enter_context(ENCODINGS.temporarily("coarse", CoarseFilter, summary="Rounded numbers."))
         stack.enter_context(METRICS.temporarily("mismatch", MismatchMetric(), summary="Differing bits."))
@@ -74,7 +68,13 @@ def extensions(monkeypatch):
 
 
 def lay_out_extended(folder):
-    return lay_out(folder, training={"method": "mean", "preset": "small", "epochs": 2})
+    fields = [
+        {"column": column, "encoding": {"kind": "coarse", "low": low, "high": high, "threshold": 0.05}}
+        for column, low, high in (("lat", 0.9, 1.8), ("lon", 103.3, 104.4))
+    ]
+    terms = {"tau": None, "sigma": 0.4, "metric": "mismatch", "schema": {"version": 1, "fields": fields}}
+    training = {"method": "mean", "preset": "small", "epochs": 2}
+    return create_place(folder, training=training, secondaries={RENTALS: terms})
 
 
 @pytest.mark.usefixtures("extensions")
@@ -103,4 +103,4 @@ def test_choices_from_outside_pass_the_preflight_and_are_in_the_schema(tmp_path)
 
 def test_choices_that_nobody_registered_are_refused(tmp_path):
     with pytest.raises(SettingError):
-        lay_out(tmp_path / "job", training={"method": "mean"})
+        create_place(tmp_path / "job", training={"method": "mean"})

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from e2e.faulty_proxy import Proxy
-from e2e.job_folders import CITY, NOTARY, RENTALS, free_ports, lay_out
 from e2e.party_processes import crew, heartbeat, slow_steps
+from job_fixtures import CITY, NOTARY, RENTALS, create_place, free_ports
 
 TRAINING = {"epochs": 8}
 LAST_STEP = 48
@@ -21,7 +21,7 @@ LAST_STEP = 48
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """What the job learns where nothing happens."""
-    with crew(lay_out(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
+    with crew(create_place(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
         parties.start()
         return parties.finish()
 
@@ -43,7 +43,7 @@ def proxies(place):
 
 @pytest.mark.parametrize("stopped", [[CITY], [RENTALS, NOTARY]])
 def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopped, expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     with crew(place, dict.fromkeys(place.names, heartbeat(1.0))) as parties:
         parties.start()
         parties.until_step(6)
@@ -59,7 +59,7 @@ def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopp
 
 
 def test_a_network_that_delays_cuts_and_stalls_at_random_changes_nothing(expected, tmp_path):
-    place, rng = lay_out(tmp_path / "job", training=TRAINING), np.random.default_rng()
+    place, rng = create_place(tmp_path / "job", training=TRAINING), np.random.default_rng()
     with proxies(place) as networks, crew(place) as parties:
         parties.start()
         for step in range(-1, LAST_STEP, 2):
@@ -84,7 +84,7 @@ def misbehave(network, rng):
 
 
 def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     with proxies(place) as networks, crew(place) as parties:
         parties.start()
         parties.until_step(6)
@@ -98,7 +98,7 @@ def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_pa
 
 
 def test_a_slow_party_is_waited_for(expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     with crew(place, {RENTALS: slow_steps(4.0, 3)}) as parties:
         parties.start()
         assert parties.finish() == expected
@@ -107,7 +107,7 @@ def test_a_slow_party_is_waited_for(expected, tmp_path):
 
 @pytest.mark.parametrize("name", [CITY, RENTALS])
 def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(name, expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     with crew(place) as parties:
         parties.start()
         parties.until_step(6)
@@ -124,7 +124,7 @@ def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(na
 
 
 def test_a_coordinator_with_a_full_disk_says_so_and_links_later(expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     with crew(place) as parties:
         parties.start(NOTARY)
         parties.until(lambda: parties.running[NOTARY].pid is not None)
@@ -138,7 +138,7 @@ def test_a_coordinator_with_a_full_disk_says_so_and_links_later(expected, tmp_pa
 
 
 def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_path):
-    place = lay_out(tmp_path / "job", network={"wait_seconds": 3})
+    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
     with crew(place, {RENTALS: slow_steps(1.0, 3)}) as parties:
         parties.start()
         parties.until_step(2)
@@ -148,7 +148,7 @@ def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_pat
 
 
 def test_a_coordinator_that_started_anew_is_not_left_alone_while_the_others_train(tmp_path):
-    place, quiet = (lay_out(tmp_path / name, network={"wait_seconds": 3}) for name in ("job", "quiet"))
+    place, quiet = (create_place(tmp_path / name, network={"wait_seconds": 3}) for name in ("job", "quiet"))
     with crew(place, {RENTALS: slow_steps(0.6, *range(3, 13))}) as parties, crew(quiet) as others:
         parties.start()
         parties.until_step(2)

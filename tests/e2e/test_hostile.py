@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from e2e.job_folders import CITY, NOTARY, PARTIES, RENTALS, lay_out
 from e2e.party_processes import crew
 from fedsim.errors import FedSimError
 from fedsim.protocol.certificates import issue_certificates, party_files
@@ -21,6 +20,7 @@ from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Done, Hello, Party, Role, Trouble
 from fedsim.protocol.tls import read_credentials, split_address
 from fedsim.protocol.transport import ConnectionLost
+from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, create_place
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TRAINING = {"epochs": 12}
@@ -28,7 +28,7 @@ TRAINING = {"epochs": 12}
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    with crew(lay_out(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
+    with crew(create_place(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
         parties.start()
         return parties.finish()
 
@@ -105,9 +105,9 @@ def under(attacks):
 
 
 def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path):
-    place = lay_out(tmp_path / "job", training=TRAINING)
+    place = create_place(tmp_path / "job", training=TRAINING)
     issue_certificates(place.folder / "certs", [STRANGER], datetime.now(UTC))
-    notary, city, rentals = (PARTIES[name] for name in (NOTARY, CITY, RENTALS))
+    notary, city, rentals = (MEMBERS[name] for name in (NOTARY, CITY, RENTALS))
     attacks = [
         Attack(place, STRANGER, STRANGER, city),  # a valid certificate that has no part in the job
         Attack(place, STRANGER, rentals, notary),  # and speaks for one that has

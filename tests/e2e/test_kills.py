@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
-from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
 from e2e.party_processes import crew, fatal, setting
+from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
 
 KILLS = int(os.environ.get("FEDSIM_KILLS", "20"))
 EPOCHS, STEPS_PER_EPOCH = 20, 6
@@ -26,14 +26,14 @@ SHORT = {
 
 
 def learnt_in_quiet(folder, **changes):
-    with crew(lay_out(folder, **changes)) as parties:
+    with crew(create_place(folder, **changes)) as parties:
         parties.start()
         return parties.finish()
 
 
 def test_every_role_is_killed_at_random_and_the_weights_are_those_of_a_quiet_run(tmp_path):
     job = {"n_secondaries": 2, "training": {"epochs": EPOCHS}}
-    expected, place = learnt_in_quiet(tmp_path / "quiet", **job), lay_out(tmp_path / "shot", **job)
+    expected, place = learnt_in_quiet(tmp_path / "quiet", **job), create_place(tmp_path / "shot", **job)
     rng = np.random.default_rng()
     secondaries = [RENTALS, SCHOOLS] * KILLS
     victims = rng.permutation([NOTARY] * KILLS + [CITY] * KILLS + secondaries[:KILLS])
@@ -69,7 +69,7 @@ def expected(tmp_path_factory):
     ],
 )
 def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):
-    with crew(lay_out(tmp_path / "job"), SHORT | {name: fatal(moment)}) as parties:
+    with crew(create_place(tmp_path / "job"), SHORT | {name: fatal(moment)}) as parties:
         parties.start()
         assert parties.running[name].wait() == -9, parties.logs()
         parties.before = SHORT

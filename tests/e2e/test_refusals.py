@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from e2e.job_folders import CITY, NOTARY, PARTIES, RENTALS, SCHOOLS, lay_out, moved
 from e2e.party_processes import crew, setting, skewed_clock, slow_steps
 from fedsim.protocol.certificates import issue_certificates
+from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS, create_place, moved
 
 AT_ONCE = 15.0  # seconds, on a busy machine
 AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there when a second process comes
@@ -22,7 +22,7 @@ AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there whe
 
 @pytest.fixture
 def place(tmp_path):
-    return lay_out(tmp_path / "job", n_secondaries=2)
+    return create_place(tmp_path / "job", n_secondaries=2)
 
 
 def run_to_the_end(place, before=None):
@@ -119,7 +119,7 @@ def test_a_log_that_cannot_be_written_stops_everybody(place):
 
 @pytest.mark.parametrize("name", [NOTARY, CITY])
 def test_a_port_in_use_is_named(place, name):
-    host, port = place.job.address_of(PARTIES[name]).split(":")
+    host, port = place.job.address_of(MEMBERS[name]).split(":")
     with socket.create_server((host, int(port))) as stranger, ThreadPoolExecutor() as thread:
         thread.submit(answer_rudely, stranger)
         codes, said, seconds = run_to_the_end(place)
@@ -138,7 +138,7 @@ def answer_rudely(server):
 
 
 def test_a_peer_that_never_comes_is_named_after_the_time_the_job_gives(tmp_path):
-    place = lay_out(tmp_path / "job", network={"wait_seconds": 3})
+    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
     with crew(place) as parties:
         parties.start(NOTARY, CITY)
         codes = parties.wait(30)
@@ -153,8 +153,8 @@ def with_certificate(place, files, days_ago=0):
     """Gives 'rentals' another certificate, made where ``files`` says and so many days ago."""
     folder, party = files
     then = datetime.now(UTC) - timedelta(days=days_ago)
-    issue_certificates(place.folder / folder, [PARTIES[party]], then, 1)
-    stem = f"{folder}/{PARTIES[party].role}-{party}"
+    issue_certificates(place.folder / folder, [MEMBERS[party]], then, 1)
+    stem = f"{folder}/{MEMBERS[party].role}-{party}"
     place.change_party(
         RENTALS, tls={"authority": f"{folder}/ca.pem", "certificate": f"{stem}.pem", "key": f"{stem}.key"}
     )
@@ -170,7 +170,7 @@ def with_certificate(place, files, days_ago=0):
     ],
 )
 def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_path, files, days_ago, reason):
-    place = lay_out(tmp_path / "job", network={"wait_seconds": 3})
+    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
     with_certificate(place, files, days_ago)
     codes, said, _ = run_to_the_end(place)
     assert codes.pop(RENTALS) == 2
@@ -181,7 +181,7 @@ def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_
 
 
 def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_path):
-    place, quiet = lay_out(tmp_path / "job"), lay_out(tmp_path / "quiet")
+    place, quiet = create_place(tmp_path / "job"), create_place(tmp_path / "quiet")
     elsewhere = moved(place, tmp_path / "elsewhere")
     impatient = setting("fedsim.protocol.handshake", "NAME_TAKEN_SECONDS", 1.0)
     with crew(place, AT_LEISURE) as parties, crew(elsewhere, {RENTALS: impatient}) as others, crew(quiet) as calm:
@@ -195,7 +195,7 @@ def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_pa
 
 
 def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path):
-    place = lay_out(tmp_path / "job")
+    place = create_place(tmp_path / "job")
     with crew(place, AT_LEISURE) as parties, crew(place) as twins:
         parties.start()
         parties.until_step(2)
@@ -206,7 +206,7 @@ def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path
 
 
 def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
-    ahead, right = lay_out(tmp_path / "ahead"), lay_out(tmp_path / "right")
+    ahead, right = create_place(tmp_path / "ahead"), create_place(tmp_path / "right")
     with crew(ahead, {CITY: skewed_clock(86_400.0)}) as parties, crew(right) as others:
         parties.start()
         hashes = parties.finish()
@@ -218,7 +218,7 @@ def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_party_that_dials_in_vain_stops_at_once_when_its_owner_says_so(tmp_path, how):
-    place = lay_out(tmp_path / "job", n_secondaries=2)
+    place = create_place(tmp_path / "job", n_secondaries=2)
     with crew(place) as parties:
         parties.start(RENTALS, SCHOOLS)
         for name, seconds in ((RENTALS, 0.0), (SCHOOLS, 0.3)):
@@ -229,7 +229,7 @@ def test_a_party_that_dials_in_vain_stops_at_once_when_its_owner_says_so(tmp_pat
 
 
 def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
-    place = lay_out(tmp_path / "job")
+    place = create_place(tmp_path / "job")
     with crew(place, AT_LEISURE) as parties:
         parties.start()
         parties.until_step(2)

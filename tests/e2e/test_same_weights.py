@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
 from e2e.party_processes import cold, crew
 from e2e.party_threads import run_in_threads
 from fedsim.runtime.run_local import run_local
+from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
 
 
 def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
-    together, apart, again = (lay_out(tmp_path / name, n_secondaries=2) for name in ("together", "apart", "again"))
+    together, apart, again = (create_place(tmp_path / name, n_secondaries=2) for name in ("together", "apart", "again"))
     log, paths = tmp_path / "train.log", [together.path(name) for name in (NOTARY, CITY, RENTALS, SCHOOLS)]
     command = cold(log, "train", together.job_path, *paths)
     hashes = []
@@ -27,7 +27,7 @@ def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
 
 
 def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
-    typed, apart = lay_out(tmp_path / "typed"), lay_out(tmp_path / "apart")
+    typed, apart = create_place(tmp_path / "typed"), create_place(tmp_path / "apart")
     commands = {
         name: cold(typed.log(name), "party", typed.job_path, typed.path(name)) for name in (NOTARY, CITY, RENTALS)
     }
@@ -40,7 +40,7 @@ def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
 
 
 def test_programs_get_one_object_from_every_party(tmp_path):
-    place = lay_out(tmp_path / "job")
+    place = create_place(tmp_path / "job")
     with crew(place, words=["--json"]) as parties:
         parties.start()
         parties.finish()
@@ -59,7 +59,7 @@ def test_programs_get_one_object_from_every_party(tmp_path):
 )
 def test_every_method_learns_over_grpc_what_it_learns_in_process(method, preset, seed, tmp_path):
     training = {"method": method, "preset": preset, "epochs": 2}
-    here, there = (lay_out(tmp_path / name, n_secondaries=2, seed=seed, training=training) for name in "ab")
+    here, there = (create_place(tmp_path / name, n_secondaries=2, seed=seed, training=training) for name in "ab")
     run_local(here.job, [here.own(name) for name in here.names])
     run_in_threads(there)
     assert there.hashes() == here.hashes()

@@ -12,12 +12,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from e2e.job_folders import CITY, NOTARY, RENTALS, SCHOOLS, lay_out
 from e2e.party_threads import mutual_tls, run_in_threads
 from fedsim.errors import FedSimError
 from fedsim.protocol.codec import decode
 from fedsim.protocol.messages import Role
 from fedsim.runtime.run_local import run_local
+from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
 from privacy.canaries import Canaries
 
 FLATS, LODGINGS, CLASSES = 150, 120, 60
@@ -126,7 +126,7 @@ def lay_out_planted(folder, tables):
     encoding = {"kind": "numeric", "low": 1e20, "high": 6e20, "threshold": 2e19}
     fields = [{"column": column, "encoding": encoding} for column in ("lat", "lon")]
     schema = {"version": 1, "fields": fields}
-    return lay_out(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
+    return create_place(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
 
 
 class Run:

@@ -17,6 +17,7 @@ from browser import Page, browser_page, needs_browser
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
 from fedsim.audit.run import TradeoffPoint
+from fedsim.cli.demo import free_ports
 from fedsim.linkage import diagnose, link
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.audit_page import audit_page, tradeoff_page
@@ -27,7 +28,7 @@ from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
-from job_fixtures import free_ports, lay_out, read_all, staying
+from job_fixtures import lay_out, read_all, staying
 
 pytestmark = needs_browser
 HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
