@@ -10,13 +10,17 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner, Result
 
+from fedsim.cli.app import app
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.errors import InputError
 from fedsim.runtime.run_local import run_local
 from job_fixtures import PARTIES, approve_now, change, fill
 
@@ -44,23 +48,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def predict(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [*FEDSIM, "predict", *PARTY, "--out", "out.csv", *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+def predict(folder: Path, *words: str) -> Result:
+    with chdir(folder):
+        return CliRunner().invoke(app, ["predict", *PARTY, "--out", "out.csv", *words])
 
 
-def refusal(folder: Path, column: str, value: object, rows: set[int]) -> str:
-    """What is said of a table with this value in these rows of a column."""
+def refusal(folder: Path, column: str, value: object, rows: set[int]) -> InputError:
+    """The error for a table with this value in these rows of a column."""
     (folder / "out.csv").unlink(missing_ok=True)
     new = pl.read_parquet(folder / "new.parquet").with_columns(pl.all().cast(pl.String))
     place = pl.int_range(1, len(new) + 1)
     cell = pl.when(place.is_in(sorted(rows))).then(pl.lit(value)).otherwise(column).alias(column)
     new.with_columns(cell).write_csv(folder / "bad.csv")
     done = predict(folder, "--records", "bad.csv", "--quiet")
-    assert (done.returncode, done.stdout) == (2, "")
+    assert done.output == ""
     assert not (folder / "out.csv").exists()
-    assert CANARY not in done.stderr
-    return done.stderr
+    assert isinstance(done.exception, InputError)
+    assert CANARY not in str(done.exception)
+    return done.exception
 
 
 @pytest.mark.parametrize(
@@ -74,40 +79,45 @@ def refusal(folder: Path, column: str, value: object, rows: set[int]) -> str:
 )
 def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder, words, records):
     done = predict(folder, *words, "--quiet", "--json")
-    told = json.loads(done.stdout)
+    told = json.loads(done.output)
     assert (told["records"], told["by"], told["away"], told["file"]) == (records, "solo", ["rentals"], "out.csv")
     assert len(pl.read_csv(folder / "out.csv")) == records
-    assert done.stderr == ""
 
 
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):
-    said = refusal(folder, "area", f"{CANARY} m", {3, 5, 8})
-    assert "bad.csv: column 'area', row 3 is not a number" in said
+    error = refusal(folder, "area", f"{CANARY} m", {3, 5, 8})
+    assert (error.code, error.table, error.column, error.row) == ("not-a-number", "bad.csv", "area", 3)
 
 
 def test_a_place_outside_the_agreed_range_is_named_likewise(folder):
-    said = refusal(folder, "lat", CANARY, {2, 4})
-    assert "bad.csv: column 'lat', row 2 is outside" in said
+    error = refusal(folder, "lat", CANARY, {2, 4})
+    assert (error.code, error.table, error.column, error.row) == ("outside-range", "bad.csv", "lat", 2)
 
 
 def test_a_place_that_is_missing_is_named_likewise(folder):
-    assert "bad.csv: column 'lon', row 7 is missing" in refusal(folder, "lon", None, {7})
+    error = refusal(folder, "lon", None, {7})
+    assert (error.code, error.table, error.column, error.row) == ("missing-cell", "bad.csv", "lon", 7)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "code"),
     [
-        (["--records", "sqlite:///new.db"], "needs the name of a table after #"),
-        (["--records", "sqlite:///new.db#flat"], "there is no table 'flat' among its 1; did you mean 'flats'?"),
-        (["--records", "new.parquet", "--query", "select 1"], "query"),
-        (["--records", "sqlite:///new.db", "--query", "select lat, lon, age from flats"], "'area'"),
-        (["--records", "new.parquet", "--keep", "town"], "new.parquet has no column 'town' to keep"),
+        (["--records", "sqlite:///new.db"], "no-table"),
+        (["--records", "sqlite:///new.db#flat"], "missing-table"),
+        (["--records", "new.parquet", "--query", "select 1"], "table-or-query"),
+        (["--records", "sqlite:///new.db", "--query", "select lat, lon, age from flats"], "missing-column"),
+        (["--records", "new.parquet", "--keep", "town"], "no-such-column"),
     ],
 )
-def test_what_cannot_be_predicted_is_told(folder, words, told):
-    done = predict(folder, *words)
-    assert done.returncode == 2
-    assert told in done.stderr
+def test_what_cannot_be_predicted_is_told(folder, words, code):
+    assert predict(folder, *words).exception.code == code
+
+
+def test_a_fault_is_one_line_of_a_process_that_ends_with_two(folder):
+    command = [*FEDSIM, "predict", *PARTY, "--out", "out.csv", "--records", "nowhere.csv"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nowhere.csv" in done.stderr
 
 
 def test_programs_hear_where_a_service_listens(folder):
@@ -121,7 +131,7 @@ def test_programs_hear_where_a_service_listens(folder):
         rest = service.stdout.read()
     assert told["columns"] == ["lat", "lon", "area", "storey", "age"]
     assert (service.returncode, rest) == (0, "")
-    assert (other.returncode, "Address already in use; choose another --host or --port" in other.stderr) == (2, True)
+    assert (other.returncode, taken in other.stderr) == (2, True)
 
 
 def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
@@ -130,7 +140,7 @@ def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
     try:
         change(folder / "city.toml", "[data]\n", '[data]\nseparator = ";"\n')
         done = predict(folder, "--records", "new.csv", "--quiet")
-        assert (done.returncode, done.stderr) == (0, "")
+        assert (done.exit_code, done.output) == (0, "")
         assert len(pl.read_csv(folder / "out.csv")) == 9
     finally:
         (folder / "city.toml").write_text(text, encoding="utf-8")
