@@ -34,7 +34,7 @@ from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import PartyContext, open_party_context, software_versions
 from fedsim.runtime.secondary import run_secondary
-from fedsim.splitnn.checkpoint_store import CheckpointStore
+from fedsim.splitnn.party_model import CheckpointStore
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "three_processes"
 NOTARY, CITY, RENTALS, SCHOOLS = "notary", "city", "rentals", "schools"

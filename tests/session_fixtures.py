@@ -7,11 +7,10 @@ import time
 from contextlib import contextmanager
 
 from fedsim.errors import PeerError
-from fedsim.protocol.codec import Envelope, encode
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Hello, Message, Party, Role
 from fedsim.protocol.session import ConnectionState, Session
-from fedsim.protocol.transport import InProcessTransport, stream_pair
+from fedsim.protocol.transport import Envelope, InProcessTransport, encode, stream_pair
 
 CITY, NOTARY = Party(Role.PRIMARY, "city"), Party(Role.COORDINATOR, "notary")
 RENTALS, SCHOOLS = Party(Role.SECONDARY, "rentals"), Party(Role.SECONDARY, "schools")

@@ -13,10 +13,9 @@ from fedsim import registry
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
 from fedsim.splitnn import methods
-from fedsim.splitnn.checkpoint_store import describe
 from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement
-from fedsim.splitnn.party_model import AdamW
+from fedsim.splitnn.party_model import AdamW, describe
 from fedsim.training import train
 from job_fixtures import RENTALS, create_place
 from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries

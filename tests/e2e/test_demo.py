@@ -17,7 +17,7 @@ from browser import browser_page, needs_browser
 from fedsim.cli import ExitCode, main
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_number
-from fedsim.report.ladder import read_ladder
+from fedsim.report.run_data import read_ladder
 from fedsim.runs.record import read_run_record
 
 MOST_LINES = 50

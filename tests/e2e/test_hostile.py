@@ -15,11 +15,10 @@ import pytest
 from e2e.party_processes import crew
 from fedsim.errors import FedSimError
 from fedsim.protocol.certificates import issue_certificates, party_files
-from fedsim.protocol.codec import PREFIX, Envelope, encode
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Done, Hello, Party, Role, Trouble
 from fedsim.protocol.tls import read_credentials, split_address
-from fedsim.protocol.transport import ConnectionLost
+from fedsim.protocol.transport import PREFIX, ConnectionLost, Envelope, encode
 from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, create_place
 
 STRANGER = Party(Role.SECONDARY, "stranger")

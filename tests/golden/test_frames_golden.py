@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fedsim.protocol.codec import decode, encode
 from fedsim.protocol.messages import PROTOCOL
+from fedsim.protocol.transport import decode, encode
 from message_fixtures import SMALL, enveloped, same
 
 GOLDEN = json.loads(Path(__file__).with_name("frames.json").read_text(encoding="utf-8"))

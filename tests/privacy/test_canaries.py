@@ -14,8 +14,8 @@ import pytest
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from fedsim.errors import FedSimError
-from fedsim.protocol.codec import decode
 from fedsim.protocol.messages import Role
+from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
 from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
 from privacy.canaries import Canaries

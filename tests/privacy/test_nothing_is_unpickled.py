@@ -12,13 +12,13 @@ import torch
 
 import fedsim
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
-from fedsim.protocol.codec import offer_digest
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Farewell, Party
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners
 from fedsim.protocol.roles.secondary import SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.transport import offer_digest
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, joined, receiving, started, station_of

@@ -12,9 +12,9 @@ from itertools import product
 
 import pytest
 
-from fedsim.protocol.codec import LAYOUTS
 from fedsim.protocol.messages import KINDS, Party, Role
 from fedsim.protocol.session import HANDSHAKE_MESSAGES
+from fedsim.protocol.transport import LAYOUTS
 from message_fixtures import SMALL
 from session_fixtures import Notes, frame_of, read_all, session_of
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsim.errors import WireError
-from fedsim.protocol.codec import LAYOUTS, Envelope, decode, encode
 from fedsim.protocol.messages import KINDS
+from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 from message_fixtures import SMALL, enveloped, same, sealed
 
 LETTERS = "nmKUCbs"

@@ -9,9 +9,14 @@ from fedsim.attack.cut_layer_attacks import (
 )
 from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, order_attack
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
-from fedsim.attack.location_attacks import TrueLocations, consistency_attack, link_graph_attack, multilateration_attack
-from fedsim.attack.primary_view import Codebook, PrimaryView
-from fedsim.attack.similarity_attacks import distance_attack, greedy_attack, grid_attack, likelihood_attack
+from fedsim.attack.location_attacks import (
+    TrueLocations,
+    consistency_attack,
+    grid_attack,
+    link_graph_attack,
+    multilateration_attack,
+)
+from fedsim.attack.similarity_attacks import Codebook, PrimaryView, distance_attack, greedy_attack, likelihood_attack
 
 __all__ = [
     "Adversary",

@@ -9,35 +9,19 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
-from sklearn.base import clone
-from sklearn.linear_model import LogisticRegression, RidgeCV
-from sklearn.model_selection import KFold, StratifiedKFold
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn import base, linear_model, model_selection, neighbors, neural_network, pipeline, preprocessing
 from torch import Tensor
 
-from fedsim.attack.finding import (
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    IntervalEstimate,
-    auc_estimate,
-    bootstrap_estimate,
-    rarer_class_mask,
-    roc_auc,
-    timed,
-)
+from fedsim.attack import finding
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
 from fedsim.errors import InputError
 from fedsim.splitnn.secondary_model import Secondary
-from fedsim.types import Floats, Integers
+from fedsim.types import AnyArray, Floats, Integers
 
 FOLDS = 3
 MIN_ROWS_FOR_MLP = 50
 MIN_KNOWN = 6
-ScoreFunction = Callable[[Any, NDArray[Any]], float]
+ScoreFunction = Callable[[Any, AnyArray], float]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -97,7 +81,7 @@ def mean_by_row(rows: Integers, values: Floats) -> tuple[Integers, Floats]:
     return distinct, total / count[:, None]
 
 
-def mean_label_by_row(partner: Integers, labels: NDArray[Any], n_rows: int) -> Floats:
+def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Floats:
     """Return the mean label of the records that list each row, (n, K) and (n,) -> (n_rows,); NaN where none does.
 
     This is what a secondary can learn about labels when records share its rows.
@@ -119,19 +103,19 @@ def mean_label_by_row(partner: Integers, labels: NDArray[Any], n_rows: int) -> F
 
 
 @timed
-def norm_attack(gradients: Floats, labels: NDArray[Any], *, rng: Generator) -> AttackFinding:
+def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> AttackFinding:
     """Tell two classes apart by the norm of their gradients, (U, C) and (U,)."""
-    positive = rarer_class_mask(labels)
-    score = auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
+    positive = finding.rarer_class_mask(labels)
+    score = finding.auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
     if score.value < 0.5:  # the adversary also knows which of the classes has the longer gradients
-        score = IntervalEstimate(1.0 - score.value, 1.0 - score.high, 1.0 - score.low)
+        score = finding.IntervalEstimate(1.0 - score.value, 1.0 - score.high, 1.0 - score.low)
     return _label_finding("gradient norm", score, len(positive), "gradients at the cut layer, and which class is rarer")
 
 
 @timed
-def direction_attack(gradients: Floats, labels: NDArray[Any], known: Integers, *, rng: Generator) -> AttackFinding:
+def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
     """Tell two classes apart by the angle to the gradients of the ``known`` rows; one row is enough."""
-    positive = rarer_class_mask(labels)
+    positive = finding.rarer_class_mask(labels)
     if not len(known):
         raise InputError("no label is known, but the direction attack needs at least one", code="too-few-known")
     rows = _check_gradients(gradients, labels)
@@ -142,12 +126,12 @@ def direction_attack(gradients: Floats, labels: NDArray[Any], known: Integers, *
         if len(members):
             direction += sign * members.mean(axis=0)
     rest = np.setdiff1d(np.arange(len(unit)), known)
-    score = auc_estimate(unit[rest] @ direction, positive[rest], rng)
+    score = finding.auc_estimate(unit[rest] @ direction, positive[rest], rng)
     knew = f"gradients at the cut layer, and the labels of {len(np.unique(known))} rows"
     return _label_finding("gradient direction", score, len(rest), knew)
 
 
-def _check_gradients(gradients: Floats, labels: NDArray[Any]) -> Floats:
+def _check_gradients(gradients: Floats, labels: AnyArray) -> Floats:
     rows = np.asarray(gradients, dtype=np.float64)
     if rows.ndim != 2 or len(rows) != len(labels):
         message = f"gradients have shape {rows.shape} for {len(labels)} labels; pass one row per label"
@@ -155,7 +139,7 @@ def _check_gradients(gradients: Floats, labels: NDArray[Any]) -> Floats:
     return rows
 
 
-def _label_finding(attack: str, score: IntervalEstimate, targets: int, knew: str) -> AttackFinding:
+def _label_finding(attack: str, score: finding.IntervalEstimate, targets: int, knew: str) -> AttackFinding:
     adversary, measure = Adversary.SECONDARY, "AUC of the labels"
     return AttackFinding(attack, AttackKind.GRADIENTS, adversary, measure, score, 0.5, targets, knew)
 
@@ -166,29 +150,31 @@ def _label_finding(attack: str, score: IntervalEstimate, targets: int, knew: str
 
 @timed
 def completion_attack(
-    activations: Floats, features: Floats, labels: NDArray[Any], known: Integers, *, rng: Generator
+    activations: Floats, features: Floats, labels: AnyArray, known: Integers, *, rng: Generator
 ) -> AttackFinding:
     """Learn labels from the secondary's own activations on the ``known`` rows, and guess all others.
 
     ``figures`` holds the AUC of the same attack on the raw ``features``, which needs no joint training.
     """
-    positive, known = rarer_class_mask(labels), rng.permutation(np.unique(known))
+    positive, known = finding.rarer_class_mask(labels), rng.permutation(np.unique(known))
     if min(positive[known].sum(), (~positive[known]).sum()) < FOLDS:
         message = f"model completion needs at least {FOLDS} known rows of either class; let it know more rows"
         raise InputError(message, code="too-few-known", limit=FOLDS)
     rest = np.setdiff1d(np.arange(len(positive)), known)
     guesses = []
     for inputs in (np.asarray(rows, dtype=np.float64) for rows in (activations, features)):
-        model = fit_best(candidate_models(len(known), rng, classes=True), inputs[known], positive[known], roc_auc)
+        models = candidate_models(len(known), rng, classes=True)
+        model = fit_best(models, inputs[known], positive[known], finding.roc_auc)
         guesses.append(np.asarray(model.predict_proba(inputs[rest])[:, 1]))
-    score, knew = auc_estimate(guesses[0], positive[rest], rng), "its own network and features, and the labels of"
-    found = _label_finding("model completion", score, len(rest), f"{knew} {len(known)} rows")
-    figures = {"AUC from raw features": roc_auc(guesses[1], positive[rest]), "known rows": float(len(known))}
+    score = finding.auc_estimate(guesses[0], positive[rest], rng)
+    knew = f"its own network and features, and the labels of {len(known)} rows"
+    found = _label_finding("model completion", score, len(rest), knew)
+    figures = {"AUC from raw features": finding.roc_auc(guesses[1], positive[rest]), "known rows": float(len(known))}
     return replace(found, kind=AttackKind.COMPLETION, figures=figures)
 
 
 @timed
-def inversion_attack(activations: Floats, features: NDArray[Any], known: Integers, *, rng: Generator) -> AttackFinding:
+def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
     """Learn features from activations on the ``known`` rows, and guess all others, (U, C) and (U, F).
 
     Averaging activations over several answers first makes the attack stronger against fresh noise.
@@ -213,7 +199,7 @@ def inversion_attack(activations: Floats, features: NDArray[Any], known: Integer
     guess, truth = model.predict(inputs[rest]).reshape(len(rest), -1), scaled[rest]
     each = [mean_r2(guess[:, [column]], truth[:, [column]]) for column in range(truth.shape[1])]
     figures = {"R2 of the feature guessed best": max(each), "known rows": float(len(known))}
-    found = bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng)
+    found = finding.bootstrap_estimate(lambda rows: mean_r2(guess[rows], truth[rows]), len(rest), rng)
     kind, who, measure = AttackKind.INVERSION, Adversary.PRIMARY, "mean R2 of the features"
     knew = f"activations, and the features of {len(known)} rows"
     return AttackFinding("feature inversion", kind, who, measure, found, 0.0, len(rest), knew, figures)
@@ -237,32 +223,33 @@ def mean_r2(guess: Floats, truth: Floats) -> float:
 def candidate_models(n_known: int, rng: Generator, *, classes: bool) -> list[Any]:
     """Return a linear model, nearest neighbours and a small network, all on standardised columns."""
     neighbours = max(1, min(5, n_known // 3))  # no more than a fold has rows
-    models: list[Any] = [RidgeCV(np.logspace(-3, 3, 13)), KNeighborsRegressor(neighbours, weights="distance")]
+    models: list[Any]
     if classes:
-        models = [LogisticRegression(max_iter=5_000), KNeighborsClassifier(neighbours)]
+        models = [linear_model.LogisticRegression(max_iter=5_000), neighbors.KNeighborsClassifier(neighbours)]
+    else:
+        nearest = neighbors.KNeighborsRegressor(neighbours, weights="distance")
+        models = [linear_model.RidgeCV(np.logspace(-3, 3, 13)), nearest]
     if n_known >= MIN_ROWS_FOR_MLP:
         # Early stopping ends long before max_iter.
         options: dict[str, Any] = {"early_stopping": True, "max_iter": 2_000, "batch_size": min(32, n_known // 3)}
         options |= {"learning_rate_init": 3e-3, "random_state": int(rng.integers(2**31))}
-        models.append(
-            MLPClassifier(hidden_layer_sizes=(32,), **options)
-            if classes
-            else MLPRegressor(hidden_layer_sizes=(64,), **options)
-        )
-    return [make_pipeline(StandardScaler(), model) for model in models]
+        network = neural_network.MLPClassifier if classes else neural_network.MLPRegressor
+        models.append(network(hidden_layer_sizes=(32 if classes else 64,), **options))
+    return [pipeline.make_pipeline(preprocessing.StandardScaler(), model) for model in models]
 
 
-def fit_best(models: Sequence[Any], rows: NDArray[Any], wanted: NDArray[Any], score: ScoreFunction) -> Any:
+def fit_best(models: Sequence[Any], rows: AnyArray, wanted: AnyArray, score: ScoreFunction) -> Any:
     """Return the model with the best cross-validated score, fitted on all rows."""
     classes = wanted.ndim == 1 and wanted.dtype.kind in "biu"
-    folds = list((StratifiedKFold(FOLDS) if classes else KFold(FOLDS)).split(rows, wanted))
+    splitter = model_selection.StratifiedKFold if classes else model_selection.KFold
+    folds = list(splitter(FOLDS).split(rows, wanted))
     means = []
     for model in models:
         scores = []
         for fit, held_out in folds:
-            fitted = clone(model).fit(rows[fit], wanted[fit])
+            fitted = base.clone(model).fit(rows[fit], wanted[fit])
             probabilities = hasattr(fitted, "predict_proba")
             guess = fitted.predict_proba(rows[held_out])[:, 1] if probabilities else fitted.predict(rows[held_out])
             scores.append(score(guess, wanted[held_out]))
         means.append(np.mean(scores))
-    return clone(models[int(np.argmax(means))]).fit(rows, wanted)
+    return base.clone(models[int(np.argmax(means))]).fit(rows, wanted)

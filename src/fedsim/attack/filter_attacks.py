@@ -11,10 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment, quadratic_assignment
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components, dijkstra
-from scipy.stats import spearmanr
+from scipy import optimize, stats
+from scipy.sparse import csgraph, csr_array
 
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, bootstrap_estimate, timed
 from fedsim.errors import InputError, SettingError
@@ -139,7 +137,7 @@ class _FrequencyMatcher:
         known, gain = min(seeds, len(self.commonest), len(self.grams)), self.frequency
         while True:
             rows = self.commonest[:known]
-            row, name = linear_sum_assignment(gain[rows], maximize=True)
+            row, name = optimize.linear_sum_assignment(gain[rows], maximize=True)
             row = rows[row]
             # Ridge regression on the pairs so far says which bits a q-gram sets; it tolerates wrong pairs. The likeness
             # (D, V) correlates every filter with the bits that every name should have.
@@ -177,7 +175,7 @@ def _cluster_copies(filters: Bits, flip: float) -> tuple[Floats, Integers]:
     size = ones.sum(axis=1)
     distance = size[:, None] + size - 2.0 * ones @ ones.T
     differing = 2.0 * flip * (1.0 - flip) * ones.shape[1]  # expected distance of two copies
-    n_kinds, kind = connected_components(csr_array(distance < differing + 4.0 * differing**0.5), directed=False)
+    n_kinds, kind = csgraph.connected_components(csr_array(distance < differing + 4.0 * differing**0.5), directed=False)
     total = np.zeros((n_kinds, ones.shape[1]))
     np.add.at(total, kind, ones)
     return total / np.bincount(kind)[:, None], kind.astype(np.int64)
@@ -241,11 +239,11 @@ def _match_graphs(encoded: Floats, plain: Floats, truth: Integers, known: Intege
     cost[known] = cost.max() + 1.0
     cost[known, truth[known]] = -1.0
     start = np.zeros((size, size))
-    start[linear_sum_assignment(cost)] = 1.0
+    start[optimize.linear_sum_assignment(cost)] = 1.0
     # Nothing is drawn with a given start, but scipy would use its global generator otherwise.
     rng = np.random.default_rng(0)
     options = {"maximize": True, "P0": (start + 1.0 / size) / 2.0, "maxiter": FAQ_ROUNDS, "rng": rng}
-    guess = quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
+    guess = optimize.quadratic_assignment(left, right, method="faq", options=options).col_ind[: len(encoded)]
     guess[known] = truth[known]
     return np.where(guess < len(plain), guess, -1)
 
@@ -320,7 +318,7 @@ def find_bit_chains(ones: NDArray[np.bool_], fields: int, *, flip_probability: f
     attempts, explained = [], []
     for n_ties in TIE_COUNTS:
         ties = _tie_graph(likeness, n_ties)
-        n_parts, part = connected_components(ties, directed=False)
+        n_parts, part = csgraph.connected_components(ties, directed=False)
         members = [np.flatnonzero(part == number) for number in range(n_parts)]
         chains = [_order_chain(ties, bits) for bits in members if len(bits) >= MIN_CHAIN_LENGTH]
         attempts.append(chains)
@@ -395,8 +393,8 @@ def _tie_graph(likeness: NDArray[np.float32], n_ties: int) -> csr_array:
 def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
     """Order a chain: the bit farthest from any bit is an end, and the distances from it are the places."""
     part = ties[bits][:, bits]
-    end = int(np.argmax(dijkstra(part, directed=False, indices=0)))
-    place = np.asarray(dijkstra(part, directed=False, indices=end))
+    end = int(np.argmax(csgraph.dijkstra(part, directed=False, indices=0)))
+    place = np.asarray(csgraph.dijkstra(part, directed=False, indices=end))
     order = np.argsort(place, kind="stable")
     return BitChain(bits[order], place[order])
 
@@ -406,7 +404,7 @@ def _rank_correlation(place: Floats, numbers: Floats) -> float:
     covered = np.isfinite(place)
     if covered.sum() < 3 or np.ptp(place[covered]) == 0 or np.ptp(numbers[covered]) == 0:
         return 0.0
-    return float(abs(spearmanr(place[covered], numbers[covered]).statistic) * covered.mean())
+    return float(abs(stats.spearmanr(place[covered], numbers[covered]).statistic) * covered.mean())
 
 
 def _error_figures(place: Floats, numbers: Floats, known: Integers, name: str) -> dict[str, float]:

@@ -5,15 +5,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import ParamSpec
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import beta
 from sklearn.metrics import roc_auc_score
 
 from fedsim.errors import InputError, SettingError
-from fedsim.types import Floats
+from fedsim.types import AnyArray, Flags, Floats, Integers
 
 CONFIDENCE_LEVEL = 0.95  # of every interval
 RESAMPLES = 200
@@ -146,7 +145,7 @@ def binomial_estimate(hits: int, trials: int, level: float = CONFIDENCE_LEVEL) -
 
 
 def bootstrap_estimate(
-    statistic: Callable[[NDArray[np.int64]], float], n_rows: int, rng: np.random.Generator, resamples: int = RESAMPLES
+    statistic: Callable[[Integers], float], n_rows: int, rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> IntervalEstimate:
     """Return a statistic of rows with its percentile interval over resampled rows.
 
@@ -161,13 +160,13 @@ def bootstrap_estimate(
     return IntervalEstimate(statistic(np.arange(n_rows)), float(low), float(high))
 
 
-def sample_targets(candidates: NDArray[Any], most: int | None, rng: np.random.Generator) -> NDArray[np.int64]:
+def sample_targets(candidates: AnyArray, most: int | None, rng: np.random.Generator) -> Integers:
     """Return up to ``most`` of the candidates in ascending order; all of them without a limit."""
     chosen = candidates if most is None or most >= len(candidates) else rng.choice(candidates, most, replace=False)
     return np.sort(np.asarray(chosen, dtype=np.int64))
 
 
-def roc_auc(score: Floats, positive: NDArray[np.bool_]) -> float:
+def roc_auc(score: Floats, positive: Flags) -> float:
     """Return the area under the ROC curve; 0.5 if a class is absent.
 
     >>> roc_auc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
@@ -176,12 +175,12 @@ def roc_auc(score: Floats, positive: NDArray[np.bool_]) -> float:
     return float(roc_auc_score(positive, score)) if positive.any() and not positive.all() else 0.5
 
 
-def auc_estimate(score: Floats, positive: NDArray[np.bool_], rng: np.random.Generator) -> IntervalEstimate:
+def auc_estimate(score: Floats, positive: Flags, rng: np.random.Generator) -> IntervalEstimate:
     """Return the AUC with its bootstrap interval."""
     return bootstrap_estimate(lambda rows: roc_auc(score[rows], positive[rows]), len(score), rng)
 
 
-def rarer_class_mask(labels: NDArray[Any]) -> NDArray[np.bool_]:
+def rarer_class_mask(labels: AnyArray) -> Flags:
     """Return True for the rarer of two classes.
 
     >>> rarer_class_mask(np.array([3, 3, 7])).tolist()

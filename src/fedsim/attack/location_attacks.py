@@ -1,4 +1,4 @@
-"""Attacks that locate the secondary's records: from the link graph, its consistency, and multilateration.
+"""Attacks that locate the secondary's records: from the link graph, its consistency, multilateration, and a grid.
 
 Letters: n own records, K partners of each, J listed partners, L links.
 """
@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.random import Generator
 from scipy.spatial import cKDTree
 
-from fedsim.attack.finding import (
-    MEDIAN_ERROR_METRES,
-    RADIUS_METRES,
-    Adversary,
-    AttackFinding,
-    AttackKind,
-    binomial_estimate,
-    bootstrap_estimate,
-    timed,
-)
-from fedsim.attack.primary_view import LinksByPartner, PrimaryView
+from fedsim.attack import finding
+from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, timed
+from fedsim.attack.similarity_attacks import MIN_SIGMA, LinksByPartner, PrimaryView, deviance, sample_partner_links
 from fedsim.errors import SettingError
+from fedsim.linkage import metrics
+from fedsim.linkage.search.runner import Records, take_records
 from fedsim.privacy.geodesy import great_circle_metres, mean_place, to_degrees, to_metres, validate_places
 from fedsim.types import Floats, Integers, Scale
 
@@ -32,8 +27,10 @@ CONSISTENCY_ROUNDS = 150
 CONSISTENCY_STEP = 0.5  # of the way to where a list would be right
 DESCENT_ROUNDS = 60  # half of them are enough for the Beijing listings
 LINE_ROUNDS = 40
-MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
 PRIOR_DEVIATION = 0.5  # of a partner from the centre of its records, relative to their root mean square distance
+GRID_POINTS = 11  # per side
+ZOOM_FACTOR = 3.0  # between two grids
+ZOOM_LEVELS = 7  # from the extent of a partner's records to a thousandth of it
 START_DIRECTIONS = np.array([[1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)]])
 
 
@@ -68,21 +65,21 @@ def location_finding(guesses: LocationGuesses, truth: TrueLocations, own: Floats
     target = truth.places[guesses.row]
     error = great_circle_metres(guesses.places, target)
     blind = great_circle_metres(np.broadcast_to(mean_place(own), target.shape), target)
-    median = bootstrap_estimate(lambda rows: float(np.median(error[rows])), len(error), rng)
+    median = finding.bootstrap_estimate(lambda rows: float(np.median(error[rows])), len(error), rng)
     points, nearest = np.unique(to_metres(truth.places, mean_place(truth.places)), axis=0), float("nan")
     if len(points) > 1:  # the distance of every target to the nearest record at another place
         targets = to_metres(target, mean_place(truth.places))
         nearest = float(np.median(cKDTree(points).query(targets, k=2)[0][:, 1]))
     figures = {
-        MEDIAN_ERROR_METRES: median.value,
+        finding.MEDIAN_ERROR_METRES: median.value,
         "median error, low": median.low,
         "median error, high": median.high,
         "error at the 90th percentile in metres": float(np.quantile(error, 0.9)),
         "median error of blind guessing in metres": float(np.median(blind)),
         "median distance to the nearest other record in metres": nearest,
-        RADIUS_METRES: truth.radius,
+        finding.RADIUS_METRES: truth.radius,
     }
-    score = binomial_estimate(int((error <= truth.radius).sum()), len(error))
+    score = finding.binomial_estimate(int((error <= truth.radius).sum()), len(error))
     luck, measure = float((blind <= truth.radius).mean()), f"share of partner records located within {truth.radius:g} m"
     kind, who = AttackKind.LOCATION, Adversary.PRIMARY
     return AttackFinding(guesses.attack, kind, who, measure, score, luck, len(error), guesses.knew, figures)
@@ -348,3 +345,63 @@ def _cost(links: _PartnerLinks, places: Floats, line: SimilarityLine) -> tuple[F
     cost = total[:, 0] + prior * (away**2).sum(axis=1)
     slope = total[:, 1:3] + prior[:, None] * away
     return cost, slope, total[:, 3:6] + prior[:, None] * np.array([1.0, 1.0, 0.0])
+
+
+# The grid attack: the most likely place through any encoding that the primary can apply itself.
+
+
+class PlaceEncoder(Protocol):
+    """An encoding of places (latitude and longitude in degrees) that the primary can apply itself."""
+
+    @property
+    def metric(self) -> metrics.Metric: ...
+
+    def encode(self, places: Floats) -> Records: ...
+
+
+@timed
+def grid_attack(
+    view: PrimaryView,
+    own: Floats,
+    truth: TrueLocations,
+    encoded: PlaceEncoder,
+    *,
+    rng: Generator,
+    targets: int | None = 500,
+) -> AttackFinding:
+    """Locate partners through any encoding: search the most likely place of each target on ever finer grids.
+
+    ``own`` holds the primary's places in degrees.
+    """
+    scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
+    named = LinksByPartner.of(view.of_records(fresh))
+    metres, filters = to_metres(own[fresh], origin), encoded.encode(own[fresh])
+    side = np.linspace(-1.0, 1.0, GRID_POINTS)
+    square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
+
+    def locate(place: int) -> Floats:
+        """Return the most likely point; the centre of the records that list the partner is a weak prior."""
+        links = sample_partner_links(named, place, rng)
+        records, back = np.unique(named.record[links], return_inverse=True)
+        start = metres[records][back].mean(axis=0)
+        extent = max(1.0, float(np.sqrt(((metres[records][back] - start) ** 2).sum(axis=1).mean())))
+        own_filters = take_records(filters, records)
+
+        def cost(points: Floats) -> Floats:
+            possible = encoded.encode(to_degrees(points, origin))
+            distance = metrics.distance_matrix(encoded.metric, own_filters, possible)[back]  # (L, M)
+            prior = ((points - start) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent) ** 2
+            return np.asarray(deviance(named.similarity[links], distance, scale, view.sigma) + prior)
+
+        best: Floats = start
+        reach = 2.0 * extent
+        for _ in range(ZOOM_LEVELS):
+            points = best + reach * square
+            best = points[cost(points).argmin()]
+            reach /= ZOOM_FACTOR
+        return best
+
+    chosen = finding.sample_targets(np.arange(len(named)), targets, rng)
+    guess = to_degrees(np.array([locate(int(place)) for place in chosen]), origin)
+    knew = "its own places, the key, noisy similarities, their scale and the noise's deviation"
+    return location_finding(LocationGuesses("grid likelihood", knew, named.row[chosen], guess), truth, own, rng)

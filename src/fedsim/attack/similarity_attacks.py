@@ -1,32 +1,217 @@
-"""Attacks on noisy similarities: the paper's greedy attack, and likelihood attacks that use all links of a partner.
+"""What the primary sees of a linkage, and attacks on its noisy similarities.
 
-Letters: n records, K partners of each, L links of one partner, M possible identifiers, Q links used per target.
+These are the paper's greedy attack, and a likelihood attack that uses all links of a partner.
+
+Letters: n records, K partners of each, J partners that are listed at all, L links (of one partner in the attacks),
+M possible identifiers, Q links used per target.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from scipy.special import ndtr
 
+from fedsim import errors, validation
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, sample_targets, timed
-from fedsim.attack.location_attacks import MIN_SIGMA, PRIOR_DEVIATION, LocationGuesses, TrueLocations, location_finding
-from fedsim.attack.primary_view import Codebook, LinksByPartner, PlaceEncoder, PrimaryView
-from fedsim.errors import SettingError
-from fedsim.linkage.metrics import distance_matrix
-from fedsim.linkage.search.runner import take_records
+from fedsim.linkage import metrics, soft_linkage
+from fedsim.linkage.search.runner import Records, count_records, distinct_records, take_records
 from fedsim.privacy.bounds import success_bound
-from fedsim.privacy.geodesy import mean_place, to_degrees, to_metres, validate_places
-from fedsim.types import Floats, Integers, Scale
-from fedsim.validation import validate_integer
+from fedsim.types import Floats, Integers, Links, Scale
 
 TARGETS_PER_TILE = 64
+MIN_SIGMA = 1e-6  # similarities are rounded even where they have no noise
 GREEDY_KNOWLEDGE = "own filters, the scale of the similarities and the noise's deviation; a normal prior"
 EXPECTED_SHARE = "expected share"  # over all draws of the noise
 MAX_LINKS = 200  # of one partner; more change little and cost time
-GRID_POINTS = 11  # per side
-ZOOM_FACTOR = 3.0  # between two grids
-ZOOM_LEVELS = 7  # from the extent of a partner's records to a thousandth of it
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrimaryView:
+    """What the primary receives: pseudonymous partner rows and noisy, scaled similarities, but no distances.
+
+    Parameters
+    ----------
+    partner
+        Partner rows, (n, K); -1 marks a suppressed partner.
+    similarity
+        Their similarities, (n, K).
+    scale
+        How distances were scaled. The paper lets the attacker know it; None if it does not.
+    sigma
+        Standard deviation of the noise on the similarities.
+
+    Examples
+    --------
+    >>> PrimaryView(np.array([[0, 2]]), np.array([[0.9, 0.1]]))
+    PrimaryView(1 records x 2 partners)
+    """
+
+    partner: Integers  # (n, K)
+    similarity: Floats  # (n, K)
+    scale: Scale | None = None
+    sigma: float = 0.0
+
+    @classmethod
+    def of(cls, links: Links) -> PrimaryView:
+        """Return what the primary receives of these links."""
+        return cls(links.partner, links.similarity, links.scale, links.sigma)
+
+    def __post_init__(self) -> None:
+        if self.partner.ndim != 2 or self.partner.shape != self.similarity.shape or not self.partner.size:
+            raise errors.InputError(
+                f"partners have shape {self.partner.shape} and similarities {self.similarity.shape}; pass both with "
+                "one row per record and K columns",
+                code="shape-mismatch",
+            )
+
+    def known_scale(self) -> Scale:
+        """Return the scale, for attacks that need it."""
+        if self.scale is None:
+            message = "this attack needs the scale of the similarities; pass a view with a scale"
+            raise errors.SettingError(message, code="scale-unknown")
+        return self.scale
+
+    def distinct_records(self, own: Floats) -> Integers:
+        """Return one record of each group with the same place, list and noise.
+
+        The noise of a pair of identifiers repeats for equal identifiers, so copies carry no further information.
+
+        >>> view = PrimaryView(np.array([[1], [1], [1]]), np.array([[0.5], [0.5], [0.6]]))
+        >>> view.distinct_records(np.zeros((3, 2))).tolist()
+        [0, 2]
+        """
+        first, _ = distinct_records((own, self.partner, self.similarity))
+        return np.sort(first)
+
+    def of_records(self, records: Integers) -> PrimaryView:
+        """Return the view of some records."""
+        return PrimaryView(self.partner[records], self.similarity[records], self.scale, self.sigma)
+
+    def __len__(self) -> int:
+        return len(self.partner)
+
+    def __repr__(self) -> str:
+        return f"PrimaryView({len(self)} records x {self.partner.shape[1]} partners)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinksByPartner:
+    """The links grouped by partner: for every partner that is listed, the records that list it.
+
+    ``row`` (J,) holds the partner rows in ascending order; the links of ``row[j]`` are ``start[j]`` to ``start[j + 1]``
+    of ``record``, ``rank`` (the column in the list) and ``similarity``.
+    """
+
+    row: Integers
+    start: Integers
+    record: Integers
+    rank: Integers
+    similarity: Floats
+
+    @classmethod
+    def of(cls, view: PrimaryView) -> LinksByPartner:
+        """Group a view's links by partner."""
+        flat = view.partner.ravel()
+        order = np.argsort(flat, kind="stable")
+        order = order[flat[order] >= 0]
+        if not len(order):
+            raise errors.InputError("no record has a partner, so there is nothing to attack", code="no-links")
+        row, start = np.unique(flat[order], return_index=True)
+        record, rank = np.divmod(order, view.partner.shape[1])
+        ends = np.append(start, len(order)).astype(np.int64)
+        return cls(row.astype(np.int64), ends, record, rank, view.similarity.ravel()[order])
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @property
+    def degree(self) -> Integers:
+        """The number of records that list each partner, (J,)."""
+        return np.diff(self.start)
+
+    @property
+    def owner(self) -> Integers:
+        """The index into ``row`` of the partner of every link, (L,)."""
+        return np.repeat(np.arange(len(self)), self.degree)
+
+    def sums(self, values: Floats) -> Floats:
+        """Sum link values over each partner, (L, ...) -> (J, ...)."""
+        return np.add.reduceat(values, self.start[:-1], axis=0)
+
+    def medians(self, values: Floats) -> Floats:
+        """Return the median of link values over each partner, (L,) -> (J,).
+
+        >>> named = LinksByPartner.of(PrimaryView(np.array([[7], [3], [7], [7]]), np.zeros((4, 1))))
+        >>> named.medians(np.array([5.0, 1.0, 9.0, 2.0])).tolist()
+        [5.0, 2.0]
+        """
+        ordered = values[np.lexsort((values, self.owner))]
+        double = self.start[:-1] + self.start[1:] - 1
+        return np.asarray((ordered[double // 2] + ordered[(double + 1) // 2]) / 2.0)
+
+    def means(self, values: Floats) -> Floats:
+        """Return the mean of link values over each partner, (L, ...) -> (J, ...)."""
+        return self.sums(values) / self.degree.reshape(-1, *[1] * (values.ndim - 1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Codebook:
+    """The primary's own filters, and all filters that a partner record may have.
+
+    The primary holds the linkage key, so it can encode any list of possible identifiers (all addresses of a town, a
+    register of names); it does not know which partner row is which.
+
+    Parameters
+    ----------
+    metric
+        The metric between filters.
+    own
+        The filters of the primary's records.
+    possible
+        The filters that a partner record may have.
+    truth
+        The true index into ``possible`` of every partner row; only used to count successes.
+    """
+
+    metric: metrics.Metric
+    own: Records
+    possible: Records
+    truth: Integers
+
+    @classmethod
+    def of(cls, metric: metrics.Metric, primary_ids: Any, secondary_ids: Any) -> Codebook:
+        """Return the codebook of the worst case: the possible identifiers are exactly those of the secondary.
+
+        >>> from fedsim.linkage import get_metric
+        >>> book = Codebook.of(get_metric("levenshtein"), ["ann"], ["ann", "bob", "ann"])
+        >>> len(book), book.truth.tolist()
+        (2, [0, 1, 0])
+        """
+        own, partners = soft_linkage.prepare_tables(metric, primary_ids, secondary_ids, ("primary", "secondary"))
+        first, kind = distinct_records(partners)
+        return cls(metric, own, take_records(partners, first), kind.astype(np.int64))
+
+    def __len__(self) -> int:
+        return count_records(self.possible)
+
+    def distances(self, records: Integers) -> Floats:
+        """Return the distances from some own records to every possible filter."""
+        return metrics.distance_matrix(self.metric, take_records(self.own, records), self.possible)
+
+    def check_covers(self, rows: Integers, n_records: int) -> None:
+        """Check that the codebook has every partner row and every record of the links."""
+        if len(rows) and rows.max() >= len(self.truth):
+            message = f"the links name partner row {rows.max()}, but the codebook has {len(self.truth)} rows"
+            raise errors.InputError(message, code="codebook-mismatch", limit=len(self.truth))
+        if n_records != count_records(self.own):
+            message = f"the links have {n_records} records, but the codebook has {count_records(self.own)}"
+            raise errors.InputError(message, code="codebook-mismatch", limit=count_records(self.own))
+
 
 # The paper's greedy attack (section 5, steps 1 to 3): each similarity of one or a few links is turned into its most
 # likely distance, and a filter is drawn from all those at that distance.
@@ -88,13 +273,13 @@ def greedy_attack(
 
     ``figures`` also holds how often all distances were right, and the bound of Theorem 2 on it.
     """
-    queries = validate_integer(queries, "queries", least=1)
+    queries = validation.validate_integer(queries, "queries", least=1)
     scale, named = view.known_scale(), LinksByPartner.of(view)
     codes.check_covers(named.row, len(view))
     chosen = sample_targets(np.flatnonzero(named.degree >= queries), targets, rng)
     if not len(chosen):
         message = f"queries={queries}, but no partner is listed by that many records; use fewer queries"
-        raise SettingError(message, code="too-many-queries", queries=queries)
+        raise errors.SettingError(message, code="too-many-queries", queries=queries)
     drawn = [rng.choice(named.degree[place], queries, replace=False) for place in chosen]
     links = np.asarray(named.start[chosen][:, None] + np.array(drawn))  # (targets, Q)
     guessed = most_likely_distance(named.similarity[links].ravel(), scale, view.sigma).reshape(links.shape)
@@ -151,7 +336,7 @@ def likelihood_attack(
     chosen = sample_targets(np.arange(len(named)), targets, rng)
     hits = 0
     for place in chosen:
-        links = _sample_partner_links(named, int(place), rng)
+        links = sample_partner_links(named, int(place), rng)
         records, back = np.unique(named.record[links], return_inverse=True)
         cost = deviance(named.similarity[links], codes.distances(records)[back], scale, view.sigma)
         hits += int(rng.choice(np.flatnonzero(cost == cost.min())) == codes.truth[named.row[place]])
@@ -160,54 +345,7 @@ def likelihood_attack(
     return _filter_finding(AttackKind.LIKELIHOOD, hits, (len(chosen), len(codes)), knew, figures)
 
 
-@timed
-def grid_attack(
-    view: PrimaryView,
-    own: Floats,
-    truth: TrueLocations,
-    encoded: PlaceEncoder,
-    *,
-    rng: Generator,
-    targets: int | None = 500,
-) -> AttackFinding:
-    """Locate partners through any encoding: search the most likely place of each target on ever finer grids.
-
-    ``own`` holds the primary's places in degrees.
-    """
-    scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
-    named = LinksByPartner.of(view.of_records(fresh))
-    metres, filters = to_metres(own[fresh], origin), encoded.encode(own[fresh])
-    side = np.linspace(-1.0, 1.0, GRID_POINTS)
-    square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
-
-    def locate(place: int) -> Floats:
-        """Return the most likely point; the centre of the records that list the partner is a weak prior."""
-        links = _sample_partner_links(named, place, rng)
-        records, back = np.unique(named.record[links], return_inverse=True)
-        start = metres[records][back].mean(axis=0)
-        extent = max(1.0, float(np.sqrt(((metres[records][back] - start) ** 2).sum(axis=1).mean())))
-        own_filters = take_records(filters, records)
-
-        def cost(points: Floats) -> Floats:
-            possible = encoded.encode(to_degrees(points, origin))
-            distance = distance_matrix(encoded.metric, own_filters, possible)[back]  # (L, M)
-            prior = ((points - start) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent) ** 2
-            return np.asarray(deviance(named.similarity[links], distance, scale, view.sigma) + prior)
-
-        best: Floats = start
-        reach = 2.0 * extent
-        for _ in range(ZOOM_LEVELS):
-            points = best + reach * square
-            best = points[cost(points).argmin()]
-            reach /= ZOOM_FACTOR
-        return best
-
-    chosen = sample_targets(np.arange(len(named)), targets, rng)
-    guess = to_degrees(np.array([locate(int(place)) for place in chosen]), origin)
-    knew = "its own places, the key, noisy similarities, their scale and the noise's deviation"
-    return location_finding(LocationGuesses("grid likelihood", knew, named.row[chosen], guess), truth, own, rng)
-
-
-def _sample_partner_links(named: LinksByPartner, place: int, rng: Generator) -> Integers:
+def sample_partner_links(named: LinksByPartner, place: int, rng: Generator) -> Integers:
+    """Return the links of one partner, or a random sample of them."""
     every = np.arange(named.start[place], named.start[place + 1])
     return every if len(every) <= MAX_LINKS else rng.choice(every, MAX_LINKS, replace=False)

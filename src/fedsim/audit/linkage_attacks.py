@@ -1,31 +1,184 @@
-"""The attacks on a linkage: by the primary on its links, and by the coordinator on encoded identifiers."""
+"""The attacks on a linkage: by the primary on its links, and by the coordinator on encoded identifiers.
+
+The audit links both tables in the clear, under the terms of the job or changed ones. Filters are made with a throwaway
+key; the success of attacks does not depend on the key.
+
+Letters: n primary records, m secondary records, K partners.
+"""
+
+from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.random import Generator
 from scipy.stats import spearmanr
 
-from fedsim import attack as attacks
-from fedsim.attack import location_attacks as locating
-from fedsim.attack.filter_attacks import filter_similarity, name_similarity
-from fedsim.attack.finding import CHECK_DEVIATIONS, Adversary, AttackFinding, AttackKind, check_finding, timed
-from fedsim.attack.primary_view import PrimaryView
-from fedsim.audit.attack_setup import AuditedLinkage
+from fedsim import attack, cells
+from fedsim.attack import Adversary, AttackFinding, AttackKind, PrimaryView, filter_attacks, finding, location_attacks
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
-from fedsim.cells import read_number_columns
-from fedsim.linkage import similarities
-from fedsim.linkage.encoding import NumericFilter, StringFilter
+from fedsim.config.job import SecondaryTerms, coordinate_columns
+from fedsim.linkage import metrics, similarities
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter
 from fedsim.linkage.encoding.filters import normalise_text
-from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.privacy.bounds import sigma_for_bound, success_bound
-from fedsim.privacy.geodesy import great_circle_metres
-from fedsim.privacy.mechanisms import PlanarLaplace
-from fedsim.types import Floats, Integers
+from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.linkage.search.runner import Records, distinct_records
+from fedsim.privacy import bounds, geodesy, mechanisms
+from fedsim.privacy.keyed_prng import SECRET_BYTES
+from fedsim.runtime import party_data
+from fedsim.types import EncodedTable, Flags, Floats, Integers
+
+PAIRS_PER_TILE = 1 << 16
+MAX_RANKED_BITS = 1 << 17  # longer filters take too long: their pivots are sorted for every guess
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AttackSetup:
+    """The identifiers of both sides under the agreed names, and which primary records are training records."""
+
+    name: str
+    terms: SecondaryTerms
+    primary: pl.DataFrame
+    secondary: pl.DataFrame
+    counted: Flags
+    seed: int
+
+    @cached_property
+    def place_columns(self) -> tuple[str, str] | None:
+        """The columns of latitude and longitude: those that are blurred, or those named so."""
+        if self.terms.blur is not None:
+            return self.terms.blur.latitude, self.terms.blur.longitude
+        numeric = [field.column for field in self.terms.encoding.fields if isinstance(field.encoding, NumericFilter)]
+        return coordinate_columns(numeric)
+
+    def linkage(self, **changes: Any) -> AuditedLinkage:
+        """Link under the job's terms, with some of them changed."""
+        terms = self.terms.model_copy(update=changes)
+        rng = np.random.default_rng([self.seed, 1])
+        key, secret = Key(rng.bytes(SECRET_BYTES)), rng.bytes(SECRET_BYTES)
+        tables = (self.primary, self.secondary)
+        sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
+        queries, candidates = (party_data.encode_table(terms.encoding, side, key, self.name) for side in sides)
+        k, degree = min(terms.k, len(candidates)), terms.min_degree
+        linking = LinkageConfig(terms.metric, k, terms.tau, terms.sigma, min_degree=degree, dummies=terms.dummies)
+        linked, delivery = link_encoded_tables(queries, candidates, self.counted, linking, secret, self.name, threads=1)
+        partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
+        view = PrimaryView(partner, similarity, linked.scale, linked.sigma)
+        own = self.places(sides[0])
+        return AuditedLinkage(self, terms, view, linked.order.astype(np.int64), (queries, candidates), own, key)
+
+    def places(self, frame: pl.DataFrame) -> Floats | None:
+        """Return latitude and longitude of a table's records, if these link."""
+        return None if self.place_columns is None else cells.read_number_columns(frame, self.place_columns, self.name)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class AuditedLinkage:
+    """A linkage under certain terms; partners are pseudonyms."""
+
+    setup: AttackSetup
+    terms: SecondaryTerms
+    view: PrimaryView
+    order: Integers  # (m,), the secondary's row behind each pseudonym
+    encoded: tuple[EncodedTable, EncodedTable]
+    places: Floats | None  # (n, 2), the primary's places as they were linked
+    key: Key
+
+    @cached_property
+    def visible(self) -> PrimaryView:
+        """What the primary sees: where rows are hidden, every link has a number of its own."""
+        if not self.terms.hide_rows:
+            return self.view
+        numbers = np.arange(self.view.partner.size, dtype=np.int64).reshape(self.view.partner.shape)
+        return PrimaryView(numbers, self.view.similarity, self.view.scale, self.view.sigma)
+
+    @cached_property
+    def row_of_visible(self) -> Integers:
+        """The secondary's row behind each number that the primary sees."""
+        return self.order if not self.terms.hide_rows else self.order[self.view.partner.ravel()]
+
+    @cached_property
+    def codes(self) -> attack.Codebook:
+        """All filters that partner records may have, and the true one of each number that the primary sees."""
+        queries, candidates = self.encoded
+        if self.terms.blur is not None:  # an attacker can list the true places, but not the blurred ones
+            candidates = party_data.encode_table(self.terms.encoding, self.setup.secondary, self.key, self.setup.name)
+        book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
+        return attack.Codebook(book.metric, book.own, book.possible, book.truth[self.row_of_visible])
+
+    def truth(self, radius: float) -> attack.TrueLocations:
+        """Return the true places of all partner records that the primary sees."""
+        places = self.setup.places(self.setup.secondary)
+        if places is None:
+            raise ValueError("no places")  # pragma: no cover - called only where there are some
+        return attack.TrueLocations(places[self.row_of_visible], radius)
+
+    def distances(self) -> Floats:
+        """Return the true Hamming distance of every link, (n, K)."""
+        queries, candidates = self.encoded
+        record = np.repeat(np.arange(len(self.view)), self.view.partner.shape[1])
+        row = self.order[self.view.partner.ravel()]
+        distance = np.empty(len(row))
+        for first in range(0, len(row), PAIRS_PER_TILE):
+            tile = slice(first, first + PAIRS_PER_TILE)
+            distance[tile] = np.bitwise_count(queries.bits[record[tile]] ^ candidates.bits[row[tile]]).sum(axis=1)
+        return distance.reshape(self.view.partner.shape)
+
+    def with_distinct_pairs(self) -> PrimaryView:
+        """Return the view with every pair of filters once.
+
+        All links of a pair share one draw of noise, so counting copies would make one lucky draw look like many.
+        """
+        queries, candidates = self.encoded
+        left, right = (distinct_records(table.bits)[1] for table in (queries, candidates))
+        pair = left[:, None] * len(candidates) + right[self.order[self.view.partner]]
+        first = np.zeros(pair.size, dtype=bool)
+        first[np.unique(pair.ravel(), return_index=True)[1]] = True
+        partner = np.where(first.reshape(pair.shape), self.view.partner, -1)
+        return PrimaryView(partner, self.view.similarity, self.view.scale, self.view.sigma)
+
+    def share_of_links_kept(self, plain: AuditedLinkage) -> float:
+        """Return the share of a plain linkage's links that this one still has."""
+        rows = zip(self.order[self.view.partner], plain.order[plain.view.partner], strict=True)
+        return float(np.mean([len(np.intersect1d(new, old)) / len(old) for new, old in rows]))
+
+    def place_encoder(self) -> SchemaPlaceEncoder | None:
+        """Return the encoder of places that the primary can run itself, if filters hold nothing but a place."""
+        schema, columns = self.terms.encoding, self.setup.place_columns
+        if columns is None or schema.n_bits > MAX_RANKED_BITS or self.terms.metric != "hamming":
+            return None
+        plain = isinstance(schema.combine, Concatenate) and all(isinstance(step, Shuffle) for step in schema.hardening)
+        only_places = plain and sorted(schema.columns) == sorted(columns)
+        return SchemaPlaceEncoder(schema, self.key, columns) if only_places else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SchemaPlaceEncoder:
+    """Encode places in the rank form of a schema's filters; places beyond the agreed range are moved to its border."""
+
+    schema: Schema
+    key: Key
+    columns: tuple[str, str]
+
+    @property
+    def metric(self) -> metrics.Metric:
+        return metrics.RankHamming()
+
+    def encode(self, places: Floats) -> Records:
+        codes = {field.column: field.encoding for field in self.schema.fields}
+        inside = {
+            name: np.clip(places[:, axis], code.low, code.high)
+            for axis, name in enumerate(self.columns)
+            if isinstance(code := codes[name], NumericFilter)
+        }
+        return np.ascontiguousarray(self.schema.ranks(inside, self.key).astype(np.int32))
+
 
 FILTER_SECRET = "the exact filter of a partner record, and hence its identifiers"  # noqa: S105
 PRIOR_SLACK = 0.05  # the shape of a town helps any attacker a little beyond the blurred place
@@ -42,9 +195,9 @@ def primary_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     yield from _filter_attacks(linkage, settings, rng)
     before, after, blur = linkage.setup.places(linkage.setup.primary), linkage.places, linkage.terms.blur
     if after is not None:
-        yield from location_attacks(linkage, settings, rng)
+        yield from place_attacks(linkage, settings, rng)
     if blur is not None and before is not None and after is not None:
-        step = PlanarLaplace(blur.epsilon).mean_step
+        step = mechanisms.PlanarLaplace(blur.epsilon).mean_step
         promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
         run = partial(missing_displacement, before, after, step)
         yield _planned(AttackKind.BUILD_CHECK, "missing noise on places", "what blurring should hide", run, promised)
@@ -64,23 +217,23 @@ def _planned(
     return PlannedAttack(kind, Adversary.PRIMARY, what, learns, run, promised, memory)
 
 
-@timed
+@finding.timed
 def missing_displacement(before: Floats, after: Floats, promised: float) -> AttackFinding:
     """Measure which share of the promised mean step is missing; records of one place move together and count once."""
     first = np.unique(before, axis=0, return_index=True)[1]
-    steps = great_circle_metres(before[first], after[first])
-    missing = float(1.0 - steps.mean() / promised), CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
+    steps = geodesy.great_circle_metres(before[first], after[first])
+    missing = float(1.0 - steps.mean() / promised), finding.CHECK_DEVIATIONS * math.sqrt(0.5 / len(steps))
     measure, knew = "share of the promised step that is missing", "places before and after blurring"
-    return check_finding("missing noise on places", Adversary.PRIMARY, missing, len(steps), measure, knew)
+    return finding.check_finding("missing noise on places", Adversary.PRIMARY, missing, len(steps), measure, knew)
 
 
-@timed
+@finding.timed
 def row_order_check(order: Integers) -> AttackFinding:
     """Measure whether pseudonyms follow the secondary's own rows."""
     related = abs(float(spearmanr(np.arange(len(order)), order).statistic)) if len(order) > 2 else 0.0
-    share = related, CHECK_DEVIATIONS / math.sqrt(max(1, len(order)))
+    share = related, finding.CHECK_DEVIATIONS / math.sqrt(max(1, len(order)))
     measure = "rank correlation of pseudonyms with rows"
-    return check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
+    return finding.check_finding("row order", Adversary.PRIMARY, share, len(order), measure, "pseudonyms")
 
 
 def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
@@ -88,7 +241,7 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     if terms.tau is not None:  # the bound that the job claims, whatever the build does
         promised = Guarantee(f"tau={terms.tau:g} against the greedy attack", terms.tau)
     elif terms.sigma and terms.metric == "hamming":
-        bound = success_bound(terms.sigma, linkage.view.known_scale().deviation)
+        bound = bounds.success_bound(terms.sigma, linkage.view.known_scale().deviation)
         promised = Guarantee(f"sigma={terms.sigma:g} (tau={bound:.3g}) against the greedy attack", bound)
     queries, candidates = linkage.encoded
     # Distances of some hundred links to all possible filters, and the unpacked filters of both tables.
@@ -97,10 +250,10 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         distance = linkage.distances()
 
         def on_filters(seen: PrimaryView) -> AttackFinding:
-            return attacks.greedy_attack(seen, linkage.codes, rng=rng)
+            return attack.greedy_attack(seen, linkage.codes, rng=rng)
 
         def on_distances(seen: PrimaryView) -> AttackFinding:
-            return attacks.distance_attack(seen, distance)
+            return attack.distance_attack(seen, distance)
 
         guarantee = promised
         if memory <= settings.memory:
@@ -115,32 +268,32 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         promised = Guarantee("none: tau covers single similarities only")
 
     def likelihood() -> AttackFinding:
-        return attacks.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
+        return attack.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
 
     yield _planned(AttackKind.LIKELIHOOD, "likelihood", FILTER_SECRET, likelihood, promised, memory)
 
 
-def location_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
+def place_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack that locates partner records; a blurred job guarantees something against all of them."""
     view, own, truth = linkage.visible, linkage.places, linkage.truth(settings.metres)
     if own is None:
         return
     learns, promised = f"where a partner record is, within {settings.metres:g} m", blur_guarantee(linkage, settings)
     located = partial(_planned, AttackKind.LOCATION)
-    ways = [locating.PLAIN_CENTROID, locating.RANKED_CENTROID]
-    for way in [*ways, locating.ROBUST_CENTROID] if linkage.terms.dummies else ways:
-        run = partial(attacks.link_graph_attack, view, own, truth, rng=rng, way=way)
+    ways = [location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID]
+    for way in [*ways, location_attacks.ROBUST_CENTROID] if linkage.terms.dummies else ways:
+        run = partial(attack.link_graph_attack, view, own, truth, rng=rng, way=way)
         yield located(way.attack, learns, run, promised)
     if not linkage.terms.hide_rows and not linkage.terms.dummies:
-        run = partial(attacks.consistency_attack, view, own, truth, rng=rng)
+        run = partial(attack.consistency_attack, view, own, truth, rng=rng)
         yield located("link graph made consistent", learns, run, promised)
     if not linkage.terms.hide_rows:
         without_scale = PrimaryView(view.partner, view.similarity, None, view.sigma)
-        run = partial(attacks.multilateration_attack, without_scale, own, truth, rng=rng)
+        run = partial(attack.multilateration_attack, without_scale, own, truth, rng=rng)
         yield located("multilateration", learns, run, promised)
     encoder = linkage.place_encoder()
     if encoder is not None:
-        run = partial(attacks.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
+        run = partial(attack.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
         yield located("grid likelihood", learns, run, promised)
 
 
@@ -156,27 +309,31 @@ def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings) -> Guarante
     some = places[:: 1 + len(places) // 500]
     near = np.hypot(*np.moveaxis((some[:, None] - some) * METRES_PER_DEGREE, -1, 0)) <= settings.metres
     most = max(share, float(near.mean(axis=1).max()))
-    return Guarantee(PlanarLaplace(blur.epsilon).guarantee, min(1.0, most + PRIOR_SLACK))
+    return Guarantee(mechanisms.PlanarLaplace(blur.epsilon).guarantee, min(1.0, most + PRIOR_SLACK))
 
 
 def _with_reference_noise(
-    linkage: AuditedLinkage, promised: Guarantee, seen: PrimaryView, attack: ViewAttack, rng: Generator
+    linkage: AuditedLinkage,
+    promised: Guarantee,
+    seen: PrimaryView,
+    attempt: ViewAttack,
+    rng: Generator,
 ) -> Guarantee:
     """Add the score under noise drawn here: the theorem assumes normal similarities, which real ones are not quite."""
     scale = linkage.view.known_scale()
     if promised.most is None or scale.deviation <= 0:
         return promised
     distance = linkage.distances()
-    sigma = linkage.terms.sigma or sigma_for_bound(promised.most, scale.deviation)
+    sigma = linkage.terms.sigma or bounds.sigma_for_bound(promised.most, scale.deviation)
     similarity = similarities(distance, scale, sigma=sigma, noise=rng)
-    reached = _best_of_two_attackers(PrimaryView(seen.partner, similarity, scale, sigma), attack).score.high
+    reached = _best_of_two_attackers(PrimaryView(seen.partner, similarity, scale, sigma), attempt).score.high
     return replace(promised, reached=reached)
 
 
-def _best_of_two_attackers(view: PrimaryView, attack: ViewAttack) -> AttackFinding:
+def _best_of_two_attackers(view: PrimaryView, attempt: ViewAttack) -> AttackFinding:
     """Return the better of two attackers: one who takes the noise into account, and one who does not."""
     naive = PrimaryView(view.partner, view.similarity, view.scale, 0.0)
-    tries = [attack(seen) for seen in ([view, naive] if view.sigma else [view])]
+    tries = [attempt(seen) for seen in ([view, naive] if view.sigma else [view])]
     return max(tries, key=lambda found: found.score.value)
 
 
@@ -192,10 +349,10 @@ def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: G
 
     def order() -> AttackFinding:
         step = -(-8 * table.bits.shape[1] // MAX_ORDER_BITS)
-        truth = read_number_columns(linkage.setup.secondary, numeric, linkage.setup.name)
+        truth = cells.read_number_columns(linkage.setup.secondary, numeric, linkage.setup.name)
         known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
         filters = np.ascontiguousarray(table.bits[:, ::step])
-        return attacks.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
+        return attack.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
 
     if numeric:
         bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the secondary's table"
@@ -219,16 +376,16 @@ def _name_attacks(
     def frequency() -> AttackFinding:
         chosen = [names[row] for row in rows]
         public, truth, count = np.unique(chosen, return_inverse=True, return_counts=True)
-        listed = attacks.NameList(public.tolist(), count.astype(np.float64), code.grams)
-        return attacks.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
+        listed = attack.NameList(public.tolist(), count.astype(np.float64), code.grams)
+        return attack.frequency_attack(filters[rows], listed, truth.astype(np.int64), flip_probability=flips)
 
     def graph() -> AttackFinding:
         public, first = np.unique(names, return_index=True)
         chosen = rng.choice(len(public), min(MAX_GRAPH_RECORDS, len(public)), replace=False)
         shuffled = rng.permutation(len(chosen))
-        encoded = filter_similarity(filters[first[chosen][shuffled]])
-        plain = name_similarity([str(name) for name in public[chosen]], code.grams)
-        return attacks.graph_attack(encoded, plain, shuffled.astype(np.int64))
+        encoded = filter_attacks.filter_similarity(filters[first[chosen][shuffled]])
+        plain = filter_attacks.name_similarity([str(name) for name in public[chosen]], code.grams)
+        return attack.graph_attack(encoded, plain, shuffled.astype(np.int64))
 
     learns = f"the {column} of a record, with the party's own list as the public one"
     for what, run, memory in (

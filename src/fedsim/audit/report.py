@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any
 
+from fedsim import errors, validation
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind
 from fedsim.config.policy import AUDIT_FORMAT
-from fedsim.errors import FedSimError
-from fedsim.validation import validate_integer, validate_number
 
 MIN_RECORDS = 20
 GIB = 1 << 30
@@ -58,11 +57,11 @@ class AuditSettings:
     memory: int = DEFAULT_MEMORY
 
     def __post_init__(self) -> None:
-        validate_number(self.limit, "limit", least=0, below=1)
-        validate_number(self.metres, "metres", above=0)
+        validation.validate_number(self.limit, "limit", least=0, below=1)
+        validation.validate_number(self.metres, "metres", above=0)
         least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": 10, "tries": 0}
         for name, low in least.items():
-            validate_integer(getattr(self, name), name, least=low)
+            validation.validate_integer(getattr(self, name), name, least=low)
 
     @property
     def quick(self) -> bool:
@@ -212,7 +211,7 @@ def run_attacks(
             continue
         try:
             rows.append(AuditRow(about, attack.learns, attack.run(), attack.guarantee))
-        except FedSimError as error:
+        except errors.FedSimError as error:
             skipped.append(SkippedAttack(attack.who, attack.what, str(error)))
     return rows, skipped
 

@@ -1,23 +1,23 @@
-"""Run an audit, or sweep the settings of one mechanism: read the tables, link, attack, advise, report."""
+"""Run an audit: read the tables, link, attack, search for settings that help; or sweep the settings of a mechanism."""
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 
 from fedsim.attack.finding import Adversary, AttackKind
-from fedsim.audit import advice, linkage_attacks, report, split_attacks
-from fedsim.audit.attack_setup import AttackSetup, AuditedLinkage
-from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, SkippedAttack, run_attacks
-from fedsim.config.job import Job, Protection
+from fedsim.audit import linkage_attacks, report, split_attacks
+from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
 from fedsim.privacy.bounds import lowest_bound
 from fedsim.protocol.messages import Role
 from fedsim.runtime.party_data import PartyData
+from fedsim.training.data import Metrics
 
 TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
 # The mechanisms that can be swept, and the attacks that each of them should stop.
@@ -44,8 +44,8 @@ class AuditTables:
 class PreparedAudit:
     """The linkage with one secondary, and the inputs of training where there are labels."""
 
-    setup: AttackSetup
-    linkage: AuditedLinkage
+    setup: linkage_attacks.AttackSetup
+    linkage: linkage_attacks.AuditedLinkage
     inputs: split_attacks.TrainingInputs | None
 
 
@@ -90,13 +90,13 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
 
 
 def audit_job(
-    job: Job, files: Sequence[PartyFile], settings: AuditSettings, progress: ProgressCallback = lambda _: None
-) -> AuditReport:
+    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, progress: ProgressCallback = lambda _: None
+) -> report.AuditReport:
     """Attack every linkage whose tables are here, and the training on it; nothing leaves this process."""
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
-    rows: list[AuditRow] = []
-    skipped: list[SkippedAttack] = []
-    advices: list[Advice] = []
+    rows: list[report.AuditRow] = []
+    skipped: list[report.SkippedAttack] = []
+    advices: list[report.Advice] = []
     for name in tables.secondaries:
         progress(f"linking with {name}")
         audited, missing = prepare_audit(job, tables, name, settings)
@@ -104,14 +104,14 @@ def audit_job(
         rows += found
         skipped += [*missing, *left]
         progress(f"searching for settings that bring {name} under the limit")
-        advices += advice.recommend_settings(audited.setup, audited.inputs, found, settings)
-    return AuditReport(
+        advices += recommend_settings(audited.setup, audited.inputs, found, settings)
+    return report.AuditReport(
         job=job.name,
         hash=job.hash,
         limit=settings.limit,
         settings=settings,
         rows=tuple(rows),
-        skipped=(*skipped, *NEVER_ATTACKED),
+        skipped=(*skipped, *report.NEVER_ATTACKED),
         advice=tuple(advices),
         notes=(*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"),
         tables=tuple(str(own.party) for own in files if own.data is not None),
@@ -119,8 +119,8 @@ def audit_job(
 
 
 def prepare_audit(
-    job: Job, tables: AuditTables, name: str, settings: AuditSettings
-) -> tuple[PreparedAudit, list[SkippedAttack]]:
+    job: Job, tables: AuditTables, name: str, settings: report.AuditSettings
+) -> tuple[PreparedAudit, list[report.SkippedAttack]]:
     """Link with one secondary, and prepare the training where there are labels."""
     primary, secondary = tables.primary, tables.secondaries[name]
     if name not in primary.columns.identifiers or not job.secondaries[name].encoding.columns:
@@ -130,38 +130,38 @@ def prepare_audit(
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)
-    setup = AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
+    setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
     linkage = setup.linkage()
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, split)
     except FedSimError as error:
-        missing = SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
+        missing = report.SkippedAttack(Adversary.SECONDARY, "training: gradients and activations", str(error))
         return PreparedAudit(setup, linkage, None), [missing]
     return PreparedAudit(setup, linkage, inputs), []
 
 
 def attack_secondary(
-    audited: PreparedAudit, settings: AuditSettings, progress: ProgressCallback
-) -> tuple[list[AuditRow], list[SkippedAttack]]:
+    audited: PreparedAudit, settings: report.AuditSettings, progress: ProgressCallback
+) -> tuple[list[report.AuditRow], list[report.SkippedAttack]]:
     """Run all attacks that apply, of every adversary."""
     linkage, name = audited.linkage, audited.setup.name
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     progress(f"attacks of the primary on the links with {name}")
-    rows, skipped = run_attacks(name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory)
+    rows, skipped = report.run_attacks(name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory)
     if linkage.places is None:
         why = "no identifiers are latitude and longitude"
-        skipped.append(SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
+        skipped.append(report.SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
     progress(f"attacks of the coordinator on the filters of {name}")
-    found, left = run_attacks(name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory)
+    found, left = report.run_attacks(name, linkage_attacks.coordinator_attacks(linkage, settings, rng), settings.memory)
     if not found and not left:
         why = "the filters combine several fields or are salted; no attack applies"
-        left.append(SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
+        left.append(report.SkippedAttack(Adversary.COORDINATOR, f"filters of {name}", why))
     rows, skipped = rows + found, skipped + left
     if audited.inputs is not None:
         progress(f"training {settings.epochs} epochs with {name} to record the cut layer")
         transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs)
         attacks = split_attacks.training_attacks(transcript, audited.inputs, linkage, rng)
-        found, left = run_attacks(name, attacks, settings.memory)
+        found, left = report.run_attacks(name, attacks, settings.memory)
         rows, skipped = rows + found, skipped + left
     return rows, skipped
 
@@ -185,7 +185,7 @@ class TradeoffPoint:
 
 
 def sweep_mechanism(
-    job: Job, files: Sequence[PartyFile], settings: AuditSettings, sweep: str, progress: ProgressCallback
+    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: ProgressCallback
 ) -> list[TradeoffPoint]:
     """Measure the attacker's gain and the model's quality under every setting of one mechanism, beginning with none."""
     if sweep not in SWEEPS:
@@ -205,16 +205,18 @@ def sweep_mechanism(
             *linkage_attacks.primary_attacks(linkage, settings, rng),
             *split_attacks.training_attacks(transcript, audited.inputs, linkage, rng),
         ]
-        rows, _ = run_attacks("", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory)
+        rows, _ = report.run_attacks(
+            "", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory
+        )
         best = max(rows, key=lambda row: row.found.advantage).found
-        quality = advice.model_quality(transcript.metrics)
+        quality = model_quality(transcript.metrics)
         points.append(TradeoffPoint(name, settings.seed, best.advantage, best.attack, *quality))
     return points
 
 
 def _sweep_settings(
-    audited: PreparedAudit, settings: AuditSettings, sweep: str
-) -> list[tuple[str, AuditedLinkage, Protection]]:
+    audited: PreparedAudit, settings: report.AuditSettings, sweep: str
+) -> list[tuple[str, linkage_attacks.AuditedLinkage, Protection]]:
     setup, plain = audited.setup, audited.setup.linkage(tau=None, sigma=None, blur=None)
     points = [(f"no {sweep}", plain, Protection())]
     if sweep == "tau":
@@ -225,12 +227,194 @@ def _sweep_settings(
         levels = [tau for tau in TAU_LEVELS if tau > least]
         points += [(f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()) for tau in levels]
     elif sweep == "blur":
-        for epsilon in advice.BLUR_EPSILONS[:7]:
-            linkage = setup.linkage(tau=None, sigma=None, blur=advice.make_blur(setup, epsilon))
+        for epsilon in BLUR_EPSILONS[:7]:
+            linkage = setup.linkage(tau=None, sigma=None, blur=make_blur(setup, epsilon))
             points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
     else:
-        search = advice.MitigationSearch(setup, audited.inputs, settings)
+        search = MitigationSearch(setup, audited.inputs, settings)
         clip = search.gradient_clip if sweep == "gradients" else 1.0
-        for noise in advice.NOISE_LEVELS:
-            points.append((f"noise {noise:g}", plain, advice.make_protection(sweep, clip, noise)))
+        for noise in NOISE_LEVELS:
+            points.append((f"noise {noise:g}", plain, make_protection(sweep, clip, noise)))
     return points
+
+
+# Advice: the weakest setting that brings an attack under the limit. Settings go from the weakest to the strongest.
+
+BLUR_EPSILONS = (100.0, 30.0, 10.0, 5.0, 2.0, 1.0, 0.5, 0.2, 0.1)  # per kilometre
+SIGMA_LEVELS = (0.01, 0.1, 0.4, 1.0, 4.0, 16.0, 64.0)
+DUMMY_SHARES = (0.2, 0.5, 0.9)
+NOISE_LEVELS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+LINKAGE_SETTINGS = {
+    "blur": ("blur with epsilon_per_km", BLUR_EPSILONS),
+    "sigma": ("sigma", SIGMA_LEVELS),
+    "dummies": ("dummies", DUMMY_SHARES),
+}
+MIN_CLIP = 1e-9
+QUALITY_METRICS = ("rmse", "auc", "accuracy")  # the first that a task has is used
+
+# The mechanisms that may help against an attack, in the order in which they are tried.
+MITIGATIONS = {
+    AttackKind.LOCATION: ("blur", "dummies"),
+    AttackKind.GREEDY: ("sigma",),
+    AttackKind.DISTANCES: ("sigma",),
+    AttackKind.LIKELIHOOD: ("sigma", "blur"),
+    AttackKind.BIT_ORDER: ("blur",),
+    AttackKind.INVERSION: ("features", "activations"),
+    AttackKind.GRADIENTS: ("gradients",),
+}
+_ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
+NO_MITIGATION = {
+    AttackKind.BIT_ORDER: _ENCODING,
+    AttackKind.NAMES: _ENCODING,
+    AttackKind.COMPLETION: "the secondary's own network learns this; give it fewer columns, or train for fewer epochs",
+    AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
+    AttackKind.ROW_COUNTS: "a secondary always sees which of its rows are requested",
+}
+
+
+@dataclass(frozen=True)
+class Mitigation:
+    """A mechanism with its settings; ``measure`` returns the leak and the cost under one of them."""
+
+    setting: Callable[[float], str]
+    values: Sequence[float]
+    measure: Callable[[float], tuple[float, str]]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MitigationSearch:
+    """A linkage that is attacked again under other settings."""
+
+    setup: linkage_attacks.AttackSetup
+    inputs: split_attacks.TrainingInputs | None
+    settings: report.AuditSettings
+
+    @cached_property
+    def unprotected(self) -> split_attacks.CutTranscript | None:
+        """A short training without protection, for comparison."""
+        if self.inputs is None:
+            return None
+        return split_attacks.record_training(self.inputs, self.setup.linkage(), self.settings.epochs, Protection())
+
+    @property
+    def gradient_clip(self) -> float:
+        """The median norm of a gradient."""
+        return max(self.unprotected.length if self.unprotected else 1.0, MIN_CLIP)
+
+    @cached_property
+    def plain(self) -> linkage_attacks.AuditedLinkage:
+        """The linkage without blurring, for comparison."""
+        return self.setup.linkage(blur=None)
+
+    def mitigation(self, name: str, secret: str) -> Mitigation:
+        """Return the mechanism of this name as a protection of a secret."""
+        if name in LINKAGE_SETTINGS:
+            setting, values = LINKAGE_SETTINGS[name]
+            return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
+        clip = float(f"{self.gradient_clip if name == 'gradients' else 1.0:.3g}")
+        terms = f"protection.{name} with {'' if name == 'features' else f'clip = {clip:g}, '}noise"
+        measure = partial(self._train_again, name, clip, secret)
+        return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
+
+    def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
+        """Return the leak of a linkage with more blur, noise or random links, and what that costs."""
+        if name == "blur":
+            linkage = self.setup.linkage(blur=make_blur(self.setup, value))
+            cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
+        elif name == "sigma":
+            linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities carry less"
+        else:
+            linkage, cost = self.setup.linkage(dummies=value), f"{100 * value:.0f} % of the links are random"
+        rng = np.random.default_rng([self.settings.seed, 4])
+        primary = linkage_attacks.primary_attacks(linkage, self.settings, rng)
+        coordinator = linkage_attacks.coordinator_attacks(linkage, self.settings, rng)
+        return self._best_advantage([*primary, *coordinator], secret), cost
+
+    def _train_again(self, side: str, clip: float, secret: str, noise: float) -> tuple[float, str]:
+        """Return the leak of a training with noise on features, activations or gradients, and what that costs."""
+        if self.inputs is None:
+            raise SettingError("training needs labels; pass the primary's party file, too", code="labels-missing")
+        linkage, rng = self.setup.linkage(), np.random.default_rng([self.settings.seed, 5])
+        protection = make_protection(side, clip, noise)
+        transcript = split_attacks.record_training(self.inputs, linkage, self.settings.epochs, protection)
+        attacks = split_attacks.training_attacks(transcript, self.inputs, linkage, rng)
+        without = _quality_text(self.unprotected.metrics) if self.unprotected else "unknown"
+        quality = f"{_quality_text(transcript.metrics)} on validation records, {without} without it"
+        return self._best_advantage(attacks, secret), f"{quality}, after {self.settings.epochs} epochs"
+
+    def _best_advantage(self, attacks: Iterable[report.PlannedAttack], secret: str) -> float:
+        """Return the best advantage of all attacks on the secret, whatever its interval."""
+        relevant = [attack for attack in attacks if attack.kind.secret == secret]
+        rows, _ = report.run_attacks("", relevant, self.settings.memory)
+        return max((row.found.advantage for row in rows), default=0.0)
+
+
+def make_blur(setup: linkage_attacks.AttackSetup, epsilon_per_km: float) -> Blur:
+    """Return the blur of the linkage's places."""
+    if setup.place_columns is None:
+        message = "no identifiers are latitude and longitude, so there is nothing to blur; choose another mechanism"
+        raise SettingError(message, code="no-places")
+    return Blur(latitude=setup.place_columns[0], longitude=setup.place_columns[1], epsilon_per_km=epsilon_per_km)
+
+
+def make_protection(side: str, clip: float, noise: float) -> Protection:
+    """Return noise on ``side``: features, activations or gradients."""
+    terms = FeatureTerms(noise=noise) if side == "features" else CutTerms(clip=clip, noise=noise)
+    return Protection.model_validate({side: terms})
+
+
+def recommend_settings(
+    setup: linkage_attacks.AttackSetup,
+    inputs: split_attacks.TrainingInputs | None,
+    rows: Sequence[report.AuditRow],
+    settings: report.AuditSettings,
+) -> list[report.Advice]:
+    """Search advice against the worst finding above the limit of each adversary and secret."""
+    if settings.tries == 0:
+        return []
+    worst: dict[tuple[str, ...], report.AuditRow] = {}
+    for row in sorted(rows, key=lambda row: row.leak):
+        if row.leak > settings.limit:
+            name = row.found.attack if row.is_check else row.found.kind.secret  # every check counts by itself
+            worst[row.found.adversary.value, name] = row
+    search, advice = MitigationSearch(setup, inputs, settings), []
+    for row in worst.values():
+        found = row.found
+        names = [n for n in MITIGATIONS.get(found.kind, ()) if n != "blur" or setup.place_columns is not None]
+        if not names:
+            reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
+            advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))
+        for name in names:
+            mitigation = search.mitigation(name, found.kind.secret)
+            advice.append(_search_weakest_setting(setup.name, found.attack, mitigation, settings))
+    return advice
+
+
+def _search_weakest_setting(
+    about: str, attack: str, mitigation: Mitigation, settings: report.AuditSettings
+) -> report.Advice:
+    """Bisect for the weakest setting under the limit; return the strongest if even that one is above it."""
+    low, high = 0, len(mitigation.values) - 1
+    leak, cost = mitigation.measure(mitigation.values[high])
+    reached = leak <= settings.limit
+    for _ in range(settings.tries if reached else 0):
+        if low >= high:
+            break
+        middle = (low + high) // 2
+        tried = mitigation.measure(mitigation.values[middle])
+        if tried[0] <= settings.limit:
+            high, (leak, cost) = middle, tried
+        else:
+            low = middle + 1
+    return report.Advice(about, attack, mitigation.setting(mitigation.values[high]), leak, reached, cost)
+
+
+def model_quality(metrics: Metrics) -> tuple[str, float]:
+    """Return the metric that judges a training, with its value."""
+    name = next(name for name in QUALITY_METRICS if name in metrics)
+    return name, metrics[name]
+
+
+def _quality_text(metrics: Metrics) -> str:
+    name, value = model_quality(metrics)
+    return f"{name} {value:.4g}"

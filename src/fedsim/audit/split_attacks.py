@@ -10,30 +10,24 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from fedsim.attack import Eavesdropper, completion_attack, direction_attack, inversion_attack, norm_attack
-from fedsim.attack.cut_layer_attacks import mean_by_row, mean_label_by_row
-from fedsim.attack.finding import CHECK_DEVIATIONS, Adversary, AttackFinding, AttackKind, check_finding, timed
-from fedsim.audit.attack_setup import AuditedLinkage
+from fedsim.attack import Adversary, AttackFinding, AttackKind, cut_layer_attacks, finding
+from fedsim.audit.linkage_attacks import AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection
 from fedsim.errors import InputError
-from fedsim.privacy.keyed_prng import SECRET_BYTES
-from fedsim.privacy.mechanisms import CLIP_DEVIATIONS, ClipAndNoise, NoisyFeatures
+from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
-from fedsim.runtime.party_data import PartyData, add_feature_noise, cut_noise_from_secret
+from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
-from fedsim.splitnn.gates import Neighbours
-from fedsim.splitnn.layers import Features
+from fedsim.splitnn import Features, Neighbours
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
 from fedsim.training import NeighbourList, PrimaryData, TaskType, train_with
 from fedsim.training.data import Metrics
-from fedsim.types import Floats, Integers, Split
+from fedsim.types import AnyArray, Floats, Integers, Split
 
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
@@ -59,7 +53,7 @@ class CutTranscript:
     activations: Floats  # (U, C), as the primary saw them
     gradients: Floats  # (U, C), as the secondary saw them
     own: Floats  # (U, C), the secondary's activations after training, without noise
-    labels: NDArray[Any]  # (U,), whether the mean label of the records that list a row is above the median
+    labels: AnyArray  # (U,), whether the mean label of the records that list a row is above the median
     counts: Integers  # (U,), how often each row was sent
     length: float  # median norm of a gradient in one step
     metrics: Metrics  # on the validation records
@@ -67,7 +61,9 @@ class CutTranscript:
     noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
 
 
-def training_inputs(job: Job, primary: PartyData, secondary: PartyData, split: Split) -> TrainingInputs:
+def training_inputs(
+    job: Job, primary: party_data.PartyData, secondary: party_data.PartyData, split: Split
+) -> TrainingInputs:
     """Prepare both tables as the parties would."""
     task = TaskType.CLASSES if job.task.kind == "classification" else TaskType.NUMBERS
     data = PrimaryData(primary.network_features(split.train), primary.labels()[0], task, primary.own.name)
@@ -79,18 +75,18 @@ def record_training(
 ) -> CutTranscript:
     """Train for some epochs and record what crosses the cut layer, under the job's protection or another."""
     protection = inputs.job.protection if protection is None else protection
-    secret = np.random.default_rng([linkage.setup.seed, 3]).bytes(SECRET_BYTES)
+    secret = np.random.default_rng([linkage.setup.seed, 3]).bytes(keyed_prng.SECRET_BYTES)
     torch.set_num_threads(1)
     config = replace(training_config(inputs.job), epochs=epochs, patience=None, save_steps=None)
     below = replace(config.secondary, clip=protection.activations.clip if protection.activations else None)
     steps = epochs * config.steps_per_epoch(len(inputs.split.train))
     features = inputs.secondary
     if protection.features is not None:
-        features = add_feature_noise(features, protection.features, secret, table=linkage.setup.name)
+        features = party_data.add_feature_noise(features, protection.features, secret, table=linkage.setup.name)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
-    answering = NoisySecondary(local, activation_noise=cut_noise_from_secret(protection.activations, secret))
-    recorder = Eavesdropper(answering, int(WARM_UP_SHARE * steps))
-    sending = NoisySecondary(recorder, gradient_noise=cut_noise_from_secret(protection.gradients, secret))
+    answering = NoisySecondary(local, activation_noise=party_data.cut_noise_from_secret(protection.activations, secret))
+    recorder = cut_layer_attacks.Eavesdropper(answering, int(WARM_UP_SHARE * steps))
+    sending = NoisySecondary(recorder, gradient_noise=party_data.cut_noise_from_secret(protection.gradients, secret))
     lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
@@ -104,25 +100,29 @@ def record_training(
 
 
 def _transcript(
-    inputs: TrainingInputs, linkage: AuditedLinkage, recorder: Eavesdropper, local: LocalSecondary, metrics: Metrics
+    inputs: TrainingInputs,
+    linkage: AuditedLinkage,
+    recorder: cut_layer_attacks.Eavesdropper,
+    local: LocalSecondary,
+    metrics: Metrics,
 ) -> CutTranscript:
     steps = recorder.recorded_steps
     if not steps:
         message = "nothing crossed the cut layer; train for more epochs or with smaller batches"
         raise InputError(message, code="nothing-recorded")
     pseudonym = np.concatenate([step.rows for step in steps])
-    rows, activations = mean_by_row(pseudonym, np.concatenate([step.activations for step in steps]))
+    rows, activations = cut_layer_attacks.mean_by_row(pseudonym, np.concatenate([step.activations for step in steps]))
     every = np.concatenate([step.gradients for step in steps])
     labels = np.asarray(inputs.primary.labels)
     if inputs.primary.task_type is not TaskType.NUMBERS:  # the most common class against the rest
         kinds, count = np.unique(labels, return_counts=True)
         labels = labels == kinds[count.argmax()]
     train = inputs.split.train
-    label = mean_label_by_row(linkage.view.partner[train], labels[train], len(linkage.order))[rows]
+    label = cut_layer_attacks.mean_label_by_row(linkage.view.partner[train], labels[train], len(linkage.order))[rows]
     return CutTranscript(
         rows=linkage.order[rows],
         activations=activations,
-        gradients=mean_by_row(pseudonym, every)[1],
+        gradients=cut_layer_attacks.mean_by_row(pseudonym, every)[1],
         own=local.infer(torch.from_numpy(rows)).numpy().astype(np.float64),
         labels=label > np.median(label),
         counts=np.bincount(pseudonym)[rows].astype(np.int64),
@@ -137,7 +137,8 @@ def _feature_noise(features: Features, used: Features) -> NoiseMeter:
     mean, deviation = before.mean(axis=0), before.std(axis=0)
     varies = deviation > 0
     scaled, noisy = ((numbers - mean)[:, varies] / deviation[varies] for numbers in (before, used.numbers))
-    meter.add(torch.from_numpy(np.clip(scaled, -CLIP_DEVIATIONS, CLIP_DEVIATIONS)), torch.from_numpy(noisy))
+    limit = mechanisms.CLIP_DEVIATIONS
+    meter.add(torch.from_numpy(np.clip(scaled, -limit, limit)), torch.from_numpy(noisy))
     return meter
 
 
@@ -152,26 +153,27 @@ def training_attacks(
     most = int(transcript.counts.max())
     promised = _accountant_guarantee(protection.activations, most)
     if protection.features is not None:
-        promised = Guarantee(NoisyFeatures(protection.features.noise).guarantee, claimed=True)
+        promised = Guarantee(mechanisms.NoisyFeatures(protection.features.noise).guarantee, claimed=True)
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
-    run = partial(inversion_attack, transcript.activations, features, known, rng=rng)
+    run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)
     learns = "whether the records that list a row have labels above the median"
     promised = _accountant_guarantee(protection.gradients, most, bounds_auc=True)
-    run = partial(norm_attack, transcript.gradients, transcript.labels, rng=rng)
+    run = partial(cut_layer_attacks.norm_attack, transcript.gradients, transcript.labels, rng=rng)
     yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient norm", learns, run, promised)
-    run = partial(direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
+    run = partial(cut_layer_attacks.direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
     yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient direction", learns, run, promised)
 
     def row_counts() -> AttackFinding:
         # Rows that are requested often lie where records are dense; noise on gradients does not hide that.
         counts = transcript.counts[:, None].astype(np.float64)
-        found, knew = norm_attack(counts, transcript.labels, rng=rng), "how often each of its rows was requested"
+        found = cut_layer_attacks.norm_attack(counts, transcript.labels, rng=rng)
+        knew = "how often each of its rows was requested"
         return replace(found, attack="row counts", kind=AttackKind.ROW_COUNTS, knew=knew)
 
     def completion() -> AttackFinding:
         # Only what joint training adds to the secondary's own features counts as a leak.
-        found = completion_attack(transcript.own, features, transcript.labels, known, rng=rng)
+        found = cut_layer_attacks.completion_attack(transcript.own, features, transcript.labels, known, rng=rng)
         raw = max(0.5, min(0.999, found.figures["AUC from raw features"]))
         return replace(found, blind=raw, knew=f"{found.knew}; guessing is the same attack on its raw features")
 
@@ -197,16 +199,16 @@ def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator
             yield PlannedAttack(AttackKind.BUILD_CHECK, who, name, learns, run, promised)
 
 
-@timed
+@finding.timed
 def missing_noise(meter: NoiseMeter, promised: float, who: Adversary, name: str) -> AttackFinding:
     """Measure which share of the promised deviation is missing.
 
     The mechanism is the one that the parties use; whether a party's process calls it is for the tests of the parties.
     """
-    doubt = CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
+    doubt = finding.CHECK_DEVIATIONS / math.sqrt(2.0 * meter.numbers) if meter.numbers else 0.0
     missing = 1.0 - meter.deviation / promised, doubt
     measure, knew = "share of the promised noise that is missing", "what was sent, before and after the noise"
-    return check_finding(name, who, missing, meter.numbers, measure, knew)
+    return finding.check_finding(name, who, missing, meter.numbers, measure, knew)
 
 
 def _accountant_guarantee(terms: CutTerms | None, sent: int, *, bounds_auc: bool = False) -> Guarantee:
@@ -215,6 +217,6 @@ def _accountant_guarantee(terms: CutTerms | None, sent: int, *, bounds_auc: bool
         return NO_GUARANTEE
     if terms.noise == 0:
         return Guarantee("none: rows are clipped without noise")
-    spent = ClipAndNoise(terms.clip, terms.noise).after(steps=sent)
+    spent = mechanisms.ClipAndNoise(terms.clip, terms.noise).after(steps=sent)
     sentence = f"({spent.epsilon(delta=DELTA):.3g}, {DELTA:g})-private for one row sent {sent} times, given the weights"
     return Guarantee(sentence, spent.max_attack_auc) if bounds_auc else Guarantee(sentence, claimed=True)

@@ -36,7 +36,7 @@ from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key
 from fedsim.protocol.certificates import issue_certificates
 from fedsim.report.formatting import format_bytes, format_duration, format_number
-from fedsim.report.ladder import LADDER_FILE
+from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
 from fedsim.runs.approval import approve
 from fedsim.runs.record import RunRecord, read_run_record

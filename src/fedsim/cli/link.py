@@ -193,7 +193,7 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
         yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end between equal distances"
     used = fmt.format_percent(summary.candidates_used / summary.candidates)
     busiest = fmt.pluralise(summary.busiest_use, "list")
-    yield "used", f"{fmt.format_count(summary.candidates_used)} candidates ({used}), the most frequent in {busiest}"
+    yield "used", f"{summary.candidates_used:,} candidates ({used}), the most frequent in {busiest}"
     if summary.improvement:
         yield (
             "delta",

@@ -21,7 +21,7 @@ from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
-from fedsim.splitnn import Features, Neighbours, checkpoint_store, methods, party_model, secondary_model
+from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import target_from_state, target_state
@@ -313,7 +313,7 @@ def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config
 
 
 def _describe_config(config: training.Config) -> Any:
-    return json.loads(json.dumps(checkpoint_store.describe(replace(config, device="any"))))
+    return json.loads(json.dumps(party_model.describe(replace(config, device="any"))))
 
 
 def _rebuild_model(

@@ -20,8 +20,8 @@ from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, cell_type
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
-from fedsim.protocol.codec import MAX_FRAME_BYTES
 from fedsim.protocol.messages import Role
+from fedsim.protocol.transport import MAX_FRAME_BYTES
 
 SettingPath = tuple[str, ...]  # such as ("label", "column")
 MIN_STEPS = 200

@@ -1,6 +1,6 @@
-"""Messages between the parties, and how they travel.
+"""Messages between the parties, and the transports that carry them; sessions, roles and certificates are internal."""
 
-Public are the messages and parties, the transport interface and the certificates; sessions and roles are internal.
-"""
+from fedsim.protocol.messages import Message, Party, Role
+from fedsim.protocol.transport import ConnectionLost, FrameStream, InProcessTransport, Listener, Transport
 
-__all__ = ["certificates", "messages", "tls", "transport"]
+__all__ = ["ConnectionLost", "FrameStream", "InProcessTransport", "Listener", "Message", "Party", "Role", "Transport"]

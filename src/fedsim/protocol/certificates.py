@@ -14,12 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from cryptography import exceptions, x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
-from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsim.errors import FileError, SettingError
@@ -30,7 +28,7 @@ PARTY_DAYS = 365
 AUTHORITY_DAYS = 5 * 365 + 1
 _X509_ERRORS = x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType
 # Raised by the library for bytes that are not a certificate it knows.
-PARSE_ERRORS = (ValueError, TypeError, UnsupportedAlgorithm, *_X509_ERRORS)
+PARSE_ERRORS = (ValueError, TypeError, exceptions.UnsupportedAlgorithm, *_X509_ERRORS)
 _SKEW = timedelta(minutes=5)  # clocks differ a little: a new certificate must be valid everywhere
 _MAX_BYTES = 1 << 20  # of a certificate or key file: a mistyped path may be a large table or a device
 _MAX_DAYS = 20 * 365
@@ -91,7 +89,7 @@ def read_key(path: Path) -> PrivateKeyTypes:
     except TypeError:
         fault = f"{path} is encrypted with a password; store the key without one, readable by its owner only"
         raise FileError(fault, code="locked-key") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except (ValueError, exceptions.UnsupportedAlgorithm):
         hint = "it contains a certificate: are two paths swapped?" if b"CERTIFICATE" in content else "copy it again"
         # Without the cause, which could quote the secret.
         raise FileError(f"{path} is not a private key in PEM format; {hint}", code="no-key") from None
@@ -108,7 +106,7 @@ def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
     try:
         certificate.verify_directly_issued_by(issuer)
         return issuer.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    except (*PARSE_ERRORS, InvalidSignature, x509.ExtensionNotFound):
+    except (*PARSE_ERRORS, exceptions.InvalidSignature, x509.ExtensionNotFound):
         return False
 
 
@@ -179,7 +177,7 @@ class Authority:
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         name = _x509_name(f"FedSim authority {own.digest.hex()[:8]}")  # distinguishable in messages
         builder = _builder(name, name, key.public_key(), now, _expiry(now, days), ca=True)
-        return cls(builder.sign(key, SHA256()), key)
+        return cls(builder.sign(key, hashes.SHA256()), key)
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
@@ -228,7 +226,7 @@ class Authority:
             .add_extension(x509.SubjectAlternativeName(names), critical=False)
             .add_extension(above, critical=False)
         )
-        return certificate_pem(builder.sign(self.key, SHA256()))
+        return certificate_pem(builder.sign(self.key, hashes.SHA256()))
 
 
 def authority_files(folder: Path) -> tuple[Path, Path]:

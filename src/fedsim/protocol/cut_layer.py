@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import SettingError
-from fedsim.privacy.keyed_prng import BLOCK_KEY_BYTES, WORD_DTYPE, derive_subkey, random_words
-from fedsim.privacy.pair_noise import normal_from_words
-from fedsim.splitnn.layers import clip_rows
-from fedsim.splitnn.secondary_model import Secondary
+from fedsim.privacy import keyed_prng, pair_noise
+from fedsim.splitnn import layers, secondary_model
 
 NOISE_ROWS = 4096  # rows whose noise is drawn at a time
 
@@ -83,19 +81,20 @@ class CutNoise:
         """Return values (U, C) of these rows with the noise of this occasion."""
         if self.noise == 0:
             return values
-        key = derive_subkey(self.secret, f"cut noise: {occasion}", BLOCK_KEY_BYTES)
+        key = keyed_prng.derive_subkey(self.secret, f"cut noise: {occasion}", keyed_prng.BLOCK_KEY_BYTES)
         noise = np.empty(tuple(values.shape), np.float32)
         for first in range(0, len(rows), NOISE_ROWS):
             tile = rows[first : first + NOISE_ROWS]
-            blocks = np.empty((len(tile), values.shape[1], 2), WORD_DTYPE)  # two words per value: row and column
+            # Two words per value: row and column.
+            blocks = np.empty((len(tile), values.shape[1], 2), keyed_prng.WORD_DTYPE)
             blocks[..., 0] = tile.astype(np.uint64)[:, None]
             blocks[..., 1] = np.arange(values.shape[1], dtype=np.uint64)
-            noise[first : first + NOISE_ROWS] = normal_from_words(random_words(key, blocks))
+            noise[first : first + NOISE_ROWS] = pair_noise.normal_from_words(keyed_prng.random_words(key, blocks))
         return values + (self.noise * self.clip) * torch.from_numpy(noise)
 
     def clip_and_add_noise(self, values: Tensor, rows: NDArray[Any], occasion: str) -> Tensor:
         """Clip the rows first, for values that the network does not clip itself."""
-        return self.add_noise(clip_rows(values, self.clip), rows, occasion)
+        return self.add_noise(layers.clip_rows(values, self.clip), rows, occasion)
 
 
 def step_occasion(purpose: str, step: int) -> str:
@@ -137,7 +136,7 @@ class NoiseMeter:
 class NoisySecondary:
     """A secondary in this process with noise on its activations, or on the gradients sent to it."""
 
-    party: Secondary
+    party: secondary_model.Secondary
     activation_noise: CutNoise | None = None
     gradient_noise: CutNoise | None = None
     meter: NoiseMeter = field(default_factory=NoiseMeter)
@@ -158,7 +157,7 @@ class NoisySecondary:
 
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.gradient_noise is not None and self._rows is not None:
-            clipped = clip_rows(gradients, self.gradient_noise.clip)
+            clipped = layers.clip_rows(gradients, self.gradient_noise.clip)
             occasion = step_occasion("gradients", step)
             gradients = self.gradient_noise.add_noise(clipped, self._rows.numpy(), occasion)
             self.meter.add(clipped, gradients)

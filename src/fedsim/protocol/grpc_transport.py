@@ -20,11 +20,9 @@ from typing import Any
 import grpc
 
 from fedsim.errors import FedSimError, SettingError, WireError
-from fedsim.protocol.certificates import certificate_party, server_name
-from fedsim.protocol.codec import MAX_FRAME_BYTES, declared_size
-from fedsim.protocol.messages import Party
-from fedsim.protocol.tls import Credentials, check_plaintext, probe_tls, split_address
-from fedsim.protocol.transport import ConnectionLost, StreamHandler
+from fedsim.protocol import Party, certificates, tls
+from fedsim.protocol.tls import Credentials
+from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # FedSim reports failures itself
 
@@ -68,27 +66,27 @@ class GrpcTransport:
 
     def listen(self, address: str, answer: StreamHandler) -> GrpcListener:
         if self.credentials is None:
-            check_plaintext(address)
+            tls.check_plaintext(address)
         return GrpcListener(address, answer, self.credentials, self.most_bytes)
 
     def dial(self, address: str, peer: Party) -> GrpcStream:
         own = self.credentials
         if own is None:
-            check_plaintext(address)
+            tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         else:
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
-            name = ("grpc.ssl_target_name_override", server_name(peer))
+            name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
             channel = grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
         if _is_ready(channel):
             return GrpcStream.from_client(channel, self.most_bytes)
         channel.close()
         if own is None:
             raise ConnectionLost(f"no party answers at {address}")
-        probe, lasting = probe_tls(address, own, peer), False
+        probe, lasting = tls.probe_tls(address, own, peer), False
         if probe.lasting:
             with suppress(OSError):  # a TLS failure is lasting if the port is still open
-                socket.create_connection(split_address(address), timeout=1.0).close()
+                socket.create_connection(tls.split_address(address), timeout=1.0).close()
                 lasting = True
         raise ConnectionLost(probe.reason or f"{address} is not ready yet", code=probe.code, lasting=lasting)
 
@@ -128,7 +126,7 @@ class GrpcListener:
         caller = None
         if self._secure:
             try:
-                caller = certificate_party(context.auth_context()["x509_pem_cert"][0])
+                caller = certificates.certificate_party(context.auth_context()["x509_pem_cert"][0])
             except (FedSimError, LookupError):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
                 raise

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
-from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, public_reason
-from fedsim.protocol.transport import ConnectionLost, FrameStream, Transport
+from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, Transport, decode, encode
 from fedsim.validation import first_difference
 
 log = logging.getLogger("fedsim.parties")

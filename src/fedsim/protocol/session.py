@@ -20,9 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 from fedsim import errors
 from fedsim.errors import AwayError, FedSimError, PeerError, WireError
 from fedsim.protocol import messages as m
-from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.messages import Ledger, Message, Party, Phase, Trouble, safe_peer_text
-from fedsim.protocol.transport import ConnectionLost, FrameStream
+from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, decode, encode
 
 log = logging.getLogger("fedsim.parties")
 

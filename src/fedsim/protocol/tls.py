@@ -15,7 +15,6 @@ from cryptography import x509
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
-from fedsim.protocol.certificates import certificate_pem, date_fault, issued_by
 from fedsim.protocol.messages import Party
 
 RENEWAL_DAYS = 30  # with fewer days left, commands warn
@@ -46,19 +45,20 @@ def read_credentials(
     """Read the three files of a party; raise ``FileError`` unless its peers will accept them ``now``."""
     issuers, own = certs.read_certificates(authority), certs.read_certificates(certificate)[0]
     private, moment = certs.read_key(key), now or datetime.now(UTC)
-    issuer = next((each for each in issuers if issued_by(own, each)), None)
+    issuer = next((each for each in issuers if certs.issued_by(own, each)), None)
     if not certs.key_matches(private, own):
         fault = f"{key} is not the key of {certificate}; give the two files that `fedsim certs` wrote together"
         raise FileError(fault, code="wrong-key")
     if issuer is None:
         fault = f"{certificate} was not issued by the authority in {authority}; {_ONE_FOLDER}"
         raise FileError(fault, code="other-authority")
-    if fault := date_fault(issuer, moment):
+    if fault := certs.date_fault(issuer, moment):
         raise FileError(f"the authority {authority} {fault}; {certs.NEW_AUTHORITY_HINT}", code="authority-out-of-date")
-    if fault := date_fault(own, moment):
+    if fault := certs.date_fault(own, moment):
         raise FileError(f"{certificate} {fault}; {_RENEW}", code="certificate-out-of-date")
     certs.check_party(own, certificate, party)
-    return Credentials(b"".join(map(certificate_pem, issuers)), certificate_pem(own), certs.key_pem(private))
+    authorities = b"".join(map(certs.certificate_pem, issuers))
+    return Credentials(authorities, certs.certificate_pem(own), certs.key_pem(private))
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -185,9 +185,9 @@ class _TlsAttempt:
             reason = _reason(error)
         own = x509.load_pem_x509_certificate(self.credentials.certificate)
         known = _REFUSALS.get(reason)
-        if known is None and (fault := date_fault(own, datetime.now(UTC))):
+        if known is None and (fault := certs.date_fault(own, datetime.now(UTC))):
             known = "own-certificate-out-of-date", f"it {fault}; {_RENEW}"
-        elif known is None and not any(issued_by(own, each) for each in self.authorities):
+        elif known is None and not any(certs.issued_by(own, each) for each in self.authorities):
             known = "own-certificate-of-other-authority", f"it is of another authority; {_ONE_FOLDER}"
         if known:
             return TlsProbe(known[0], f"{self.address} refuses our certificate: {known[1]}", lasting=True)
@@ -209,15 +209,15 @@ class _TlsAttempt:
             code = "self-signed" if seen.issuer == seen.subject else "other-authority"
             return TlsProbe(code, f"{found} {origin}, and ours is {ours}; {_ONE_FOLDER}", lasting=True)
         if seen and number in _OUT_OF_DATE:
-            if fault := date_fault(seen, now):
+            if fault := certs.date_fault(seen, now):
                 reason = f"the certificate of {self.peer} at {self.address} {fault}; {_RENEW}"
                 return TlsProbe("certificate-out-of-date", reason, lasting=True)
-            fault = next(filter(None, (date_fault(each, now) for each in self.authorities)), "is out of date")
+            fault = next(filter(None, (certs.date_fault(each, now) for each in self.authorities)), "is out of date")
             reason = f"our authority {fault}; {certs.NEW_AUTHORITY_HINT}"
             return TlsProbe("authority-out-of-date", reason, lasting=True)
         if seen and number == _OTHER_NAME:
             try:
-                owner = f"belongs to {certs.certificate_party(certificate_pem(seen))}"
+                owner = f"belongs to {certs.certificate_party(certs.certificate_pem(seen))}"
             except FileError:
                 owner = "names no party"
             reason = f"{found} {owner} instead of {self.peer}; check the address, and who runs there"

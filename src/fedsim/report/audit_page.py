@@ -7,10 +7,8 @@ from typing import Any
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
 from fedsim.audit.run import TradeoffPoint
-from fedsim.report import svg
-from fedsim.report.charts import ChartLabels, ChartRow, rows_figure
-from fedsim.report.formatting import format_count, format_duration, format_number, format_percent, pluralise
-from fedsim.report.page import Figure, render_template
+from fedsim.report import charts, page, svg
+from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
 
 ADVERSARY_KNOWLEDGE = {
     Adversary.PRIMARY: "It knows the links, the similarities, the activations and, as a party, the linkage key.",
@@ -29,22 +27,22 @@ def audit_page(report: AuditReport) -> str:
     effort, settings = "", report.settings
     if settings is not None:
         effort = (
-            f"{'quick, ' if settings.quick else ''}at most {format_count(settings.most_records)} records per table, "
+            f"{'quick, ' if settings.quick else ''}at most {settings.most_records:,} records per table, "
             f"{pluralise(settings.epochs, 'epoch')}; a place counts as found within {format_number(settings.metres)} m"
         )
     metres = [row.found.figures[MEDIAN_ERROR_METRES] for row in report.rows if MEDIAN_ERROR_METRES in row.found.figures]
     checks = sum(row.is_check for row in report.rows)
-    others = f"{format_count(len(report.skipped))} skipped; {pluralise(checks, 'build check')}"
+    others = f"{len(report.skipped):,} skipped; {pluralise(checks, 'build check')}"
     tiles = [
-        (format_count(len(report.rows) - checks), "attacks run", others),
-        (format_count(len(report.over)), "above the limit", f"gain over guessing > {format_number(report.limit)}"),
-        (format_count(len(report.broken)), "guarantees broken", "with 99.9 % confidence"),
+        (f"{len(report.rows) - checks:,}", "attacks run", others),
+        (f"{len(report.over):,}", "above the limit", f"gain over guessing > {format_number(report.limit)}"),
+        (f"{len(report.broken):,}", "guarantees broken", "with 99.9 % confidence"),
     ]
     if metres:
         tiles.append((f"{format_number(min(metres))} m", "best location", "median error of the best attack"))
     seconds = sum(row.found.seconds for row in report.rows if row.found.seconds == row.found.seconds)
     tiles.append((format_duration(seconds), "all attacks", "on this machine"))
-    return render_template(
+    return page.render_template(
         "audit_page.html",
         title=f"Audit of {report.job}",
         report=report,
@@ -58,7 +56,7 @@ def audit_page(report: AuditReport) -> str:
     )
 
 
-def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[Figure]:
+def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[page.Figure]:
     """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON."""
     figures = []
     for adversary in Adversary:
@@ -72,13 +70,13 @@ def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[Figure]:
             numbers = [one["score"]["value"], one["score"]["low"], one["score"]["high"], one["blind"]]
             value, low, high, guess = map(format_number, numbers)
             words, limit = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
-            inside = [min(1.0, max(0.0, number)) for number in numbers]
-            rows.append(ChartRow(name, inside[0], value, (inside[1], inside[2]), (), inside[3], limit, tooltip=words))
+            middle, left, right, blind = (min(1.0, max(0.0, number)) for number in numbers)
+            rows.append(charts.ChartRow(name, middle, value, (left, right), (), blind, limit, tooltip=words))
             cells.append((name, value, f"{low} to {high}", guess))
         caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
-        labels = ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
+        labels = charts.ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
         head = ("attack", "success", "95 % interval", "guessing")
-        figures.append(replace(rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))
+        figures.append(replace(charts.rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))
     return figures
 
 
@@ -120,5 +118,7 @@ def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:
     caption = f"Further left is safer, {better} is a better model. A gain of 0 is blind guessing, 1 is certainty."
     rows = tuple((p.setting, format_number(p.gain), format_number(p.quality), p.attack) for p in points)
     head = ("setting", "gain", metric, "best attack")
-    figure = Figure(heading, caption, svg.image(heading, f"{len(points)} settings", parts), head, rows)
-    return render_template("tradeoff_page.html", title=title, figures=[figure])
+    figure = page.Figure(heading, caption, svg.image(heading, f"{len(points)} settings", parts), head, rows)
+    lead = "Every setting was trained for a few epochs and attacked, on the tables of the parties themselves."
+    about = {"subject": "trade-off", "lead": lead, "content": "success rates"}
+    return page.render_template("figures_page.html", title=title, figures=[figure], **about)

@@ -13,9 +13,8 @@ import numpy as np
 from markupsafe import Markup
 
 from fedsim.report import svg
-from fedsim.report.formatting import format_count, format_number, format_percent, pluralise
+from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure
-from fedsim.report.svg import BOTTOM, LEFT, RIGHT, TOP, WIDTH, LinearScale
 from fedsim.types import Floats, Integers
 
 MIN_RECORDS_SHOWN = 3
@@ -70,31 +69,31 @@ def rows_figure(
 ) -> Figure:
     """Draw one bar or dot per row; the axis covers zero (bars) and all values of ``include``."""
     values = [*include, *(value for row in rows for value in row.extent), *([0.0] if bars else [])]
-    x = LinearScale(*svg.nice_range(min(values), max(values), ROW_TICKS), ROW_LEFT, RIGHT)
-    bottom = TOP + ROW_HEIGHT * len(rows) + 4
+    x = svg.LinearScale(*svg.nice_range(min(values), max(values), ROW_TICKS), ROW_LEFT, svg.RIGHT)
+    bottom = svg.TOP + ROW_HEIGHT * len(rows) + 4
     ticks = svg.tick_labels(x.low, x.high, ROW_TICKS)
-    parts = [svg.path([(x(value), TOP), (x(value), bottom)], class_="grid") for value in ticks]
+    parts = [svg.path([(x(value), svg.TOP), (x(value), bottom)], class_="grid") for value in ticks]
     if x.low <= 0.0 <= x.high:
-        parts.append(svg.path([(x(0), TOP), (x(0), bottom)], class_="axis"))
+        parts.append(svg.path([(x(0), svg.TOP), (x(0), bottom)], class_="axis"))
     for number, row in enumerate(rows):
-        parts += _row_marks(row, x, TOP + ROW_HEIGHT * number, bar=bars)
+        parts += _row_marks(row, x, svg.TOP + ROW_HEIGHT * number, bar=bars)
     for value, label in ticks.items():
         # Labels at the ends stay inside the drawing.
         outer = "start" if x(value) <= x.start + 1 else "end"
         anchor = "middle" if x.start + 1 < x(value) < x.end - 1 else outer
         parts.append(svg.text(label, x(value), bottom + 15, anchor=anchor))
-    parts.append(svg.text(labels.axis, (ROW_LEFT + RIGHT) / 2, bottom + 34, "axis-title", "middle"))
+    parts.append(svg.text(labels.axis, (ROW_LEFT + svg.RIGHT) / 2, bottom + 34, "axis-title", "middle"))
     description = "; ".join(f"{row.name} {row.label}" for row in rows)
     picture = svg.image(labels.title, description, parts, bottom + 44)
     return Figure(labels.title, labels.caption, picture, labels.head, tuple((row.name, row.label) for row in rows))
 
 
-def _row_marks(row: ChartRow, x: LinearScale, top: float, *, bar: bool) -> Iterator[Markup]:
-    left = RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.label)
+def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> Iterator[Markup]:
+    left = svg.RIGHT - ROW_LEFT - NAME_INSET - NAME_GAP - VALUE_LETTER_WIDTH * len(row.label)
     room = max(8, int(left / (STRONG_LETTER_WIDTH if row.strong else LETTER_WIDTH)))
     name = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
     yield svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name")
-    yield svg.text(row.label, RIGHT, top + 14, "figure", "end")
+    yield svg.text(row.label, svg.RIGHT, top + 14, "figure", "end")
     words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
     if bar:
         left, right = sorted((x(0), x(row.value)))
@@ -212,7 +211,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
     """Return the legend above a plot from classes and names."""
     parts = []
     for number, (class_, name) in enumerate(entries):
-        left, top = LEFT + LEGEND_STEP * (number % LEGEND_COLUMNS), 8 + 15 * (number // LEGEND_COLUMNS)
+        left, top = svg.LEFT + LEGEND_STEP * (number % LEGEND_COLUMNS), 8 + 15 * (number // LEGEND_COLUMNS)
         if class_.startswith("line"):
             parts.append(svg.path([(left, top + 5), (left + 18, top + 5)], class_=class_))
         else:
@@ -221,7 +220,7 @@ def legend(entries: Sequence[tuple[str, str]]) -> Markup:
     return svg.join(parts)
 
 
-def _line(line: LineSeries, class_: str, x: LinearScale, y: LinearScale) -> Iterator[Markup]:
+def _line(line: LineSeries, class_: str, x: svg.LinearScale, y: svg.LinearScale) -> Iterator[Markup]:
     for finite, steps in groupby(enumerate(line.values, start=1), key=lambda step: math.isfinite(step[1])):
         points = [(x(step), y(value)) for step, value in steps] if finite else []
         if len(points) == 1:
@@ -295,7 +294,7 @@ def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> 
     parts = [svg.left_axis(y, "records", about)]
     for low, high, n in bins:
         words = f"{format_number(low)} to {format_number(high)}: {pluralise(n, 'record')}"
-        parts.append(svg.bar(x(low) + 0.5, x(high) - 0.5, y(n), BOTTOM, words))
+        parts.append(svg.bar(x(low) + 0.5, x(high) - 0.5, y(n), svg.BOTTOM, words))
     description = "There are too few records to show."
     if len(finite) >= MIN_RECORDS_SHOWN:
         median = float(np.median(finite))
@@ -304,7 +303,7 @@ def histogram_figure(values: Floats, *, title: str, caption: str, axis: str) -> 
             parts.append(svg.vertical_marker(x(median), f"median {format_number(median)}"))
     parts.append(svg.bottom_axis(x, axis))
     note = hidden_note(len(values) - int(counts.sum()))
-    rows = tuple((format_number(low), format_number(high), format_count(n)) for low, high, n in bins if n)
+    rows = tuple((format_number(low), format_number(high), f"{n:,}") for low, high, n in bins if n)
     return Figure(title, caption + note, svg.image(title, description + note, parts), ("from", "to", "records"), rows)
 
 
@@ -334,10 +333,10 @@ def outlines_figure(quantities: Mapping[str, Floats], *, title: str, caption: st
         parts.append(svg.path([(x(a), y(b)) for a, b in zip(along, up, strict=True)], class_=class_))
     words = [
         f"{format_number(low)} to {format_number(high)}: "
-        + ", ".join(f"{name} {format_count(int(count[number]))}" for name, count in counts.items())
+        + ", ".join(f"{name} {int(count[number]):,}" for name, count in counts.items())
         for number, (low, high) in enumerate(pairwise(edges))
     ]
-    columns = svg.hover_columns(LinearScale(0.5, len(edges) - 0.5, LEFT, RIGHT), words, PLOT_TOP)
+    columns = svg.hover_columns(svg.LinearScale(0.5, len(edges) - 0.5, svg.LEFT, svg.RIGHT), words, PLOT_TOP)
     parts += [svg.bottom_axis(x, axis), columns, legend(entries)]
     description = "; ".join(f"{name}: median {format_number(float(np.median(v)))}" for name, v in quantities.items())
     shares = (0.05, 0.5, 0.95)
@@ -355,7 +354,7 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
     parts = [svg.left_axis(y, "candidates", about)]
     for place, (name, n) in enumerate(zip(names, counts, strict=True)):
         words = f"{name} records: {pluralise(n, 'candidate')}"
-        parts.append(svg.bar(x(place - 0.42), x(place + 0.42), y(n), BOTTOM, words))
+        parts.append(svg.bar(x(place - 0.42), x(place + 0.42), y(n), svg.BOTTOM, words))
     labels: dict[float, str] = {0: names[0]}
     for step in range(1, len(names)):  # every label, or every second or third one, so that they do not overlap
         shown = list(range(0, len(names), step))
@@ -364,8 +363,8 @@ def reuse_figure(used: Integers, *, title: str, caption: str) -> Figure:
             labels = {place: names[place] for place in shown}
             break
     parts.append(svg.bottom_axis(x, "records that list the candidate", labels))
-    description = f"{format_count(counts[0])} of {format_count(len(used))} candidates are listed by no record."
-    shares = [(name, format_count(n), format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
+    description = f"{counts[0]:,} of {len(used):,} candidates are listed by no record."
+    shares = [(name, f"{n:,}", format_percent(n / len(used))) for name, n in zip(names, counts, strict=True)]
     head = ("records", "candidates", "share")
     return Figure(title, caption, svg.image(title, description, parts), head, tuple(shares))
 
@@ -409,20 +408,20 @@ def grid_map_figure(
     if not len(grid.records):
         return None
     shades, bounds = svg.shade_classes(grid.value)
-    side = min((RIGHT - 14) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
-    left, bottom = (WIDTH - side * grid.columns) / 2, 6 + side * grid.rows
+    side = min((svg.RIGHT - 14) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
+    left, bottom = (svg.WIDTH - side * grid.columns) / 2, 6 + side * grid.rows
     parts = []
     for column, row, n, value, shade in zip(grid.column, grid.row, grid.records, grid.value, shades, strict=True):
-        words = f"{format_count(int(n))} records, median {format_number(float(value))}"
+        words = f"{int(n):,} records, median {format_number(float(value))}"
         corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
         parts.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words))
     ends = [format_number(float(end)) for end in (grid.value.min(), *bounds, grid.value.max())]
     rows = []
     for shade, (low, high) in enumerate(pairwise(ends)):
         here = shades == shade
-        rows.append((f"{low} to {high}", format_count(int(here.sum())), format_count(int(grid.records[here].sum()))))
+        rows.append((f"{low} to {high}", f"{int(here.sum()):,}", f"{int(grid.records[here].sum()):,}"))
     drawn = int(grid.records.sum())
-    description = f"{format_count(len(grid.records))} cells hold {format_count(drawn)} records."
+    description = f"{len(grid.records):,} cells hold {drawn:,} records."
     picture = svg.image(title, description, [*parts, svg.shade_legend(ends[:-1], bottom + 14)], bottom + 44)
     note = hidden_note(len(positions) - drawn, "cells", also="")
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))

@@ -5,22 +5,13 @@ import math
 METRIC_UNITS = {"great-circle": "m", "days": "days", "levenshtein": "edits", "hamming": "bits", "rank-hamming": "bits"}
 
 
-def format_count(value: int) -> str:
-    """Return an integer with thousands separators.
-
-    >>> format_count(1234567)
-    '1,234,567'
-    """
-    return f"{value:,}"
-
-
 def pluralise(value: int, thing: str) -> str:
     """Return a count with its noun in singular or plural.
 
     >>> pluralise(1, "record"), pluralise(4000, "record")
     ('1 record', '4,000 records')
     """
-    return f"{format_count(value)} {thing if value == 1 else thing + 's'}"
+    return f"{value:,} {thing if value == 1 else thing + 's'}"
 
 
 def format_number(value: float) -> str:

@@ -7,17 +7,8 @@ from itertools import starmap
 import numpy as np
 
 from fedsim.linkage import Diagnostics
-from fedsim.report import charts
-from fedsim.report.formatting import (
-    METRIC_UNITS,
-    format_count,
-    format_distance,
-    format_duration,
-    format_number,
-    format_percent,
-    pluralise,
-)
-from fedsim.report.page import Figure, render_template
+from fedsim.report import charts, formatting, page
+from fedsim.report.formatting import format_distance, format_duration, format_number, format_percent, pluralise
 from fedsim.types import Floats, Links
 
 BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
@@ -79,21 +70,21 @@ def links_page(
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
     if positions is not None:
-        unit = f" ({METRIC_UNITS[summary.metric]})" if summary.metric in METRIC_UNITS else ""
-        rank = f"{summary.k:,}{unit}"
+        unit = formatting.METRIC_UNITS.get(summary.metric)
+        rank = f"{summary.k:,} ({unit})" if unit else f"{summary.k:,}"
         caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
         distance = diagnostics.kth_distance
         figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption)
         figures += [] if figure is None else [figure]
-    chosen = "the most similar one" if summary.k == 1 else f"the {format_count(summary.k)} most similar"
+    chosen = "the most similar one" if summary.k == 1 else f"the {summary.k:,} most similar"
     candidates = pluralise(summary.candidates, "candidate")
     lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
     used = summary.candidates_used / summary.candidates
     tiles = [
-        (format_count(summary.records), "records linked", f"{pluralise(summary.k, 'partner record')} each"),
-        (format_count(summary.candidates), "candidates", f"{format_percent(used)} used"),
+        (f"{summary.records:,}", "records linked", f"{pluralise(summary.k, 'partner record')} each"),
+        (f"{summary.candidates:,}", "candidates", f"{format_percent(used)} used"),
         (format_distance(summary.nearest_median, summary.metric), "to the nearest", "median distance"),
-        (format_distance(summary.kth_median, summary.metric), f"to rank {format_count(summary.k)}", "median distance"),
+        (format_distance(summary.kth_median, summary.metric), f"to rank {summary.k:,}", "median distance"),
     ]
     if summary.boundary_tie_share is not None:
         tiles.append((format_percent(summary.boundary_tie_share), "ties at rank K", "lists cut between equals"))
@@ -101,11 +92,13 @@ def links_page(
     if summary.seconds is not None:
         pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
         tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
-    return render_template("links_page.html", title=title, summary=summary, lead=lead, tiles=tiles, figures=figures)
+    content = {"summary": summary, "lead": lead, "tiles": tiles, "figures": figures}
+    return page.render_template("links_page.html", title=title, **content)
 
 
-def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[Figure]:
-    axis = f"{links.metric} distance" + (f", {METRIC_UNITS[links.metric]}" if links.metric in METRIC_UNITS else "")
+def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:
+    unit = formatting.METRIC_UNITS.get(links.metric)
+    axis = f"{links.metric} distance, {unit}" if unit else f"{links.metric} distance"
     even = summary.records * summary.k / summary.candidates
     figures = [
         charts.band_figure(
@@ -137,7 +130,7 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
             diagnostics.hubness,
             title="Reuse of candidates",
             caption=f"Evenly used, each candidate would be in {format_number(even)} lists; the most used one is in "
-            f"{format_count(summary.busiest_use)}. Links are less informative where a few candidates are in very many "
+            f"{summary.busiest_use:,}. Links are less informative where a few candidates are in very many "
             "lists.",
         ),
     ]

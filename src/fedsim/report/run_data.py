@@ -1,4 +1,4 @@
-"""Read runs back from their folders: one in full, or a summary of every run under a folder."""
+"""Read runs back from their folders: one in full, with its ladder of methods, or a summary of every run below."""
 
 import json
 import shlex
@@ -9,30 +9,99 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from pydantic import TypeAdapter, ValidationError
 
-from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile, identifier_columns
-from fedsim.config.policy import AUDIT_FORMAT
+from fedsim.config import Job, PartyFile, party_file, policy
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
-from fedsim.report.ladder import LadderResults, read_ladder
-from fedsim.runs.record import (
-    RECORD_FILE,
-    GroupError,
-    RunRecord,
-    is_private_column,
-    read_run_record,
-    read_test_predictions,
-)
+from fedsim.runs import record as run_records
 from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
 from fedsim.runtime.party_data import frame_digest
 
 AUDIT_FILE = "audit.json"
+LADDER_FORMAT = 1
+LADDER_FILE = "ladder.json"
+LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # in a run folder
 MAX_DEPTH = 4  # of a run below the folder that is searched
 SILENT_AFTER = 20.0  # seconds, as on the board; a running party writes its progress every five
 DIED, DAMAGED = "died", "damaged"
 IGNORED_SETTINGS = ("coordinator", "primary")  # addresses do not change a result
+
+
+@dataclass(frozen=True)
+class RungResult:
+    """The scores of one method under one split, over all seeds."""
+
+    key: str
+    name: str
+    split: str
+    values: tuple[float, ...]
+    mean: float
+    deviation: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class GainEstimate:
+    """The gain of one step with its 95 % interval."""
+
+    key: str
+    split: str
+    estimate: float
+    low: float
+    high: float
+    says: str
+
+
+@dataclass(frozen=True)
+class LadderResults:
+    """All rungs and gains; the last split is the strictest one."""
+
+    format: int
+    job: str
+    unit: str
+    metric: str
+    task: str
+    lower_is_better: bool
+    seeds: int
+    records: int
+    worth: str
+    rungs: tuple[RungResult, ...]
+    gains: tuple[GainEstimate, ...]
+    hash: str = ""  # of the job; older files have neither this nor the next field
+    chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that the contribution compares, one per seed
+
+    def belongs_to(self, job: str, job_hash: str) -> bool:
+        """Return whether these are the results of this job, as far as the file says."""
+        return self.job == job and self.hash in ("", job_hash)
+
+    @property
+    def splits(self) -> list[str]:
+        return list(dict.fromkeys(rung.split for rung in self.rungs))
+
+    @property
+    def metric_text(self) -> str:
+        return f"{self.metric} ({self.unit})" if self.unit and self.metric == "rmse" else self.metric
+
+
+_LADDER_ADAPTER = TypeAdapter(LadderResults)
+
+
+def read_ladder(folder: Path) -> LadderResults | None:
+    """Read the ladder of a run folder; None where there is none."""
+    path = next((folder / name for name in LADDER_PATHS if (folder / name).is_file()), None)
+    if path is None:
+        return None
+    try:
+        ladder = _LADDER_ADAPTER.validate_json(path.read_bytes())
+    except (OSError, ValidationError) as error:
+        message = f"{path} cannot be read ({type(error).__name__}); run `fedsim compare` again"
+        raise FileError(message, code="ladder-unreadable") from None
+    if ladder.format != LADDER_FORMAT or not ladder.rungs:
+        message = f"{path} has format {ladder.format}, not {LADDER_FORMAT}; run `fedsim compare` again"
+        raise FileError(message, code="ladder-unreadable")
+    return ladder
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +112,7 @@ class FinishedRun:
     """
 
     folder: Path
-    record: RunRecord
+    record: run_records.RunRecord
     job: Job
     test: pl.DataFrame = field(repr=False)
     ledger: list[LedgerEntry]
@@ -64,16 +133,17 @@ class FinishedRun:
         return sum(entry.bytes for entry in self.ledger)
 
     @property
-    def groups(self) -> list[GroupError]:
+    def groups(self) -> list[run_records.GroupError]:
         """Errors by group, without columns that link records or identify a person."""
         linking = {column for terms in self.job.secondaries.values() for column in terms.encoding.columns}
-        return [group for group in self.record.groups if group.by not in linking and not is_private_column(group.by)]
+        allowed = [group for group in self.record.groups if not run_records.is_private_column(group.by)]
+        return [group for group in allowed if group.by not in linking]
 
 
 def read_run(folder: Path) -> FinishedRun:
     """Read the run in a primary's run folder."""
-    record = read_run_record(folder)
-    job, test, ledger = Job.from_dict(record.job), read_test_predictions(folder), read_ledger(folder)
+    record = run_records.read_run_record(folder)
+    test, ledger = run_records.read_test_predictions(folder), read_ledger(folder)
     ladder, ladder_note = read_run_ladder(folder, record)
     audit: dict[str, Any] | None = None
     audit_note, path = "", folder / AUDIT_FILE
@@ -82,16 +152,16 @@ def read_run(folder: Path) -> FinishedRun:
             audit = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             audit = {}
-        if audit.get("format") != AUDIT_FORMAT:
+        if audit.get("format") != policy.AUDIT_FORMAT:
             message = f"{path} is not an audit of this version; run `fedsim audit` again, or move the file away"
             raise FileError(message, code="audit-unreadable")
         if audit.get("hash") != record.hash:
             audit_note = _other_job_note("audit", str(audit.get("job")))
             audit = None
-    return FinishedRun(folder, record, job, test, ledger, ladder, audit, ladder_note, audit_note)
+    return FinishedRun(folder, record, Job.from_dict(record.job), test, ledger, ladder, audit, ladder_note, audit_note)
 
 
-def read_run_ladder(folder: Path, record: RunRecord) -> tuple[LadderResults | None, str]:
+def read_run_ladder(folder: Path, record: run_records.RunRecord) -> tuple[LadderResults | None, str]:
     """Return the ladder of this job; for the ladder of another job, None and a note."""
     ladder = read_ladder(folder)
     if ladder is None or ladder.belongs_to(str(record.job["name"]), record.hash):
@@ -121,7 +191,7 @@ def read_primary_table(run: FinishedRun, own: PartyFile) -> pl.DataFrame:
 def example_identifiers(run: FinishedRun, own: PartyFile) -> Mapping[int, str]:
     """Return the identifiers of the example records by row, for a report that only the owner reads."""
     frame = read_primary_table(run, own)
-    agreed = (identifier_columns(run.job, own, name) for name in run.job.secondaries)
+    agreed = (party_file.identifier_columns(run.job, own, name) for name in run.job.secondaries)
     columns = dict.fromkeys(column for names in agreed for column in names.values())
     rows = dict.fromkeys(example.row for example in run.record.examples)
     return {row: ", ".join(f"{column} {frame[column][row]}" for column in columns) for row in rows}
@@ -161,12 +231,13 @@ def list_runs(folder: Path, now: datetime | None = None) -> list[RunSummary]:
     """Summarise the runs of primaries under a folder, finished or not, oldest first."""
     if not folder.is_dir():
         raise FileError(f"{folder} is not a folder; pass the folder of a party file, or one above it", code="no-folder")
-    places = sorted({path.parent for name in (RECORD_FILE, PROGRESS_FILE) for path in find_files(folder, name)})
+    names = (run_records.RECORD_FILE, PROGRESS_FILE)
+    places = sorted({path.parent for name in names for path in find_files(folder, name)})
     runs = []
     for place in places:
         name = str(place.relative_to(folder))
         try:
-            finished = (place / RECORD_FILE).is_file()
+            finished = (place / run_records.RECORD_FILE).is_file()
             run = _finished_run(place, name) if finished else _unfinished_run(place, name, now or datetime.now(UTC))
         except FileError as error:
             run = RunSummary(name, note=str(error))
@@ -177,9 +248,9 @@ def list_runs(folder: Path, now: datetime | None = None) -> list[RunSummary]:
 
 def find_run(folder: Path) -> Path:
     """Return the folder itself if it holds a finished run, else the only run below it."""
-    if (folder / RECORD_FILE).is_file() or not folder.is_dir():
+    if (folder / run_records.RECORD_FILE).is_file() or not folder.is_dir():
         return folder
-    places = [path.parent for path in find_files(folder, RECORD_FILE)]
+    places = [path.parent for path in find_files(folder, run_records.RECORD_FILE)]
     if len(places) > 1:
         message = f"{len(places)} runs are under {folder}; pass one of them (`fedsim runs {folder}` lists them)"
         raise FileError(message, code="several-runs", runs=len(places))
@@ -195,7 +266,7 @@ def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
 
 
 def _finished_run(place: Path, name: str) -> RunSummary:
-    record = read_run_record(place)
+    record = run_records.read_run_record(place)
     try:
         ladder, note = read_run_ladder(place, record)
     except FileError as error:
@@ -220,7 +291,7 @@ def _finished_run(place: Path, name: str) -> RunSummary:
             note=note or None,
         )
     except (LookupError, TypeError) as error:
-        message = f"{place / RECORD_FILE} cannot be read ({type(error).__name__}); restore the file"
+        message = f"{place / run_records.RECORD_FILE} cannot be read ({type(error).__name__}); restore the file"
         raise FileError(message, code="run-unreadable") from None
 
 

@@ -17,24 +17,13 @@ import numpy as np
 from markupsafe import Markup
 
 from fedsim.cells import read_number_columns
-from fedsim.config.disclosure import describe_noise, summarise_settings
+from fedsim.config import PartyFile, disclosure, party_file
 from fedsim.config.job import CutTerms, Job, coordinate_columns
-from fedsim.config.party_file import PartyFile, identifier_columns
 from fedsim.errors import SettingError
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.messages import replace_unprintable
-from fedsim.report import charts, prediction_charts
-from fedsim.report.audit_page import attack_figures
-from fedsim.report.formatting import (
-    format_bytes,
-    format_count,
-    format_duration,
-    format_number,
-    format_percent,
-    pluralise,
-)
-from fedsim.report.gates_page import importance_figure, weight_figure
-from fedsim.report.ladder import ladder_figures
+from fedsim.report import audit_page, charts, model_charts
+from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import PREDICTED_COLUMN, TRUTH_COLUMN, LinkListSummary
@@ -157,7 +146,7 @@ def contribution_section(run: FinishedRun) -> PageSection:
         return PageSection("contribution", title)
     seeds = f"{ladder.seeds} seeds" if ladder.seeds > 1 else "one seed"
     note = f"Every method was trained with {seeds} and evaluated on {pluralise(ladder.records, 'test record')} each."
-    section = PageSection("contribution", title, (note,), tuple(ladder_figures(ladder)))
+    section = PageSection("contribution", title, (note,), tuple(model_charts.ladder_figures(ladder)))
     part, metrics = run.record.judged
     linking = {column for terms in run.job.secondaries.values() for column in terms.encoding.columns}
     key = run.record.method + (OWN_IDENTIFIERS_SUFFIX if linking & set(run.record.table.features) else "")
@@ -271,7 +260,7 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
     """Draw a map of the primary's places for every secondary that is linked by latitude and longitude."""
     frame, figures = read_primary_table(run, own), []
     for name in run.job.secondaries:
-        columns = identifier_columns(run.job, own, name)
+        columns = party_file.identifier_columns(run.job, own, name)
         axes = [columns[agreed] for agreed in coordinate_columns(list(columns)) or ()]
         if axes:
             links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
@@ -314,8 +303,8 @@ def _gates(run: FinishedRun) -> PageSection:
     record = run.record
     curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
     importances = [MergeImportance(part.secondary, np.array(part.values)) for part in record.importances]
-    figures = (*map(weight_figure, curves), *map(importance_figure, importances)) if curves else ()
-    return PageSection("gates", "What the gates learned", (), figures)
+    figures = (*map(model_charts.weight_figure, curves), *map(model_charts.importance_figure, importances))
+    return PageSection("gates", "What the gates learned", (), figures if curves else ())
 
 
 def _predictions(run: FinishedRun) -> PageSection:
@@ -327,32 +316,32 @@ def _predictions(run: FinishedRun) -> PageSection:
     if run.record.classes:
         warnings = tuple(probability_warnings(run))
         figures = [
-            prediction_charts.confusion_figure(test),
-            prediction_charts.calibration_figure(test),
-            prediction_charts.threshold_figure(test),
+            model_charts.confusion_figure(test),
+            model_charts.calibration_figure(test),
+            model_charts.threshold_figure(test),
         ]
     else:
         truth, predicted = test[TRUTH_COLUMN].to_numpy(), test[PREDICTED_COLUMN].to_numpy()
         label, caption = run.record.table.label, "Predicted minus actual; the median should be near zero."
         errors = charts.histogram_figure(predicted - truth, title="Errors", caption=caption, axis=f"error in {label}")
-        figures = [prediction_charts.density_figure(truth, predicted, unit=label), errors]
-    groups = prediction_charts.group_figures(run.groups, numbers=not run.record.classes)
+        figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
+    groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
     return PageSection("predictions", title, warnings, (*drawn, *groups))
 
 
 def probability_warnings(run: FinishedRun) -> Iterator[str]:
     """Warn where the probabilities of a classifier are not useful."""
-    return prediction_charts.calibration_warnings(run.test, run.record.metrics.get("test", {}).get("log_loss"))
+    return model_charts.calibration_warnings(run.test, run.record.metrics.get("test", {}).get("log_loss"))
 
 
 def _privacy(run: FinishedRun) -> PageSection:
-    agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(summarise_settings(run.job)))
+    agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(disclosure.summarise_settings(run.job)))
     tables = (visibility_table(run.job), agreed)
     if run.audit is None:
         note = f"{run.audit_note or 'This job has not been audited.'} To audit it: {cli_command(run, 'audit')}"
         return PageSection("privacy", "Privacy", (note,), (), tables)
-    note, figures = f"Audit: {run.audit['headline']}.", attack_figures(run.audit["findings"])
+    note, figures = f"Audit: {run.audit['headline']}.", audit_page.attack_figures(run.audit["findings"])
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 
 
@@ -360,7 +349,7 @@ def visibility_table(job: Job) -> PageTable:
     """Return who received what in a job: one row per kind of information, one column per role."""
     hidden = any(terms.hide_rows for terms in job.secondaries.values())
     numbers = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
-    noise = {name: describe_noise(terms) for name, terms in job.secondaries.items()}
+    noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
     same = len(set(noise.values())) == 1
     similarities = next(iter(noise.values())) if same else "; ".join(f"{name}: {text}" for name, text in noise.items())
 
@@ -395,7 +384,7 @@ def _cost(run: FinishedRun) -> PageSection:
     entries, rows = sorted(run.ledger, key=lambda entry: -entry.bytes), []
     for entry in entries[:MAX_MESSAGE_KINDS]:
         way = " → ".join(party.partition("'")[2].rstrip("'") for party in (entry.sender, entry.receiver))
-        text = f"{format_bytes(entry.bytes)} in {format_count(entry.messages)}"
+        text = f"{format_bytes(entry.bytes)} in {entry.messages:,}"
         rows.append(charts.ChartRow(f"{entry.kind}, {way}", entry.bytes / 1e6, text))
     caption, rest = "Bytes and number of messages by kind, counted at the primary.", entries[MAX_MESSAGE_KINDS:]
     if rest:
@@ -408,7 +397,7 @@ def _cost(run: FinishedRun) -> PageSection:
 
 def _settings(run: FinishedRun) -> PageSection:
     record, table = run.record, run.record.table
-    train, validation, test = (format_count(n) for n in (table.train, table.validation, table.test))
+    train, validation, test = (f"{n:,}" for n in (table.train, table.validation, table.test))
     facts = (
         ("run", f"{record.started}, by {record.party}"),
         ("job", f"{run.job.name}, hash {record.hash}"),
@@ -450,7 +439,7 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
         "metrics": record.metrics,
         "worst_groups": [vars(group) for group in sorted(run.groups, key=lambda group: -group.error)[:MAX_GROUPS]],
         "worth": None if run.ladder is None else run.ladder.worth,
-        "privacy": {name: value for name, value in summarise_settings(run.job) if name},
+        "privacy": {name: value for name, value in disclosure.summarise_settings(run.job) if name},
         "audit": None if run.audit is None else run.audit["headline"],
     }
 
@@ -472,8 +461,8 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     yield f"{escape_markdown(record.party)}, also from similar records of {partners}."
     yield "These parties must be online to predict; see `fedsim predict` and `fedsim serve`."
     yield "\n## Training data\n"
-    yield f"{format_count(table.train)} training, {format_count(table.validation)} validation and "
-    yield f"{format_count(table.test)} test records; features: {features}."
+    yield f"{table.train:,} training, {table.validation:,} validation and "
+    yield f"{table.test:,} test records; features: {features}."
     yield f"Digest of the table: `{table.digest[:16]}`; random seed: {run.job.seed}."
     yield "\n## Metrics\n"
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
@@ -481,7 +470,7 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     yield from (f"\n{escape_markdown(warning)}" for warning in (probability_warnings(run) if record.classes else ()))
     yield "\n## Groups with the largest error\n"
     worst = card["worst_groups"]
-    groups = [(g["by"], g["group"], format_count(g["records"]), format_number(g["error"])) for g in worst]
+    groups = [(g["by"], g["group"], f"{g['records']:,}", format_number(g["error"])) for g in worst]
     yield from _markdown_table(("column", "group", "test records", "error"), groups)
     yield "\n## Who received what\n"
     seen = visibility_table(run.job)

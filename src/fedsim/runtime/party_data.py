@@ -27,7 +27,7 @@ from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.protocol.cut_layer import CutNoise
 from fedsim.runs.approval import require_approval
-from fedsim.splitnn import checkpoint_store, layers
+from fedsim.splitnn import layers, party_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats, Integers, Words
 
@@ -276,8 +276,8 @@ class RunStore:
         """Return the path of the filters for one list."""
         return self.folder / "encoded" / f"{secondary}.safetensors"
 
-    def _checkpoints(self, name: str) -> checkpoint_store.CheckpointStore:
-        return checkpoint_store.CheckpointStore(self.folder / name, {"job": self.job.hash})
+    def _checkpoints(self, name: str) -> party_model.CheckpointStore:
+        return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
 
 
 def frame_digest(frame: pl.DataFrame) -> str:

@@ -26,7 +26,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.data.splits import group_split, random_split
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
-from fedsim.protocol import codec, cut_layer
+from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
@@ -149,7 +149,7 @@ def _load_or_fetch_links(
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
     have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
-    queries = EncodedQueries(party.name, encoded, counted, codec.offer_digest(encoded, counted.astype(np.uint8)))
+    queries = EncodedQueries(party.name, encoded, counted, transport.offer_digest(encoded, counted.astype(np.uint8)))
     answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
     if answer is None and saved is not None:
         return saved

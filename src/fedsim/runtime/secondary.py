@@ -14,7 +14,7 @@ from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import FileError, InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
-from fedsim.protocol import codec, cut_layer
+from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Begin, Party, Role
 from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
 from fedsim.protocol.session import PeerRestarted, abort_session
@@ -91,7 +91,7 @@ def _load_or_fetch_order(
 ) -> RowMapping:
     """Return the row behind each pseudonym, from the coordinator or from what it sent before."""
     encoded, path = store.encoded(table, context.party_file.name), context.folder / "order.safetensors"
-    digest, saved = codec.offer_digest(encoded), None
+    digest, saved = transport.offer_digest(encoded), None
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
         saved = RowMapping(arrays["rows"], arrays["key"])
@@ -169,7 +169,7 @@ class _SecondaryWorker:
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))
-        facts = {"preparation": self.preparation.to_json(), "identifiers": codec.offer_digest(encoded)}
+        facts = {"preparation": self.preparation.to_json(), "identifiers": transport.offer_digest(encoded)}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.context.connection.record_event("saved", {"what": "our part of the model"})
         if self.stay:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
 from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, uninitialised_linear
-from fedsim.types import Floats, Integers
+from fedsim.types import AnyArray, Floats, Integers
 
 # Prediction tasks: how scores become predictions, and the loss.
 #
@@ -231,7 +230,7 @@ class BranchShape:
 
     partners: int
     widths: tuple[int, ...]
-    similarity: NDArray[Any]  # of training records
+    similarity: AnyArray  # of training records
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:

@@ -17,11 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedsim.errors import InputError, SettingError
-from fedsim.types import Integers
+from fedsim.types import AnyArray, Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +47,7 @@ class Features:
     Features(3 records x 2 numbers and 0 codes)
     """
 
-    numbers: NDArray[Any]  # (n, d)
+    numbers: AnyArray  # (n, d)
     codes: Integers = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))  # (n, e)
     cardinalities: tuple[int, ...] = ()
     spread: tuple[int, ...] | None = None
@@ -91,7 +90,7 @@ class Features:
         low, high = self.numbers.min(axis=0), self.numbers.max(axis=0)
         return tuple(np.flatnonzero(((self.numbers != low) & (self.numbers != high)).any(axis=0)).tolist())
 
-    def take(self, rows: NDArray[Any]) -> Features:
+    def take(self, rows: AnyArray) -> Features:
         """Return the features of some records."""
         return replace(self, numbers=self.numbers[rows], codes=self.codes[rows])
 
@@ -297,7 +296,7 @@ class QuantileBins(nn.Module):
     start: Tensor
     slope: Tensor
 
-    def __init__(self, values: NDArray[Any], bins: int) -> None:
+    def __init__(self, values: AnyArray, bins: int) -> None:
         super().__init__()
         edges = np.zeros((bins + 1, values.shape[1]))
         if values.size:

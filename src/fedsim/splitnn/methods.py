@@ -18,19 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn import gates
+from fedsim.splitnn import gates, layers
 from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
-from fedsim.splitnn.layers import (
-    Bare,
-    Features,
-    Local,
-    LocalNetwork,
-    Perceptron,
-    QuantileBins,
-    RawFeatureNetwork,
-    split_linear,
-    uninitialised_linear,
-)
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
@@ -47,8 +36,8 @@ class PartnerRequirement(Enum):
 class NetworkSpec:
     """What the primary's network is built for."""
 
-    features: Features  # the primary's training rows
-    local: Local
+    features: layers.Features  # the primary's training rows
+    local: layers.Local
     branches: tuple[BranchShape, ...]
     task: gates.PredictionTask
 
@@ -78,8 +67,8 @@ class Aggregation(nn.Module):
 
     def __init__(self, inputs: Sequence[int], hidden: int, outputs: int) -> None:
         super().__init__()
-        self.first = uninitialised_linear(sum(inputs), hidden)
-        self.second = uninitialised_linear(hidden, outputs)
+        self.first = layers.uninitialised_linear(sum(inputs), hidden)
+        self.second = layers.uninitialised_linear(hidden, outputs)
 
     def forward(self, primary: Tensor, branch: Branch, per_pair: Tensor | None = None) -> Tensor:
         """Return (B, K, R); ``primary`` is (B, C), or (B, K, C) where it differs from partner to partner.
@@ -87,7 +76,8 @@ class Aggregation(nn.Module):
         ``per_pair``, (B, K, any width), is a further input of every pair.
         """
         extra = [] if per_pair is None else [per_pair]
-        own, *others = split_linear(self.first, [primary, *branch.activations, *extra])  # own: (B, A) or (B, K, A)
+        inputs = [primary, *branch.activations, *extra]
+        own, *others = layers.split_linear(self.first, inputs)  # own: (B, A) or (B, K, A)
         n_secondaries = len(branch.activations)
         partners = sum(others[1:n_secondaries], start=others[0])  # (U, A)
         total = gather_rows(partners, branch.position) + (own.unsqueeze(1) if own.dim() == 2 else own)  # (B, K, A)
@@ -99,16 +89,19 @@ class Aggregation(nn.Module):
 class OnePartnerNetwork(nn.Module):
     """The ordinary split network: each record beside at most one partner of every list, then a perceptron."""
 
-    def __init__(self, own: LocalNetwork | RawFeatureNetwork, spec: NetworkSpec, hidden: Sequence[int]) -> None:
+    def __init__(
+        self, own: layers.LocalNetwork | layers.RawFeatureNetwork, spec: NetworkSpec, hidden: Sequence[int]
+    ) -> None:
         super().__init__()
         widths = [width for shape in spec.branches for width in shape.widths]
         self.own = own
-        self.perceptron = Perceptron([sum(widths, start=own.width), *hidden, spec.task.outputs], spec.local.dropout)
+        sizes = [sum(widths, start=own.width), *hidden, spec.task.outputs]
+        self.perceptron = layers.Perceptron(sizes, spec.local.dropout)
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         partners = [(table, branch.position) for branch in batch.branches for table in branch.activations]
         parts = [self.own(batch.features, generator), *(table for table, _ in partners)]
-        total, *shares = split_linear(self.perceptron.first, parts)  # (B, A), then (U, A) each
+        total, *shares = layers.split_linear(self.perceptron.first, parts)  # (B, A), then (U, A) each
         for share, (_, position) in zip(shares, partners, strict=True):
             total = total + gather_rows(share, position).squeeze(1)  # (B, A)
         return self.perceptron.rest(total, generator).unsqueeze(1)  # (B, 1, T)
@@ -191,7 +184,7 @@ class ListGates(nn.Module):
     def __init__(self, sizes: FedSim, cut: int, shape: BranchShape) -> None:
         super().__init__()
         n_bins = sizes.similarity_bins
-        self.bins = QuantileBins(shape.similarity.reshape(-1, 1), n_bins) if n_bins else None
+        self.bins = layers.QuantileBins(shape.similarity.reshape(-1, 1), n_bins) if n_bins else None
         self.aggregate = Aggregation([cut, *shape.widths, n_bins], sizes.hidden, sizes.outputs)
         self.weigh = sizes.weight.build()
 
@@ -253,14 +246,14 @@ class FeatureSimNetwork(nn.Module):
         super().__init__()
         local = spec.local
         self.encode = local.encoding.build(spec.features)
-        self.perceptron = Perceptron([self.encode.width + 1, *local.hidden, local.cut], local.dropout)
+        self.perceptron = layers.Perceptron([self.encode.width + 1, *local.hidden, local.cut], local.dropout)
         self.lists = _pair_aggregations(spec, sizes.hidden)
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         record = self.encode(batch.features)  # (B, E)
         opinions = []
         for aggregate, branch in zip(self.lists, batch.branches, strict=True):
-            own, similarity = split_linear(self.perceptron.first, [record, branch.similarity.unsqueeze(-1)])
+            own, similarity = layers.split_linear(self.perceptron.first, [record, branch.similarity.unsqueeze(-1)])
             c_p = self.perceptron.rest(own.unsqueeze(1) + similarity, generator)  # (B, K, A) -> (B, K, C)
             opinions.append(aggregate(c_p, branch))  # (B, K, T)
         return torch.cat(opinions, dim=1)  # (B, all K, T)
@@ -310,7 +303,7 @@ class Solo:
         return neighbours
 
     def build(self, spec: NetworkSpec) -> nn.Module:
-        return OnePartnerNetwork(Bare(spec.local.encoding).build(spec.features), spec, self.hidden)
+        return OnePartnerNetwork(layers.Bare(spec.local.encoding).build(spec.features), spec, self.hidden)
 
 
 @dataclass(frozen=True)
@@ -327,4 +320,4 @@ class Combine:
         return keep_most_similar(neighbours)
 
     def build(self, spec: NetworkSpec) -> nn.Module:
-        return OnePartnerNetwork(Bare(spec.local.encoding).build(spec.features), spec, self.hidden)
+        return OnePartnerNetwork(layers.Bare(spec.local.encoding).build(spec.features), spec, self.hidden)

@@ -15,18 +15,9 @@ from torch import Tensor
 
 from fedsim.errors import SettingError
 from fedsim.registry import METHODS, PRESETS, load_value
-from fedsim.splitnn.checkpoint_store import CheckpointStore, arrays_fingerprint, describe
+from fedsim.splitnn import party_model
 from fedsim.splitnn.layers import Bare, ClippedNetwork, Features, FeatureTensors, Local, Piecewise
-from fedsim.splitnn.party_model import (
-    CPU,
-    AdamW,
-    Lamb,
-    OptimiserConfig,
-    PartyModel,
-    RandomSource,
-    WarmCosine,
-    check_learning_rate,
-)
+from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
 
 
 class Secondary(Protocol):
@@ -90,7 +81,7 @@ class LocalSecondary:
     width: int
     model: PartyModel
     features: FeatureTensors
-    checkpoint_store: CheckpointStore | None = None
+    checkpoint_store: party_model.CheckpointStore | None = None
     _pending: tuple[int, Tensor] | None = field(default=None, init=False)
 
     @property
@@ -148,7 +139,7 @@ class LocalSecondary:
     def forget_before(self, step: int) -> None:
         self._store().forget_before(step)
 
-    def _store(self) -> CheckpointStore:
+    def _store(self) -> party_model.CheckpointStore:
         if self.checkpoint_store is None:
             message = f"{self.name} has no folder for checkpoints; give it one, or train without"
             raise SettingError(message, code="no-checkpoint-folder")
@@ -196,7 +187,7 @@ class SecondaryConfig:
     clip: float | None = None
 
     def __post_init__(self) -> None:
-        check_learning_rate(self.optimiser.rate)
+        party_model.check_learning_rate(self.optimiser.rate)
 
 
 def secondary_config(
@@ -244,12 +235,12 @@ def start_secondary(
         job = {
             "party": name,
             "seed": config.seed,
-            "local": describe(config.local),
-            "optimiser": describe(config.optimiser),
-            "data": arrays_fingerprint([features.numbers, features.codes]),
+            "local": party_model.describe(config.local),
+            "optimiser": party_model.describe(config.optimiser),
+            "data": party_model.arrays_fingerprint([features.numbers, features.codes]),
         }
         clip = {} if config.clip is None else {"clip": config.clip}
-        party.checkpoint_store = CheckpointStore(folder, job | clip)  # ``begin`` adds the number of steps
+        party.checkpoint_store = party_model.CheckpointStore(folder, job | clip)  # ``begin`` adds the number of steps
     party.begin(total_steps)
     return party
 

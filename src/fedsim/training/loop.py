@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import FileError, InputError, SettingError
-from fedsim.splitnn import Features, checkpoint_store, gates, methods, party_model, secondary_model
+from fedsim.splitnn import Features, gates, methods, party_model, secondary_model
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.training import data
 from fedsim.training.config import Config
@@ -173,7 +173,7 @@ class TrainingProgress:
 class RunCheckpoints:
     """The primary's checkpoints, and the secondaries that save theirs at the same steps."""
 
-    store: checkpoint_store.CheckpointStore
+    store: party_model.CheckpointStore
     model: party_model.PartyModel
     secondaries: Sequence[secondary_model.Secondary]
 
@@ -195,7 +195,7 @@ class RunCheckpoints:
         for step in reversed(self.store.steps()):
             try:
                 return self._restore_step(step)
-            except checkpoint_store.DamagedCheckpoint as fault:
+            except party_model.DamagedCheckpoint as fault:
                 faults.append(str(fault))
         if faults:
             message = f"no checkpoint can be read ({'; '.join(faults)}); start again in another folder"
@@ -212,7 +212,7 @@ class RunCheckpoints:
             return TrainingProgress(history, facts.get("steps", 0), tensors.get(EPOCH_LOSS, torch.zeros(())))
         except (KeyError, TypeError):
             message = f"the primary's checkpoint of step {step} has no history"
-            raise checkpoint_store.DamagedCheckpoint(message) from None
+            raise party_model.DamagedCheckpoint(message) from None
 
 
 # The loop
@@ -400,7 +400,7 @@ def build_primary_model(
 
 def _checkpoint_store(
     primary: PrimaryData, lists: Sequence[PartnerList], split: Split, folder: Path, config: Config
-) -> checkpoint_store.CheckpointStore:
+) -> party_model.CheckpointStore:
     """Return the primary's checkpoints; a checkpoint must match the configuration and the primary's data."""
     features = data.as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
@@ -408,11 +408,11 @@ def _checkpoint_store(
     deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight
     job = {
         "party": primary.name,
-        "config": checkpoint_store.describe(deciding),
+        "config": party_model.describe(deciding),
         "lists": [[holder.name for holder in partners.holders] for partners in lists],
-        "data": checkpoint_store.arrays_fingerprint(arrays),
+        "data": party_model.arrays_fingerprint(arrays),
     }
-    return checkpoint_store.CheckpointStore(folder / primary.name, job)
+    return party_model.CheckpointStore(folder / primary.name, job)
 
 
 # Secondaries in this process

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import InputError
-from fedsim.splitnn import Features, Neighbours, checkpoint_store, methods, party_model, secondary_model
+from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
 from fedsim.training import data, loop
 from fedsim.training.config import Config
 from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
@@ -233,7 +233,7 @@ def train_with(
         holder.begin(context.total_steps)
     job = loop.prepare_job(primary, used, split, context, hooks)
     progress = job.checkpoints.restore() if job.checkpoints else TrainingProgress()
-    device, description = job.primary.model.device.type, checkpoint_store.describe(config)
+    device, description = job.primary.model.device.type, party_model.describe(config)
     outline = TrainingOutline(config.epochs, job.steps_per_epoch, len(progress.history), device, description)
     if job.journal:
         job.journal.begin({"device": device, "config": description}, progress.history)

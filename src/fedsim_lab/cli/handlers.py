@@ -20,7 +20,7 @@ from fedsim.cli.output import print_lines, print_table, progress_printer, write_
 from fedsim.contribution.result_store import RESULTS_FILE, ResultStore
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
-from fedsim.report.gates_page import importance_figure, weight_figure
+from fedsim.report.model_charts import importance_figure, weight_figure
 from fedsim.report.page import write_page
 from fedsim.storage.files import atomic_write, ensure_folder
 from fedsim.training.data import Metrics

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from fedsim.attack.primary_view import Codebook, PrimaryView
 from fedsim.attack.similarity_attacks import (
     EXPECTED_SHARE,
+    Codebook,
+    PrimaryView,
     distance_attack,
     expected_success_rate,
     greedy_attack,

@@ -13,11 +13,11 @@ from fedsim.attack.location_attacks import (
     TrueLocations,
     consistency_attack,
     fit_similarity_line,
+    grid_attack,
     link_graph_attack,
     multilateration_attack,
 )
-from fedsim.attack.primary_view import LinksByPartner, PrimaryView
-from fedsim.attack.similarity_attacks import grid_attack
+from fedsim.attack.similarity_attacks import LinksByPartner, PrimaryView
 from fedsim.data.synthetic import city
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import link

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
-from fedsim.audit import attack_setup, linkage_attacks, split_attacks
+from fedsim.audit import linkage_attacks, split_attacks
 from fedsim.audit.report import AuditSettings, PlannedAttack, Verdict, run_attacks
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.config.job import Blur, CutTerms, Protection, read_job
@@ -69,7 +69,7 @@ def test_an_audit_repeats_by_its_seed(folder):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
-    honest = attack_setup.link_encoded_tables
+    honest = linkage_attacks.link_encoded_tables
 
     def broken(*arguments, **options):
         linking = arguments[3]
@@ -78,7 +78,7 @@ def test_a_build_without_noise_is_caught(folder, monkeypatch, seed):
         return linked_as_promised, honest(*arguments[:3], quiet, *arguments[4:], **options)[1]
 
     assert Verdict.BROKEN not in verdicts(linked(folder, seed), seed).values()
-    monkeypatch.setattr(attack_setup, "link_encoded_tables", broken)
+    monkeypatch.setattr(linkage_attacks, "link_encoded_tables", broken)
     assert verdicts(linked(folder, seed), seed)["greedy, distances"] is Verdict.BROKEN
 
 
@@ -96,14 +96,14 @@ def test_a_build_that_does_not_move_places_as_the_job_says_is_caught(folder, mon
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_names_raw_rows_is_caught(folder, monkeypatch, seed):
-    honest = attack_setup.link_encoded_tables
+    honest = linkage_attacks.link_encoded_tables
 
     def broken(*arguments, **options):
         made, delivery = honest(*arguments, **options)
         raw = made.order[delivery.partner]
         return replace(made, order=np.arange(len(made.order), dtype=np.int32)), PrivateLinks(raw, delivery.similarity)
 
-    monkeypatch.setattr(attack_setup, "link_encoded_tables", broken)
+    monkeypatch.setattr(linkage_attacks, "link_encoded_tables", broken)
     assert verdicts(linked(folder, seed), seed)["row order"] is Verdict.BROKEN
 
 
@@ -141,7 +141,7 @@ def test_a_build_that_lays_less_noise_at_the_cut_than_the_job_says_is_caught(fol
 
 
 def test_a_build_that_forgets_the_mechanism_at_the_cut_is_caught(folder, monkeypatch):
-    monkeypatch.setattr(split_attacks, "cut_noise_from_secret", lambda terms, secret: None)
+    monkeypatch.setattr(split_attacks.party_data, "cut_noise_from_secret", lambda terms, secret: None)
     found = at_the_cut(folder, BOTH_WAYS)
     assert [found[side] for side in LEFT_OUT] == [Verdict.BROKEN, Verdict.BROKEN]
 
@@ -168,16 +168,14 @@ def test_blurring_is_promised_and_kept(folder, epsilon):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_build_that_does_not_blur_is_caught(folder, monkeypatch, seed):
-    monkeypatch.setattr(attack_setup, "blur_identifiers", lambda frame, terms, secret, table: frame)
+    monkeypatch.setattr(linkage_attacks.party_data, "blur_identifiers", lambda frame, terms, secret, table: frame)
     found = verdicts(linked(folder, seed, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5)), seed)
     assert Verdict.BROKEN in [found["link graph made consistent"], found["grid likelihood"]]
 
 
 def test_blurring_moves_guesses_away(folder):
     def error(linkage):
-        rows, _ = run_attacks(
-            "", linkage_attacks.location_attacks(linkage, FAST, np.random.default_rng(0)), FAST.memory
-        )
+        rows, _ = run_attacks("", linkage_attacks.place_attacks(linkage, FAST, np.random.default_rng(0)), FAST.memory)
         return min(row.found.figures[MEDIAN_ERROR_METRES] for row in rows)
 
     blurred = linked(folder, tau=None, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=0.5))

@@ -29,9 +29,9 @@ from fedsim.preflight.estimate import (
     step_bytes,
     training_bytes,
 )
-from fedsim.protocol.codec import NO_BYTES, Envelope, encode
 from fedsim.protocol.cut_layer import WIRE_FORMATS
 from fedsim.protocol.messages import Activations, Ask, Candidates, Gradients, Partners, Queries, RowOrder
+from fedsim.protocol.transport import NO_BYTES, Envelope, encode
 from fedsim.registry import PRESETS
 from fedsim.splitnn.gates import BranchShape, Regression
 from fedsim.splitnn.layers import Features, Piecewise

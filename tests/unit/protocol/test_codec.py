@@ -10,10 +10,10 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import WireError
-from fedsim.protocol import codec
-from fedsim.protocol.codec import MAGIC, MAX_HEADER_BYTES, PREFIX, Envelope, declared_size, decode, encode
+from fedsim.protocol import transport
 from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Activations, Ask, Hello, KeepBest, Partners, Refusal
+from fedsim.protocol.transport import MAGIC, MAX_HEADER_BYTES, PREFIX, Envelope, declared_size, decode, encode
 from message_fixtures import SMALL, declared, enveloped, forged, same, sealed, small
 
 FRAMES = {kind: encode(enveloped(message)) for kind, message in SMALL.items()}
@@ -144,7 +144,7 @@ def test_an_absurd_declaration_is_refused_before_anything_is_allocated(what):
 
 
 def array(name="values", dtype="float32", shape=(3, 2), content=REALS):
-    return Array(name=name, dtype=dtype, shape=shape, checksum=codec.xxhash.xxh3_64_intdigest(content.tobytes()))
+    return Array(name=name, dtype=dtype, shape=shape, checksum=transport.xxhash.xxh3_64_intdigest(content.tobytes()))
 
 
 BODY = REALS.tobytes()
@@ -228,7 +228,7 @@ def test_arrays_that_no_peer_would_take_are_not_sent():
 
 
 def test_a_frame_too_large_for_any_peer_is_not_sent(monkeypatch):
-    monkeypatch.setattr(codec, "MAX_FRAME_BYTES", 100)
+    monkeypatch.setattr(transport, "MAX_FRAME_BYTES", 100)
     assert unsendable(Activations(1, values=np.zeros((100, 2), np.float32))) == "frame-too-large"
     assert unsendable(Refusal("x" * MAX_HEADER_BYTES, False)) == "frame-too-large"
 

@@ -10,11 +10,10 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.protocol import handshake
-from fedsim.protocol.codec import Envelope, encode
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Done, Ready, Refusal, Save, Welcome
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport import ConnectionLost, InProcessTransport
+from fedsim.protocol.transport import ConnectionLost, Envelope, InProcessTransport, encode
 from session_fixtures import (
     CITY,
     PATIENCE,

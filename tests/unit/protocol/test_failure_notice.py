@@ -19,7 +19,7 @@ from fedsim.errors import (
 from fedsim.protocol.messages import Trouble
 from fedsim.protocol.session import PUBLIC_ERRORS, PeerRestarted, close_sessions, failure_notice, public_reason
 from fedsim.runs.approval import ApprovalError
-from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from fedsim.splitnn.party_model import DamagedCheckpoint
 from session_fixtures import CITY, NOTARY, RENTALS, connect, joined, session_of, sessions_of, station_of, until
 
 OURS = "/home/ada/secret: record 17, column 'income' is 93000"

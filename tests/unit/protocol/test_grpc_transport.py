@@ -14,12 +14,11 @@ from error_fixtures import raises
 from fedsim.errors import PeerError, SettingError, WireError
 from fedsim.protocol import grpc_transport
 from fedsim.protocol.certificates import server_name
-from fedsim.protocol.codec import MAGIC, PREFIX
 from fedsim.protocol.grpc_transport import CHUNK_BYTES, MAX_STREAMS_PER_PARTY, METHOD, GrpcTransport, RateLimiter
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import KeepBest, Party, Role
 from fedsim.protocol.tls import Credentials, _client_context, probe_tls
-from fedsim.protocol.transport import ConnectionLost
+from fedsim.protocol.transport import MAGIC, PREFIX, ConnectionLost
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, Notes, frame_of, joined, started, station_of, until
 from tls_fixtures import DAY, FOREIGN, NOW, OURS, PAPERS, credentials_of, door, echo, is_served, large
 
@@ -318,7 +317,7 @@ def strange_door(talk):
 
 def attempt(address, monkeypatch) -> ConnectionLost:
     monkeypatch.setattr(grpc_transport, "DIAL_SECONDS", 0.3)
-    monkeypatch.setattr(grpc_transport, "probe_tls", partial(probe_tls, seconds=0.3))
+    monkeypatch.setattr(grpc_transport.tls, "probe_tls", partial(probe_tls, seconds=0.3))
     with pytest.raises(ConnectionLost) as fault:
         GrpcTransport(PAPERS[RENTALS]).dial(address, CITY)
     return fault.value

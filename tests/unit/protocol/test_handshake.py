@@ -9,11 +9,10 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.protocol import handshake
-from fedsim.protocol.codec import Envelope, decode, encode
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import KeepBest, Party, Refusal, Role, Welcome
 from fedsim.protocol.session import PeerRestarted
-from fedsim.protocol.transport import ConnectionLost, stream_pair
+from fedsim.protocol.transport import ConnectionLost, Envelope, decode, encode, stream_pair
 from session_fixtures import (
     CITY,
     JOB,

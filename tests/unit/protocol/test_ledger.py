@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import numpy as np
 
-from fedsim.protocol.codec import Envelope, encode
 from fedsim.protocol.messages import Activations, Ask, Hello, Ledger, LedgerEntry, Phase, Trouble, Want, merge_ledgers
+from fedsim.protocol.transport import Envelope, encode
 from message_fixtures import SMALL
 from session_fixtures import CITY, NOTARY, RENTALS, joined, started
 

@@ -6,8 +6,8 @@ from dataclasses import FrozenInstanceError, fields
 
 import pytest
 
-from fedsim.protocol.codec import LAYOUTS
 from fedsim.protocol.messages import EVERYONE, KINDS, Message, Phase, Role
+from fedsim.protocol.transport import LAYOUTS
 from message_fixtures import SMALL
 
 MESSAGES = pytest.mark.parametrize("kind", KINDS)

@@ -8,8 +8,8 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import PeerError
 from fedsim.linkage.private_linkage import PrivateLinks
-from fedsim.protocol.codec import derive_seal_key, seal_rows, unseal_rows
 from fedsim.protocol.roles.coordinator import linked_rows, number_links
+from fedsim.protocol.transport import derive_seal_key, seal_rows, unseal_rows
 
 DELIVERY = PrivateLinks(np.array([[4, 2], [4, 0]], np.int32), np.array([[0.5, 0.1], [0.2, 0.2]], np.float32))
 ORDER = np.array([9, 8, 7, 6, 5], np.int32)

@@ -8,9 +8,9 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import SettingError
-from fedsim.protocol.codec import LAYOUTS, Envelope, decode, encode
 from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, unpack_tensor, wire_format
 from fedsim.protocol.messages import Activations
+from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 
 VALUES = torch.linspace(-3, 3, 12).reshape(4, 3)
 EXACT = torch.tensor([[0.0, 1.0, -2.5], [0.25, 1024.0, -0.0]])  # in every form

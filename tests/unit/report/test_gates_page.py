@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.report.gates_page import importance_figure, weight_figure, write_gates_page
+from fedsim.report.model_charts import importance_figure, weight_figure, write_gates_page
 from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves

@@ -21,8 +21,8 @@ from fedsim.cli.demo import free_ports
 from fedsim.linkage import diagnose, link
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.report.audit_page import audit_page, tradeoff_page
-from fedsim.report.gates_page import gates_page
 from fedsim.report.links_page import links_page
+from fedsim.report.model_charts import gates_page
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local

@@ -22,15 +22,15 @@ from fedsim.report.charts import (
     reuse_figure,
     rows_figure,
 )
-from fedsim.report.gates_page import importance_figure
-from fedsim.report.page import Figure
-from fedsim.report.prediction_charts import (
+from fedsim.report.model_charts import (
     calibration_figure,
     calibration_warnings,
     confusion_figure,
     density_figure,
     group_figures,
+    importance_figure,
 )
+from fedsim.report.page import Figure
 from fedsim.runs.record import GroupError
 from fedsim.training.explain import MergeImportance
 

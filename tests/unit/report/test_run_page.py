@@ -17,7 +17,7 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
-from fedsim.report.ladder import read_ladder
+from fedsim.report.run_data import read_ladder
 from fedsim.report.run_report import escape_markdown, write_report
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import run_path

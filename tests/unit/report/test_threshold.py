@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from fedsim.report.prediction_charts import threshold_figure
+from fedsim.report.model_charts import threshold_figure
 
 
 def judged(truth, predicted, confidence):

@@ -13,11 +13,10 @@ from fastapi.testclient import TestClient
 
 from error_fixtures import raises
 from fedsim.errors import AwayError, FileError, InputError, PeerError
-from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.transport import InProcessTransport
+from fedsim.protocol.transport import NO_BYTES, InProcessTransport
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData

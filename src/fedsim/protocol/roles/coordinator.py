@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage import private_linkage
 from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_encoded_tables
 from fedsim.protocol import messages as m
-from fedsim.protocol.codec import NO_BYTES, Envelope, derive_seal_key, offer_digest, seal_rows
-from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
+from fedsim.protocol.transport import NO_BYTES, Envelope, derive_seal_key, offer_digest, seal_rows
 from fedsim.storage.files import append_durably, atomic_write
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import EncodedTable
+from fedsim.types import AnyArray, EncodedTable, Flags, Integers32
 
 NOTICE_SECONDS = 2.0  # between notices to a waiting peer
 POLL = 0.2
@@ -52,7 +50,7 @@ def number_links(links: PrivateLinks) -> PrivateLinks:
     return PrivateLinks(numbers, links.similarity)
 
 
-def linked_rows(links: PrivateLinks, order: NDArray[Any]) -> NDArray[np.int32]:
+def linked_rows(links: PrivateLinks, order: AnyArray) -> Integers32:
     """Return the secondary's row behind every link, (n K,)."""
     return np.asarray(order[links.partner].ravel(), dtype=np.int32)
 
@@ -86,11 +84,11 @@ class LinkedListState:
             append_durably(self.folder / NEW_RECORDS_FILE, b"".join(sorted(new)))
             self.new_records |= new
 
-    def is_linked_from(self, peer: Party, digest: str) -> bool:
+    def is_linked_from(self, peer: m.Party, digest: str) -> bool:
         """Return whether exactly this table was linked; raise ``PolicyError`` if another one was."""
         if self.delivery is None:
             return False
-        if self.digests[0 if peer.role is Role.PRIMARY else 1] != digest:
+        if self.digests[0 if peer.role is m.Role.PRIMARY else 1] != digest:
             # Every other set of records would be a new sample of the noise.
             fault = f"the identifiers of {peer} have changed since list '{self.name}' was linked"
             hint = "a changed table needs a new job: give the job another name and have it approved"
@@ -124,7 +122,7 @@ class LinkedListState:
         private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
 
     def link(
-        self, queries: EncodedTable, candidates: EncodedTable, counted: NDArray[np.bool_], secret: bytes
+        self, queries: EncodedTable, candidates: EncodedTable, counted: Flags, secret: bytes
     ) -> tuple[LinkageState, PrivateLinks]:
         """Link the tables; raise only errors whose text other parties may see."""
         linking = self.linking
@@ -180,7 +178,7 @@ class Coordinator:
         if not isinstance(message, m.Offer | m.Candidates | m.Queries | m.NewQueries):
             raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
         name = message.partner_list
-        if name not in self._lists or (peer.role is Role.SECONDARY and peer.name != name):
+        if name not in self._lists or (peer.role is m.Role.SECONDARY and peer.name != name):
             raise PeerError(f"{peer} named a list that is not its own", code="not-its-list")
         partner_list, have = self._lists[name], ""
         if isinstance(message, m.NewQueries):
@@ -189,7 +187,7 @@ class Coordinator:
         if isinstance(message, m.Offer):
             with self._changed:
                 wanted = not partner_list.is_linked_from(peer, message.digest)
-                if wanted and peer.role is Role.SECONDARY:
+                if wanted and peer.role is m.Role.SECONDARY:
                     partner_list.candidates = None  # the secondary may now send others
             session.send(m.Want(wanted), reply_to=envelope.sequence)
             if wanted:
@@ -229,7 +227,7 @@ class Coordinator:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""
         delivery: PrivateLinks = self._wait_for(session, partner_list, "delivery")
         linked: LinkageState = self._wait_for(session, partner_list, "linked")
-        if session.peer.role is Role.PRIMARY:
+        if session.peer.role is m.Role.PRIMARY:
             partners = _partners(partner_list, linked, delivery, NO_BYTES)
             same = have == arrays_digest(partners.partner, partners.similarity)
             return m.Unchanged() if same else partners
@@ -267,13 +265,13 @@ class Coordinator:
                 session.check()
                 if time.monotonic() - notified > _notice_seconds(session):
                     notified = time.monotonic()
-                    missing = Role.SECONDARY if partner_list.candidates is None else Role.PRIMARY
+                    missing = m.Role.SECONDARY if partner_list.candidates is None else m.Role.PRIMARY
                     session.send(m.Notice(f"list '{partner_list.name}' is waiting for the {missing}'s identifiers"))
                 self._changed.wait(POLL)
             return getattr(partner_list, attribute)
 
 
-def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: NDArray[Any]) -> m.Partners:
+def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks, sealed: AnyArray) -> m.Partners:
     hide_rows = state.linking.hide_rows
     partner = number_links(links).partner if hide_rows else links.partner
     n_candidates = partner.size if hide_rows else len(linked.candidates)

@@ -4,20 +4,17 @@ Letters: n primary records, K partners, U distinct rows, C width of the cut laye
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.protocol import cut_layer, transport
 from fedsim.protocol import messages as m
-from fedsim.protocol.codec import NO_BYTES
-from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, values_occasion
 from fedsim.protocol.session import Session
-from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
-from fedsim.types import EncodedTable
+from fedsim.splitnn.party_model import DamagedCheckpoint
+from fedsim.types import AnyArray, EncodedTable, Flags
 
 CPU = torch.device("cpu")
 
@@ -28,7 +25,7 @@ class EncodedQueries:
 
     partner_list: str
     encoded: EncodedTable
-    counted: NDArray[np.bool_]
+    counted: Flags
     digest: str
 
 
@@ -85,10 +82,10 @@ class RemoteSecondary:
     def __init__(
         self,
         session: Session,
-        form: WireFormat,
+        form: cut_layer.WireFormat,
         *,
         predicting: bool = False,
-        noise: CutNoise | None = None,
+        noise: cut_layer.CutNoise | None = None,
         device: torch.device = CPU,
         study: ComparisonRun | None = None,
     ) -> None:
@@ -99,8 +96,8 @@ class RemoteSecondary:
             fault = f"{session.peer} reports a cut layer of width {ready.width} for {ready.n_records} records"
             raise PeerError(fault, code="bad-width")
         self.width, self.n_records = ready.width, ready.n_records
-        self._rows: NDArray[Any] = np.zeros(0, np.int32)  # of the last request
-        self._sealed: NDArray[Any] = NO_BYTES
+        self._rows: AnyArray = np.zeros(0, np.int32)  # of the last request
+        self._sealed: AnyArray = transport.NO_BYTES
         self._request: tuple[int, int, int] | None = None  # step, number of rows, sequence number
 
     def use_partners(self, partners: m.Partners) -> None:
@@ -130,9 +127,9 @@ class RemoteSecondary:
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:
             gradients = gradients.cpu()
-            occasion = values_occasion(f"gradients of step {step} to {self.session.peer}", gradients)
+            occasion = cut_layer.values_occasion(f"gradients of step {step} to {self.session.peer}", gradients)
             gradients = self.noise.clip_and_add_noise(gradients, self._rows, occasion)
-        self.session.send(m.Gradients(step, values=pack_tensor(gradients, self.form)))
+        self.session.send(m.Gradients(step, values=cut_layer.pack_tensor(gradients, self.form)))
 
     def keep_best(self) -> None:
         self.session.send(m.KeepBest())
@@ -161,7 +158,7 @@ class RemoteSecondary:
             self.ask(rows, step)
         request, self._request = self._request, None
         reply = self.session.wait_reply(request[2] if request else 0, m.Activations)
-        values = unpack_tensor(reply.values, self.form)
+        values = cut_layer.unpack_tensor(reply.values, self.form)
         if reply.step != expected or values is None or values.shape != (len(rows), self.width):
             when = "outside training" if step is None else f"of step {step}"
             fault = f"activations {when} that are not {len(rows)} rows of {self.width} finite numbers"

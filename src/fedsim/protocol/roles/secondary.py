@@ -8,17 +8,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedsim.errors import PeerError, PolicyError, SettingError
+from fedsim.protocol import cut_layer, transport
 from fedsim.protocol import messages as m
-from fedsim.protocol.codec import NO_BYTES, SEAL_KEY_BYTES, Envelope, unseal_rows
-from fedsim.protocol.cut_layer import CutNoise, WireFormat, pack_tensor, unpack_tensor, weights_occasion
 from fedsim.protocol.session import Session
-from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import EncodedTable
+from fedsim.types import Bits, EncodedTable, Integers32
 
 MAX_CHECKPOINTS = 4
 
@@ -27,8 +25,8 @@ MAX_CHECKPOINTS = 4
 class RowMapping:
     """The row behind every pseudonym; with a key if the primary's numbers are those of its links."""
 
-    rows: NDArray[np.int32]
-    key: NDArray[np.uint8]
+    rows: Integers32
+    key: Bits
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,9 +36,9 @@ class RowMapping:
         """The digest that represents it in an Offer."""
         return arrays_digest(self.rows, self.key)
 
-    def unseal(self, sealed: NDArray[np.uint8]) -> NDArray[np.int32]:
+    def unseal(self, sealed: Bits) -> Integers32:
         """Return the rows of a request: those of training, or those that the coordinator sealed for it."""
-        return unseal_rows(self.key, sealed) if len(sealed) else self.rows
+        return transport.unseal_rows(self.key, sealed) if len(sealed) else self.rows
 
 
 def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have: str) -> RowMapping | None:
@@ -56,7 +54,7 @@ def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have
         order, seal = answer.order, answer.seal
         if len(seal):  # rows are hidden: any existing rows, as often as they are linked
             in_range = len(order) > 0 and order.min() >= 0 and order.max() < n_records
-            valid = len(seal) == SEAL_KEY_BYTES and in_range
+            valid = len(seal) == transport.SEAL_KEY_BYTES and in_range
         else:  # every row once
             valid = len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
         if valid:
@@ -78,8 +76,8 @@ class SecondaryResponder:
     load_trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
     on_farewell: Callable[[], None]
-    form: WireFormat
-    noise: CutNoise | None = None
+    form: cut_layer.WireFormat
+    noise: cut_layer.CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
@@ -93,7 +91,7 @@ class SecondaryResponder:
                 session.send(reply, reply_to=envelope.sequence)
         self.on_farewell()
 
-    def _reply(self, session: Session, envelope: Envelope) -> m.Message | None:
+    def _reply(self, session: Session, envelope: transport.Envelope) -> m.Message | None:
         message = envelope.message
         if isinstance(message, m.Meet):
             if message.predicting:
@@ -120,7 +118,8 @@ class SecondaryResponder:
         return self._control(session, self._party, message)
 
     def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
-        rows, order = message.rows, self.order.unseal(message.sealed if isinstance(message, m.Infer) else NO_BYTES)
+        sealed = message.sealed if isinstance(message, m.Infer) else transport.NO_BYTES
+        rows, order = message.rows, self.order.unseal(sealed)
         if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
             raise PeerError(f"{session.peer} requested rows that do not exist; rows count from zero", code="bad-rows")
         selected = torch.from_numpy(order[rows]).to(party.model.device)
@@ -129,13 +128,13 @@ class SecondaryResponder:
         else:
             values, step, request = party.activations(selected, message.step), message.step, b"step %d" % message.step
         if self.noise is not None:  # equal for equal weights, so that two answers share noise only if they are equal
-            occasion = weights_occasion(party.model.network.state_dict(), request)
+            occasion = cut_layer.weights_occasion(party.model.network.state_dict(), request)
             values = self.noise.add_noise(values.cpu(), rows, occasion)
-        return m.Activations(step, values=pack_tensor(values, self.form))
+        return m.Activations(step, values=cut_layer.pack_tensor(values, self.form))
 
     def _descend(self, session: Session, party: LocalSecondary, message: m.Gradients) -> None:
         fault = f"{session.peer} sent gradients of step {message.step}"
-        values = unpack_tensor(message.values, self.form)
+        values = cut_layer.unpack_tensor(message.values, self.form)
         if values is None or tuple(values.shape) != party.pending_shape:
             fault += " that are not finite numbers in the shape of the activations"
             raise PeerError(f"{fault}; the weights did not change", code="bad-gradients")

@@ -14,7 +14,6 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, link_new_records
-from fedsim.protocol.codec import Envelope, offer_digest
 from fedsim.protocol.messages import (
     Candidates,
     Done,
@@ -34,6 +33,7 @@ from fedsim.protocol.roles import coordinator as coordinator_module
 from fedsim.protocol.roles.coordinator import Coordinator
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
+from fedsim.protocol.transport import Envelope, offer_digest
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, connected, joined, started, until

@@ -8,10 +8,10 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import PeerError
-from fedsim.protocol.codec import NO_BYTES
 from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, wire_format
 from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, Unchanged, Want
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
+from fedsim.protocol.transport import NO_BYTES
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, frame_of, read_all, session_of
 

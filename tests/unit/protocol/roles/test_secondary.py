@@ -10,7 +10,6 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import FedSimError, PeerError
-from fedsim.protocol.codec import NO_BYTES, Envelope
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import (
     Activations,
@@ -37,7 +36,8 @@ from fedsim.protocol.messages import (
 )
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
-from fedsim.splitnn.checkpoint_store import DamagedCheckpoint
+from fedsim.protocol.transport import NO_BYTES, Envelope
+from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, connected, frame_of, joined, read_all, session_of, started

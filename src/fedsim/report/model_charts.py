@@ -1,19 +1,23 @@
-"""Predictions against actual values: density, confusion matrix, calibration, decision threshold and error by group."""
+"""Charts of a trained model: predictions against actual values, what the gates learned, and the ladder of methods.
+
+Letters: K partner records, R outputs per pair.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from markupsafe import Markup
 
-from fedsim.report import charts, svg
-from fedsim.report.charts import MIN_RECORDS_SHOWN, ChartLabels, ChartRow, hidden_note, hide_small, rows_figure
-from fedsim.report.formatting import format_count, format_number, format_percent, pluralise
-from fedsim.report.page import Figure
-from fedsim.report.svg import BOTTOM, LEFT, RIGHT, TOP
+from fedsim.report import charts, run_data, svg
+from fedsim.report.formatting import format_number, format_percent, pluralise
+from fedsim.report.page import Figure, render_template, write_page
 from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
+from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim.types import Floats, Integers
 
 CELLS_PER_SIDE = (28, 20, 14, 10, 7, 5, 3, 1)  # the first that hides few records is used
@@ -30,7 +34,7 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     """Draw the number of test records by actual and predicted value; None where there are too few."""
     finite = np.isfinite(truth) & np.isfinite(predicted)
     truth, predicted = truth[finite], predicted[finite]
-    if len(truth) < MIN_RECORDS_SHOWN:
+    if len(truth) < charts.MIN_RECORDS_SHOWN:
         return None
     both = np.concatenate([truth, predicted])
     first, last = float(both.min()), float(both.max())
@@ -43,14 +47,14 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     counts, edges = np.zeros((1, 1), dtype=np.int64), np.array([low, high])
     for cells in CELLS_PER_SIDE:
         drawn, edges, _ = np.histogram2d(true, found, bins=cells, range=[[low, high]] * 2)
-        counts = hide_small(drawn)
+        counts = charts.hide_small(drawn)
         if counts.sum() >= (1.0 - charts.MAX_HIDDEN_SHARE) * len(true):
             break
     x, y = svg.x_scale(low, high), svg.y_scale(low, high)
     parts = [svg.left_axis(y, f"predicted {unit}".strip()), svg.bottom_axis(x, f"actual {unit}".strip())]
     columns, rows = np.nonzero(counts)
     if len(columns):
-        width, height = (RIGHT - LEFT) / len(counts), (BOTTOM - TOP) / len(counts)
+        width, height = (svg.RIGHT - svg.LEFT) / len(counts), (svg.BOTTOM - svg.TOP) / len(counts)
         centres = [format_number(float(centre)) for centre in (edges[1:] + edges[:-1]) / 2]
         numbers = counts[columns, rows]
         for column, row, n, shade in zip(columns, rows, numbers, svg.shade_classes(numbers)[0], strict=True):
@@ -59,8 +63,8 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
     parts.append(svg.path([(x(low), y(low)), (x(high), y(high))], class_="marker"))
     error = np.abs(predicted - truth)
     half = format_number(float(np.median(error)))
-    summary = f"Half of the {format_count(len(truth))} test records have an error of at most {half}."
-    title, note = "Predictions against actual values", hidden_note(len(truth) - int(counts.sum()), "cells")
+    summary = f"Half of the {len(truth):,} test records have an error of at most {half}."
+    title, note = "Predictions against actual values", charts.hidden_note(len(truth) - int(counts.sum()), "cells")
     caption = f"{summary} Darker cells hold more records; on the diagonal both values are equal.{note}"
     errors = {share: format_number(float(np.quantile(error, share))) for share in (0.5, 0.9)}
     table = tuple((f"{format_percent(share)} of records", most) for share, most in errors.items())
@@ -69,7 +73,8 @@ def density_figure(truth: Floats, predicted: Floats, *, unit: str) -> Figure | N
 
 def confusion_figure(test: pl.DataFrame) -> Figure | None:
     """Draw the confusion matrix of the most common classes, without classes of very few records."""
-    sizes = test[TRUTH_COLUMN].value_counts(sort=True).filter(pl.col("count") >= MIN_RECORDS_SHOWN).head(MAX_CLASSES)
+    enough = pl.col("count") >= charts.MIN_RECORDS_SHOWN
+    sizes = test[TRUTH_COLUMN].value_counts(sort=True).filter(enough).head(MAX_CLASSES)
     names = sorted(sizes.to_series(0).to_list())
     if not names:
         return None
@@ -78,7 +83,7 @@ def confusion_figure(test: pl.DataFrame) -> Figure | None:
     right = float((test[TRUTH_COLUMN] == test[PREDICTED_COLUMN]).sum()) / max(len(test), 1)
     summary = f"{format_percent(right)} of {pluralise(len(test), 'test record')} are classified correctly."
     left = test[TRUTH_COLUMN].n_unique() - len(names)
-    note = f" Not shown: {format_count(left)} rarer {'class' if left == 1 else 'classes'}." if left else ""
+    note = f" Not shown: {left:,} rarer {'class' if left == 1 else 'classes'}." if left else ""
     title = "Predicted against actual classes"
     caption = (
         f"{summary} Rows are actual classes and columns predicted ones, in the same order. The numbers are records; "
@@ -90,15 +95,15 @@ def confusion_figure(test: pl.DataFrame) -> Figure | None:
 
 
 def _masked_count(records: int) -> str:
-    return f"fewer than {MIN_RECORDS_SHOWN}" if 0 < records < MIN_RECORDS_SHOWN else format_count(records)
+    return f"fewer than {charts.MIN_RECORDS_SHOWN}" if 0 < records < charts.MIN_RECORDS_SHOWN else f"{records:,}"
 
 
 def _confusion_cells(names: list[str], counts: Integers) -> Iterator[Markup]:
-    shares = hide_small(counts) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    shares = charts.hide_small(counts) / np.maximum(counts.sum(axis=1, keepdims=True), 1)
     left, top = 110, 30
-    width, height = (RIGHT - left) / len(names), (BOTTOM - top + 30) / len(names)
+    width, height = (svg.RIGHT - left) / len(names), (svg.BOTTOM - top + 30) / len(names)
     short = [name if len(name) <= 14 else f"{name[:13]}…" for name in names]
-    brief = max(len(format_count(number)) for number in counts.ravel().tolist()) * DIGIT_WIDTH > width
+    brief = max(len(f"{number:,}") for number in counts.ravel().tolist()) * DIGIT_WIDTH > width
     names_fit = max(len(name) for name in short) * 6.0 < width
     for row, name in enumerate(names):
         middle = top + height * (row + 0.5)
@@ -108,8 +113,8 @@ def _confusion_cells(names: list[str], counts: Integers) -> Iterator[Markup]:
             shade = min(svg.SHADES - 1, int(share * svg.SHADES))
             words = f"actual {name}, predicted {names[column]}: {_masked_count(n)}"
             yield svg.heat_cell(corner, width - 1, height - 1, shade, words)
-            text = f"{n / 1000:.0f}k" if brief and n >= 1000 else format_count(n)
-            text = f"<{MIN_RECORDS_SHOWN}" if 0 < n < MIN_RECORDS_SHOWN else text
+            text = f"{n / 1000:.0f}k" if brief and n >= 1000 else f"{n:,}"
+            text = f"<{charts.MIN_RECORDS_SHOWN}" if 0 < n < charts.MIN_RECORDS_SHOWN else text
             yield svg.text(text, corner[0] + width / 2, middle + 4, "figure", "middle")
         if names_fit:
             yield svg.text(short[row], left + width * (row + 0.5), top - 8, anchor="middle")
@@ -118,19 +123,19 @@ def _confusion_cells(names: list[str], counts: Integers) -> Iterator[Markup]:
 def calibration_figure(test: pl.DataFrame) -> Figure | None:
     """Draw the accuracy by confidence; None where there are too few test records."""
     sure, right = _confidence(test)
-    if len(sure) < MIN_RECORDS_SHOWN:
+    if len(sure) < charts.MIN_RECORDS_SHOWN:
         return None
     edges = np.linspace(float(sure.min()), 1.0, CONFIDENCE_BINS + 1)
     bins = np.clip(np.searchsorted(edges, sure, side="right") - 1, 0, CONFIDENCE_BINS - 1)
     rows = []
     for here in (bins == number for number in range(CONFIDENCE_BINS)):
-        if here.sum() >= MIN_RECORDS_SHOWN:
+        if here.sum() >= charts.MIN_RECORDS_SHOWN:
             stated, accuracy = float(sure[here].mean()), float(right[here].mean())
-            text = f"{format_percent(accuracy)} of {format_count(int(here.sum()))} correct"
-            rows.append(ChartRow(f"confidence {format_percent(stated)}", accuracy, text))
+            text = f"{format_percent(accuracy)} of {int(here.sum()):,} correct"
+            rows.append(charts.ChartRow(f"confidence {format_percent(stated)}", accuracy, text))
     caption = "Of the records that the model classifies with a confidence of 90 %, 90 % should be correct."
-    labels = ChartLabels("Calibration", caption, "share of correct predictions", ("confidence", "correct"))
-    return rows_figure(rows, labels, bars=True) if rows else None
+    labels = charts.ChartLabels("Calibration", caption, "share of correct predictions", ("confidence", "correct"))
+    return charts.rows_figure(rows, labels, bars=True) if rows else None
 
 
 def _confidence(test: pl.DataFrame) -> tuple[Floats, Floats]:
@@ -175,7 +180,7 @@ def threshold_figure(test: pl.DataFrame) -> Figure | None:
     """Draw recall and precision of the rarer class by threshold; None unless two classes have enough records."""
     test = test.filter(pl.col(CONFIDENCE_COLUMN).is_finite())
     counts = Counter(test[TRUTH_COLUMN].to_list())
-    binary = len(counts) == 2 and min(counts.values()) >= MIN_RECORDS_SHOWN
+    binary = len(counts) == 2 and min(counts.values()) >= charts.MIN_RECORDS_SHOWN
     if not binary or not set(test[PREDICTED_COLUMN]) <= set(counts):
         return None
     rarer, sure = min(counts, key=lambda name: (counts[name], name)), test[CONFIDENCE_COLUMN].to_numpy()
@@ -185,7 +190,7 @@ def threshold_figure(test: pl.DataFrame) -> Figure | None:
     for threshold in THRESHOLDS:
         called = probability >= threshold / 100
         recall.append(float(called[positive].mean()))
-        precision.append(float(positive[called].mean()) if called.sum() >= MIN_RECORDS_SHOWN else math.nan)
+        precision.append(float(positive[called].mean()) if called.sum() >= charts.MIN_RECORDS_SHOWN else math.nan)
         selected.append(float(called.mean()))
         product = recall[-1] * precision[-1]
         f1.append(2 * product / (recall[-1] + precision[-1]) if product > 0 else 0.0)
@@ -221,9 +226,157 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
             text = format_percent(group.error)
             if group.bias is not None:
                 text = f"{format_number(group.error)}, bias {'+' if group.bias > 0 else ''}{format_number(group.bias)}"
-            rows.append(ChartRow(f"{group.group} ({format_count(group.records)})", group.error, text))
+            rows.append(charts.ChartRow(f"{group.group} ({group.records:,})", group.error, text))
         worst = max(by[name], key=lambda group: group.error).group
         caption = f"The error is largest where {name} is {worst}. The number of test records is in brackets.{bias}"
-        labels = ChartLabels(f"Error by {name}", caption, axis, (name, "error"))
-        figures.append(rows_figure(rows, labels, bars=True))
+        labels = charts.ChartLabels(f"Error by {name}", caption, axis, (name, "error"))
+        figures.append(charts.rows_figure(rows, labels, bars=True))
     return figures
+
+
+# What the gates of a trained FedSim model learned.
+
+FLAT_SLOPE = 0.01  # relative to the size of the curve
+LEAD = "How much weight a partner record gets for its similarity, and which partner records the predictions depend on."
+
+
+def weight_figure(curve: WeightCurve) -> Figure:
+    """Draw the learned weight over the scaled similarity."""
+    x = svg.x_scale(float(curve.similarity[0]), float(curve.similarity[-1]))
+    y = svg.y_scale(*svg.nice_range(min(0.0, float(curve.weight.min())), float(curve.weight.max())))
+    line = svg.path([(x(s), y(w)) for s, w in zip(curve.similarity, curve.weight, strict=True)], class_="line")
+    first, last = (format_number(float(curve.weight[end])) for end in (0, -1))
+    title, description = f"Weight by similarity: {curve.party}", f"The weight goes from {first} to {last}."
+    parts = [svg.left_axis(y, "weight"), line, svg.bottom_axis(x, "similarity, scaled")]
+    caption = f"The weight gate multiplies the outputs of a partner record by this factor. {_curve_text(curve)}"
+    rows = tuple(
+        (format_number(float(curve.similarity[at])), format_number(float(curve.weight[at])))
+        for at in np.linspace(0, len(curve.weight) - 1, 7).astype(int)
+    )
+    return Figure(title, caption, svg.image(title, description, parts), ("similarity", "weight"), rows)
+
+
+def _curve_text(curve: WeightCurve) -> str:
+    steps, span = np.diff(curve.weight), float(np.ptp(curve.weight))
+    if span <= FLAT_SLOPE * max(float(np.abs(curve.weight).max()), np.finfo(float).tiny):
+        return "The curve is flat: similarity makes no difference."
+    negative = " Negative weights change the sign of the outputs." if float(curve.weight.min()) < 0 else ""
+    up, down = float(steps[steps > 0].sum()), float(-steps[steps < 0].sum())
+    if down <= FLAT_SLOPE * up:
+        return f"The curve rises: more similar records get a larger weight.{negative}"
+    if up <= FLAT_SLOPE * down:
+        return f"The curve falls: more similar records get a smaller weight.{negative}"
+    top = float(curve.similarity[int(curve.weight.argmax())])
+    return f"The curve rises and falls; the weight is largest at similarity {format_number(top)}.{negative}"
+
+
+def importance_figure(importance: MergeImportance) -> Figure:
+    """Draw a heat map with one column per rank (the most similar on the left) and one row per output."""
+    values = importance.values[::-1]  # (K, R), most similar first
+    title = f"Contribution by rank: {importance.party}"
+    by_rank = values.sum(axis=1) / max(values.sum(), np.finfo(float).tiny)
+    nearest = float(by_rank[: max(1, len(values) // 10)].sum())
+    description = f"The most similar tenth of the partner records contributes {format_percent(nearest)}."
+    shades, bounds = svg.shade_classes(values)
+    width, height = (svg.RIGHT - svg.LEFT) / len(values), (svg.BOTTOM - svg.TOP) / values.shape[1]
+    parts = [
+        svg.heat_cell(
+            (svg.LEFT + width * rank, svg.TOP + height * output),
+            width + 0.2,
+            height + 0.2,
+            int(shades[rank, output]),
+            f"rank {rank + 1}, output {output + 1}: {format_number(float(values[rank, output]))}",
+        )
+        for rank, output in np.ndindex(values.shape)
+    ]
+    labels: dict[float, str] = {rank: f"{rank:,}" for rank in charts.rank_ticks(len(values))}
+    parts.append(svg.bottom_axis(svg.x_scale(0.5, len(values) + 0.5), charts.RANK_AXIS, labels))
+    parts.append(svg.side_title(f"{values.shape[1]} outputs of a pair", (svg.TOP + svg.BOTTOM) / 2))
+    parts.append(svg.shade_legend([f"{float(start):.2g}" for start in (values.min(), *bounds)], svg.HEIGHT))
+    caption = f"Integrated gradients of the merge gate, averaged over records. {description}"
+    rows = tuple((f"{rank:,}", f"{100 * by_rank[rank - 1]:.1f} %") for rank in charts.rank_ticks(len(values)))
+    head = ("rank", "share of the contribution")
+    return Figure(title, caption, svg.image(title, description, parts, svg.HEIGHT + 30), head, rows)
+
+
+def gates_page(curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], *, title: str = "Gates") -> str:
+    """Return a self-contained HTML page with both charts of every secondary."""
+    figures = [weight_figure(curve) for curve in curves] + [importance_figure(part) for part in importances]
+    about = {"subject": "gates", "lead": LEAD, "content": "averages over many records"}
+    return render_template("figures_page.html", title=title, figures=figures, **about)
+
+
+def write_gates_page(
+    curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], path: Path | str, *, title: str = "Gates"
+) -> None:
+    """Write the page of :func:`gates_page` to ``path``."""
+    write_page(gates_page(curves, importances, title=title), path)
+
+
+# The ladder of methods that `fedsim compare` trains.
+
+GAIN_LABELS = {
+    "identifiers": "own identifiers",
+    "links": "links",
+    "features": "partner's features",
+    "total": "all together",
+}
+
+
+def ladder_figures(ladder: run_data.LadderResults) -> list[Figure]:
+    """Draw the gains and the rungs of every split, the strictest first."""
+    splits = list(reversed(ladder.splits))
+    return [_gains_figure(ladder, split) for split in splits] + [_rungs_figure(ladder, split) for split in splits]
+
+
+def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
+    gains = [gain for gain in ladder.gains if gain.split == split]
+    rows = [
+        charts.ChartRow(
+            GAIN_LABELS.get(gain.key, gain.key),
+            gain.estimate,
+            f"{format_number(gain.estimate)} ({format_number(gain.low)} to {format_number(gain.high)})",
+            (gain.low, gain.high),
+            strong=gain.key == "features",
+        )
+        for gain in gains
+    ]
+    caption = "The gain of each step over the one before it, with its 95 % interval. An interval that includes zero "
+    caption += "means that no gain was shown."
+    axis = f"gain in {ladder.metric_text}; right of zero is better"
+    labels = charts.ChartLabels(f"Gain by step, {split} split", caption, axis, ("step", "gain (95 % interval)"))
+    notes = [gain.says for gain in gains]
+    scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
+    alone, together = (
+        " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
+    )
+    if split == ladder.splits[-1] and alone and together:
+        notes.append(
+            f"The headline compares the best method without the partner, {alone}, with the best one with the partner, "
+            f"{together}. Both are chosen on the validation records, so another method may be better on the test "
+            "records."
+        )
+    return replace(charts.rows_figure(rows, labels, include=(0.0,)), notes=tuple(notes))
+
+
+def _rungs_figure(ladder: run_data.LadderResults, split: str) -> Figure:
+    several = ladder.seeds > 1
+    rows = [
+        charts.ChartRow(
+            rung.name,
+            rung.mean,
+            f"{format_number(rung.mean)} ± {format_number(rung.deviation)}" if several else "",
+            points=rung.values if several else (),
+            strong=rung.key.startswith("fedsim"),
+        )
+        for rung in ladder.rungs
+        if rung.split == split
+    ]
+    better = "lower" if ladder.lower_is_better else "higher"
+    seeds = f"mean and standard deviation over {ladder.seeds} seeds" if several else "one seed"
+    caption = (
+        f"Test {ladder.metric_text}, {seeds}; {better} is better. A placebo partner has its feature rows shuffled; "
+        "shuffled links point to the partner records of other records."
+    )
+    title, head = f"All methods, {split} split", ("method", ladder.metric)
+    return charts.rows_figure(rows, charts.ChartLabels(title, caption, ladder.metric_text, head))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fedsim.errors import FileError
-from fedsim.splitnn.checkpoint_store import CheckpointStore, DamagedCheckpoint
+from fedsim.splitnn.party_model import CheckpointStore, DamagedCheckpoint
 
 JOB = {"party": "primary", "config": {"batch": 128, "seed": 1}}
 TENSORS = {"now/weight": torch.arange(6.0).view(2, 3), "now/bias": torch.zeros(3, dtype=torch.float64)}
