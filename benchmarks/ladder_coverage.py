@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Interval, LadderTraining, train_ladder
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import BOOSTED_TREES, Rung, SplitArrays
+from fedsim.contribution.rungs import BOOSTED_TREES, ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic_city import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset

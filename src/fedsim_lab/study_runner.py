@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 
 from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
-from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import (
     BOOSTED_TREES,
     MessageCallback,
+    ResultStore,
     Rung,
     RungTrainer,
     SplitArrays,
     numbered_progress,
-    result_key,
     run_training,
     train_missing,
 )
@@ -111,7 +110,7 @@ class NumberedTrainings:
         self.done += 1
         here = f"[{self.done} of {self.total}] {place}"
         train_missing([arrays], [rung], self.results, self.bench.reporter(here), self.bench.trainer(here))
-        return self.results.line(result_key(rung, arrays))
+        return self.results.line(rung.result_key(arrays))
 
 
 def run_study(study: PaperStudy, bench: StudyContext) -> StudyResult:
@@ -359,7 +358,7 @@ def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> 
     for arrays, rungs in work:
         name = f"{arrays.digest[:16]}-{arrays.about['seed']}.npz"
         wanted = {
-            known.name_of(result_key(rung, arrays)): rung for rung in rungs if not known.has(result_key(rung, arrays))
+            known.name_of(rung.result_key(arrays)): rung for rung in rungs if not known.has(rung.result_key(arrays))
         }
         new = {key: PlannedTraining(name, rung, {}) for key, rung in wanted.items() if key not in orders}
         if new:

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import Rung, SplitArrays, format_metrics, result_key, train_missing
+from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays, format_metrics, train_missing
 from fedsim.errors import FileError, SettingError
 from fedsim.storage.files import ensure_folder
 from fedsim.training.data import selection_key
@@ -138,7 +137,7 @@ class Sweep:
         for arrays in self._each(setting):
             # Reports nothing, because a report shows the test score.
             train_missing([arrays], [rung], self.results, lambda _: None, train_rung)
-            lines.append(self.results.line(result_key(rung, arrays)))
+            lines.append(self.results.line(rung.result_key(arrays)))
         validation, test = (
             {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
             for part in ("validation", "test")

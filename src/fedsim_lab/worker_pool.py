@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import Rung, SplitArrays, train_missing
+from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays, train_missing
 from fedsim_lab.arrays_file import load_arrays
 
 PLAN_FILE = "plan.json"

@@ -23,8 +23,7 @@ from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, Ladder, LadderTraining, train_ladder
-from fedsim.contribution.result_store import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore
-from fedsim.contribution.rungs import Rung, numbered_progress
+from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
 from fedsim.errors import FileError, SettingError
 from fedsim.privacy.bounds import lowest_bound, sigma_for_bound
 from fedsim.privacy.differential_privacy import gaussian_epsilon, link_sensitivity

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import LinkedSecondary, MessageCallback, Rung, RungOutcome, SplitArrays, run_training
+from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.splits import group_split, random_split
 from fedsim.errors import FileError, SettingError
@@ -244,7 +243,12 @@ def features_without_identifiers(primary: PartyData, rows: Integers) -> Features
 
 
 def train_remote_ladder(
-    context: PartyContext, results: ResultStore, rungs: Sequence[Rung], seeds: int, unit: str, report: MessageCallback
+    context: PartyContext,
+    results: ResultStore,
+    rungs: Sequence[Rung],
+    seeds: int,
+    unit: str,
+    report: Callable[[str], None],
 ) -> Ladder:
     """Train the ladder of a trained job with the secondaries at their own sites."""
     context.connection.serves_predictions = True

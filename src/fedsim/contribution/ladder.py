@@ -19,13 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.contribution.result_store import ResultStore
 from fedsim.contribution.rungs import (
     MessageCallback,
+    ResultStore,
     Rung,
     RungTrainer,
     SplitArrays,
-    result_key,
     run_training,
     train_missing,
 )
@@ -445,7 +444,7 @@ def train_ladder(
         train_missing([arrays], rungs, results, report, train_rung)
         about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
         measure = measure or measure_for_task(about["task"], arrays.labels)
-        keys = {rung.key: result_key(rung, arrays) for rung in rungs}
+        keys = {rung.key: rung.result_key(arrays) for rung in rungs}
         predictions: dict[str, NDArray[Any]] = {name: results.predictions(key) for name, key in keys.items()}
         stored = {name: results.line(key) for name, key in keys.items()}
         for side, names in ((ALONE, WITHOUT_PARTNER), (TOGETHER, WITH_PARTNER)):

@@ -12,11 +12,9 @@ from fedsim.protocol.messages import Ledger, LedgerEntry, Role, merge_ledgers
 from fedsim.protocol.session import StopSignal
 from fedsim.protocol.transport import InProcessTransport, Transport
 from fedsim.runs.run_folder import publish_progress, run_path
-from fedsim.runtime.coordinator import run_coordinator
+from fedsim.runtime import coordinator, primary, secondary
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, RunStore
-from fedsim.runtime.primary import TrainingOutcome, load_outcome, run_primary
-from fedsim.runtime.secondary import run_secondary
 from fedsim.training import Hook
 
 log = logging.getLogger("fedsim.parties")
@@ -29,7 +27,7 @@ SHUTDOWN_SECONDS = 5.0
 class LocalRun:
     """The result of a job in one process."""
 
-    outcome: TrainingOutcome
+    outcome: primary.TrainingOutcome
     ledger: list[LedgerEntry]
 
 
@@ -50,7 +48,7 @@ def run_local(
     if all(RunStore(run_path(job, file), job).has_weights(TRAINED_MODEL) for file in learners):
         folder = next(run_path(job, file) for file in learners if file.role is Role.PRIMARY)
         log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
-        return LocalRun(load_outcome(RunStore(folder, job)), [])
+        return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
     transport = transport or InProcessTransport()
     threads = [_PartyThread(job, by_party[party], transport, hooks) for party in job.parties]
     for thread in threads:
@@ -79,7 +77,7 @@ class _PartyThread(threading.Thread):
         super().__init__(name=str(party_file.party), daemon=True)
         self.job, self.party_file, self.transport, self.hooks = job, party_file, transport, hooks
         self.ledger = Ledger()
-        self.outcome: TrainingOutcome | None = None
+        self.outcome: primary.TrainingOutcome | None = None
         self.error: BaseException | None = None
         self.stop_signal: StopSignal | None = None
 
@@ -89,10 +87,10 @@ class _PartyThread(threading.Thread):
                 self.ledger, self.stop_signal = context.connection.ledger, context.connection.stop_signal
                 with publish_progress(context.folder, context.job, context.connection, context.progress):
                     if self.party_file.role is Role.COORDINATOR:
-                        run_coordinator(context)
+                        coordinator.run_coordinator(context)
                     elif self.party_file.role is Role.SECONDARY:
-                        run_secondary(context)
+                        secondary.run_secondary(context)
                     else:
-                        self.outcome = run_primary(context, self.hooks)
+                        self.outcome = primary.run_primary(context, self.hooks)
         except BaseException as error:  # raised again by run_local
             self.error = error

@@ -179,8 +179,7 @@ def experiment(
     python -m fedsim_lab.worker_pool OUT/rungs.json OUT OUT there.
     """
     from fedsim.cli.output import write_json
-    from fedsim.contribution.result_store import ResultStore
-    from fedsim.contribution.rungs import train_missing
+    from fedsim.contribution.rungs import ResultStore, train_missing
     from fedsim_lab.dataset_cases import DatasetCases, save_cases
     from fedsim_lab.experiment_config import read_experiment_config, read_experiment_dataset
     from fedsim_lab.result_table import check_metric, markdown_table

@@ -17,7 +17,7 @@ from rich.text import Text
 from fedsim.cli import ExitCode
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
-from fedsim.contribution.result_store import RESULTS_FILE, ResultStore
+from fedsim.contribution.rungs import RESULTS_FILE, ResultStore
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.model_charts import importance_figure, weight_figure

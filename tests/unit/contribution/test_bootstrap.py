@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score
 
-from fedsim.contribution.ladder import (
-    ACCURACY,
-    AUC,
-    RMSE,
-    SeedPredictions,
-    bootstrap_scores,
-    measure_for_task,
-)
+from fedsim.contribution.ladder import ACCURACY, AUC, RMSE, SeedPredictions, bootstrap_scores, measure_for_task
 
 
 def judged(rng: np.random.Generator, n: int = 400, better: float = 0.0) -> SeedPredictions:

@@ -28,7 +28,7 @@ from fedsim.contribution.ladder import (
     format_number,
     train_ladder,
 )
-from fedsim.contribution.result_store import ResultStore
+from fedsim.contribution.rungs import ResultStore
 from fedsim.data.synthetic_city import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset

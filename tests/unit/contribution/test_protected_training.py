@@ -8,7 +8,7 @@ import pytest
 from fedsim.config.job import CutTerms, Protection
 from fedsim.contribution.job_ladder import JobCases, ProtectedTrainer
 from fedsim.contribution.ladder import RUNGS, LadderTraining
-from fedsim.contribution.rungs import result_key, run_training
+from fedsim.contribution.rungs import run_training
 from job_fixtures import lay_out, read_all
 
 SECRET = bytes(range(32))
@@ -69,6 +69,6 @@ def test_trainings_under_another_protection_are_known_by_another_name(tmp_path):
     plain = case(tmp_path / "plain")
     noisy = case(tmp_path / "noisy", "\n[protection.gradients]\nclip = 1.0\nnoise = 50.0\n")
     assert plain.own_digest == noisy.own_digest
-    assert result_key(SOLO, plain) == result_key(SOLO, noisy)
-    assert "noise" not in result_key(FEDSIM, plain)["data"]
-    assert "noise" in result_key(FEDSIM, noisy)["data"]
+    assert SOLO.result_key(plain) == SOLO.result_key(noisy)
+    assert "noise" not in FEDSIM.result_key(plain)["data"]
+    assert "noise" in FEDSIM.result_key(noisy)["data"]

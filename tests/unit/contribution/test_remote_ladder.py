@@ -11,8 +11,7 @@ import safetensors.numpy
 from error_fixtures import raises
 from fedsim.contribution.job_ladder import remote_cases, train_remote_ladder
 from fedsim.contribution.ladder import RUNGS, LadderTraining
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import result_key, run_training
+from fedsim.contribution.rungs import ResultStore, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
@@ -55,7 +54,7 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
     here = with_features(arrays, job, files["rentals"])
     for rung in NEEDED:
         if rung.partner != "placebo":  # whose rows the partner shuffles by itself
-            kept = results.predictions(result_key(rung, arrays))
+            kept = results.predictions(rung.result_key(arrays))
             np.testing.assert_array_equal(kept, run_training(rung, here).predictions.astype(kept.dtype))
     assert found["fedsim-placebo"] != found["fedsim"]
     assert (run_path(job, files["rentals"]) / "studies").read_text() == "6"

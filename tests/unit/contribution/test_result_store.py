@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsim.contribution.result_store import ResultStore
+from fedsim.contribution.rungs import ResultStore
 from fedsim.errors import FileError
 
 

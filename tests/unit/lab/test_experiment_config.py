@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.rungs import Rung, SplitArrays, result_key, run_training
+from fedsim.contribution.rungs import Rung, SplitArrays, run_training
 from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.dataset_cases import DatasetCases
@@ -120,7 +120,7 @@ def test_as_many_partners_as_were_linked_is_the_same_training_as_all_of_them(toy
     linked = arrays.secondaries[0].partner.shape[1]
     every = Rung("fedsim", "FedSim", "fedsim", preset="modern", epochs=1)
     asked, fewer = replace(every, k=linked), replace(every, k=linked - 1)
-    assert result_key(asked, arrays) == result_key(every, arrays) != result_key(fewer, arrays)
+    assert asked.result_key(arrays) == every.result_key(arrays) != fewer.result_key(arrays)
     np.testing.assert_array_equal(run_training(asked, arrays).predictions, run_training(every, arrays).predictions)
 
 

@@ -13,8 +13,7 @@ import polars as pl
 import pytest
 
 from fedsim.cli import main
-from fedsim.contribution.result_store import ResultStore
-from fedsim.contribution.rungs import Rung, train_missing
+from fedsim.contribution.rungs import ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
 from fedsim_lab.arrays_file import load_arrays, save_arrays
 from fedsim_lab.cost_tables import PAPER_PARAMETERS, method_parameters
