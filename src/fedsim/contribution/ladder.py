@@ -19,15 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedsim.contribution.rungs import (
-    MessageCallback,
-    ResultStore,
-    Rung,
-    RungTrainer,
-    SplitArrays,
-    run_training,
-    train_missing,
-)
+from fedsim.contribution.rungs import ResultStore, Rung, RungTrainer, SplitArrays, run_training, train_missing
 from fedsim.training.data import Metrics, pair_win_rate, selection_key
 from fedsim.types import Floats, Integers
 
@@ -418,7 +410,7 @@ def train_ladder(
     cases: Iterable[SplitArrays],
     rungs: Sequence[Rung],
     results: ResultStore,
-    report: MessageCallback,
+    report: Callable[[str], None],
     train_rung: RungTrainer = run_training,
 ) -> Ladder:
     """Train the missing rungs of a ladder and return all of them.
