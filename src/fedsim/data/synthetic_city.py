@@ -39,7 +39,8 @@ class GroundTruth:
         """Return the RMSE of the best prediction from the primary's features and the parts ``known``."""
         for part in known:
             if part not in self.explained:
-                raise SettingError(f"part '{part}' is unknown; the parts are {', '.join(self.explained)}")
+                message = f"part '{part}' is unknown; the parts are {', '.join(self.explained)}"
+                raise SettingError(message, code="unknown-part", value=part)
         return math.sqrt(self.total - sum(self.explained[part] for part in set(known)))
 
     def contribution(self, *partners: str) -> float:
@@ -140,9 +141,11 @@ class CitySettings:
     def __post_init__(self) -> None:
         for name in ("value", "school_value", "leak"):
             if not 0.0 <= getattr(self, name) <= 1.0:
-                raise SettingError(f"{name}={getattr(self, name)} is not a share; choose a number from 0 to 1")
+                message = f"{name}={getattr(self, name)} is not a share; choose a number from 0 to 1"
+                raise SettingError(message, code="out-of-range", name=name)
         if not 0.0 <= self.noise < float("inf"):
-            raise SettingError(f"noise={self.noise} metres; choose a number of at least 0")
+            message = f"noise={self.noise} metres; choose a number of at least 0"
+            raise SettingError(message, code="out-of-range", name="noise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,7 +173,8 @@ def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *
     (0.0, 3.6)
     """
     if flats < SCHOOLS_K:
-        raise SettingError(f"flats={flats} is too few for {SCHOOLS_K} schools each; choose at least {SCHOOLS_K}")
+        message = f"flats={flats} is too few for {SCHOOLS_K} schools each; choose at least {SCHOOLS_K}"
+        raise SettingError(message, code="out-of-range", name="flats")
     knobs = knobs or CitySettings()
     side = math.ceil(math.sqrt(flats))
     cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)

@@ -195,7 +195,7 @@ class RankHamming:
         )
         if not valid or runs.max() > 2**30 / runs.shape[1]:
             message = f"the {table} table does not hold ranks; give two pivot ranks per field, 0 <= low <= high"
-            raise InputError(message, code="not-ranks")
+            raise InputError(message, code="not-ranks", table=table)
         return np.ascontiguousarray(runs.astype(np.int32))
 
     def blocks(self, left: filters.RankRuns, right: filters.RankRuns) -> DistanceBlocks:
@@ -223,7 +223,7 @@ class Euclidean:
         values = identifiers.numbers(records, table)
         if np.abs(values).max() > 1e150:
             message = f"the {table} table holds numbers beyond 1e150, whose squares overflow; scale the columns"
-            raise InputError(message, code="number-too-large")
+            raise InputError(message, code="number-too-large", table=table)
         return values
 
     def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:

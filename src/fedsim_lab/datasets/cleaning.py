@@ -35,7 +35,7 @@ def read_lossy_csv(path: Path, columns: Sequence[str]) -> pl.DataFrame:
         frame = pl.read_csv(path, infer_schema=False, encoding="utf8-lossy")
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
         # From None: the reader's own message quotes cells.
-        raise FileError(f"{path} cannot be read as a CSV table; get the file again") from None
+        raise FileError(f"{path} cannot be read as a CSV table; get the file again", code="bad-csv") from None
     column_positions(path, frame.columns, columns)
     return frame
 
@@ -55,7 +55,7 @@ def drop_incomplete_rows(frame: pl.DataFrame, path: Path) -> pl.DataFrame:
 def require_rows(frame: pl.DataFrame, path: Path, rule: str) -> pl.DataFrame:
     """Return the frame; an error if it has no rows."""
     if frame.is_empty():
-        raise InputError(f"{path}: no row has {rule}; is this the right file?")
+        raise InputError(f"{path}: no row has {rule}; is this the right file?", code="no-records")
     return frame
 
 

@@ -194,7 +194,7 @@ class Dataset:
             if secondary.name == name:
                 return secondary
         names = ", ".join(secondary.name for secondary in self.secondaries)
-        raise InputError(f"{self.name} has no secondary '{name}' here; it has {names}")
+        raise InputError(f"{self.name} has no secondary '{name}' here; it has {names}", code="no-secondary", name=name)
 
     def __repr__(self) -> str:
         parties = ", ".join(f"{secondary.name} {len(secondary.table)}" for secondary in self.secondaries)
@@ -204,7 +204,8 @@ class Dataset:
         """Identifiers and label are no features, and everything named is there."""
         twice = sorted(set(table.features) & set(others))
         if twice:
-            raise InputError(f"{self.name}, {party}: column '{twice[0]}' is a feature and an identifier or the label")
+            message = f"{self.name}, {party}: column '{twice[0]}' is a feature and an identifier or the label"
+            raise InputError(message, code="label-is-feature", column=twice[0])
         absent = [name for name in (*table.features, *others) if name not in table.frame.columns]
         if absent:
             raise InputError(f"{self.name}, {party}: there is no column '{absent[0]}'; check the file")

@@ -161,7 +161,8 @@ def generate_firms(
     0.0
     """
     if not 0.0 <= value <= 1.0:
-        raise SettingError(f"value={value} is not a share; choose a number from 0 to 1")
+        message = f"value={value} is not a share; choose a number from 0 to 1"
+        raise SettingError(message, code="out-of-range", name="value")
     registers = firms(rng, ours=ours, theirs=theirs, shared=shared)
     health = rng.normal(size=ours)
     columns, seen = _register_columns(rng, registers, health, value)

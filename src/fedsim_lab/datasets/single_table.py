@@ -56,7 +56,8 @@ class SingleTable:
 
     def _cut(self, order: tuple[str, ...], rng: np.random.Generator, noise: float) -> dataset.Dataset:
         if not 0.0 <= noise < float("inf"):
-            raise SettingError(f"noise={noise}; choose a number of at least 0, in the unit of the identifiers")
+            message = f"noise={noise}; choose a number of at least 0, in the unit of the identifiers"
+            raise SettingError(message, code="out-of-range", name="noise")
         identifiers, rest = order[: self.identifiers], order[self.identifiers :]
         ours, theirs = rest[: len(rest) // 2], rest[len(rest) // 2 :]
         exact = self.frame.select(identifiers).to_numpy()
@@ -164,9 +165,8 @@ def read_boone(paths: Mapping[str, Path]) -> SingleTable:
 def _counts(head: bytes, path: Path) -> tuple[int, int]:
     words = head.split()
     if len(words) != 2 or not all(word.isdigit() for word in words):
-        raise InputError(
-            f"{path}: the first line is not two whole numbers, signal and background; is this the right file?"
-        )
+        message = f"{path}: the first line is not two whole numbers, signal and background; is this the right file?"
+        raise InputError(message, code="damaged-file")
     return int(words[0]), int(words[1])
 
 
@@ -174,7 +174,8 @@ def _numbers(body: bytes, path: Path) -> Floats:
     try:
         return np.array(body.split(), dtype=np.float64)
     except ValueError:
-        raise InputError(f"{path}: an event has a cell that is not a number; get the file again") from None
+        message = f"{path}: an event has a cell that is not a number; get the file again"
+        raise InputError(message, code="damaged-file") from None
 
 
 # The paper's generated classes, by scikit-learn's make_classification (paper: sklearn, sklearn-random)

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from error_fixtures import raises
 from fedsim.errors import FileError, InputError
 from fedsim_lab.datasets.registry import load_dataset
 
@@ -286,7 +287,7 @@ def test_frog_reads_the_public_table(tmp_path: Path) -> None:
 def test_a_missing_column_is_named_with_its_file(tmp_path: Path, files, place: int, name: str, column: str) -> None:
     path = files(tmp_path)[place]
     without(path, column)
-    with pytest.raises(InputError, match=f"{path.name}: there is no column '{column}'"):
+    with raises(InputError, "missing-column", column=column):
         load_dataset(name, tmp_path)
 
 
@@ -303,14 +304,15 @@ def test_a_missing_column_is_named_with_its_file(tmp_path: Path, files, place: i
 def test_a_cell_that_is_no_number_is_named_but_not_shown(tmp_path: Path, files, place: int, name: str, column) -> None:
     path = files(tmp_path)[place]
     spoil(path, column, "secret")
-    with pytest.raises(InputError, match=f"{path.name}: column '{column}', row 5 is not a number") as error:
+    with raises(InputError, "not-a-number", column=column, row=5) as error:
         load_dataset(name, tmp_path)
+    assert path.name in str(error.value)
     assert "secret" not in str(error.value)
 
 
 def test_a_moment_that_is_no_moment_is_named(tmp_path: Path) -> None:
     spoil(taxi_files(tmp_path)[1], "tpep_pickup_datetime", "yesterday")
-    with pytest.raises(InputError, match="column 'tpep_pickup_datetime', row 5 is not a date"):
+    with raises(InputError, "not-a-date", column="tpep_pickup_datetime", row=5):
         load_dataset("taxi", tmp_path)
 
 
@@ -322,26 +324,26 @@ def test_a_file_cut_short_is_refused(tmp_path: Path) -> None:
     path = frog_file(tmp_path)
     packed = gzip.compress(path.read_bytes())
     (path.parent / "frogs_mfcc.csv.gz").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(FileError, match=r"frogs_mfcc\.csv\.gz is truncated"):
+    with raises(FileError, "damaged-file"):
         load_dataset("frog", tmp_path)
 
 
 @pytest.mark.parametrize("content", ["<html>not found</html>\n", "1 two\n3\n", "2 1\n" + "x " * 150])
 def test_another_file_under_the_name_is_refused(tmp_path: Path, content: str) -> None:
     boone_file(tmp_path).write_text(content)
-    with pytest.raises(InputError, match=r"MiniBooNE_PID\.txt"):
+    with raises(InputError, "damaged-file"):
         load_dataset("boone", tmp_path)
 
 
 def test_a_file_of_which_nothing_is_left_is_refused(tmp_path: Path) -> None:
     bikes, _ = taxi_files(tmp_path)
     pl.read_csv(bikes).with_columns(tripduration=5000).write_csv(bikes)
-    with pytest.raises(InputError, match=r"tripdata\.csv: no row has a tripduration below 2000 seconds"):
+    with raises(InputError, "no-records"):
         load_dataset("taxi", tmp_path)
 
 
 def test_a_table_that_is_no_table_is_refused(tmp_path: Path) -> None:
     homes, _ = house_files(tmp_path)
     homes.write_bytes(b'a,b\n"1,2\n3,4,5\n')
-    with pytest.raises((FileError, InputError), match=r"new\.csv"):
+    with raises(FileError, "bad-csv"):
         load_dataset("house", tmp_path)

@@ -316,9 +316,10 @@ class DateFilter:
         convert_scalars(self)
         for name, day in (("low", self.low), ("high", self.high)):
             if type(day) is not date:
-                raise SettingError(f"{name}={day!r} is not a date; use datetime.date(2001, 12, 31)", code="bad-date")
+                message = f"{name}={day!r} is not a date; use datetime.date(2001, 12, 31)"
+                raise SettingError(message, code="bad-date", name=name)
         if self.low >= self.high:
-            raise SettingError(f"low={self.low} must be before high={self.high}", code="bad-range")
+            raise SettingError(f"low={self.low} must be before high={self.high}", code="bad-range", name="high")
         self._numeric()
 
     def ranks(self, column: IdentifierColumn, subkey: bytes) -> Integers:

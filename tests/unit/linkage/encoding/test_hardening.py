@@ -90,8 +90,9 @@ def test_bit_flips_without_chance_are_refused():
 
 @pytest.mark.parametrize("epsilon", [0, -1, 36, float("nan"), "2", True])
 def test_an_epsilon_without_meaning_is_refused(epsilon):
-    with pytest.raises(SettingError, match=r"^epsilon="):
+    with pytest.raises(SettingError) as caught:
         BitFlip(epsilon)
+    assert caught.value.name == "epsilon"
 
 
 def test_record_epsilon_is_the_sum_over_changed_bits():

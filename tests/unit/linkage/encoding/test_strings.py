@@ -114,8 +114,9 @@ def test_an_empty_salt_is_named_by_its_own_column():
 
 @pytest.mark.parametrize("change", [{"q": 0}, {"q": 99}, {"hashes": 0}, {"hashes": 1.0}, {"bits": 1001}, {"padded": 1}])
 def test_a_setting_outside_its_range_is_refused_by_name(change):
-    with pytest.raises(SettingError, match=f"^{next(iter(change))}="):
+    with pytest.raises(SettingError) as caught:
         StringFilter(**change)
+    assert caught.value.name == next(iter(change))
 
 
 def test_normalise_is_what_it_says():
