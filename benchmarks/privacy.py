@@ -17,9 +17,7 @@ from fedsim.attack.similarity_attacks import expected_success_rate
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import sigma_for_bound
 from privacy_links import NAMES, Linked, linked, read_case, rmse
-from privacy_protected import EPOCHS as PROTECTED_EPOCHS
-from privacy_protected import RECORDS as PROTECTED_RECORDS
-from privacy_protected import measured
+from privacy_protected import EPOCHS as PROTECTED_EPOCHS, RECORDS as PROTECTED_RECORDS, measured
 
 RECORDS, EPOCHS, TARGETS, NEAR = 4_000, 12, 500, 500.0
 DRAWS = 4  # of the noise, for the greedy attack

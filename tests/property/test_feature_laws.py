@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedsim.data.features import FeaturePreprocessor, fit_preprocessor
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedsim.data.splits import PAPER_PROPORTIONS, group_equal_records, group_matching_records, group_split, random_split
 from fedsim.errors import InputError, SettingError

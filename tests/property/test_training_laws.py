@@ -9,8 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedsim.splitnn.gates import BySimilarity, Neighbours, keep_most_similar

@@ -7,8 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from fedsim import __version__
-from fedsim.cli import job_commands as job
-from fedsim.cli import table_commands as table
+from fedsim.cli import job_commands as job, table_commands as table
 from fedsim.cli.options import flag
 from fedsim.registry import load_plugins
 

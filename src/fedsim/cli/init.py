@@ -147,8 +147,7 @@ def _propose_goal(
     else:
         label = request.confirm("Column to predict", proposal.guess_label(primary, identifiers) or Guess("", ""))
     if not label.word:
-        message = f"no column of {primary.name} looks like a label; name one with --label"
-        raise SettingError(message, code="no-label")
+        raise SettingError(f"no column of {primary.name} looks like a label; name one with --label", code="no-label")
     notes = proposal.check_label_choice(primary, label.word, identifiers)
     profile = proposal.column_profile(primary, label.word)
     task = task or _check_task(request.confirm("Task", proposal.guess_task(profile)))

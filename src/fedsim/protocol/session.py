@@ -276,8 +276,7 @@ class Session:
             waited = now - self._disconnected_since
             if waited > limit:
                 hint = "restart it, then this party: both continue where they were"
-                fault = f"{self.peer} has been disconnected for {waited:.0f} seconds; {hint}"
-                raise AwayError(fault, code="peer-away")
+                raise AwayError(f"{self.peer} has been disconnected for {waited:.0f} seconds; {hint}", code="peer-away")
             detail = ""
             retrying = "retrying until it returns" if math.isinf(limit) else f"retrying for {limit:.0f} s"
             text = f"connection to {self.peer} lost at %s; {retrying}"

@@ -399,8 +399,7 @@ def read_audit_log(path: Path) -> Iterator[AuditEntry]:
     for number, line in enumerate(_lines(path), 1):
         if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:
             cause = "because a process was killed; the next start repairs the log"
-            message = f"{path}, line {number} is incomplete, {cause}"
-            raise FileError(message, code="torn-line", line=number)
+            raise FileError(f"{path}, line {number} is incomplete, {cause}", code="torn-line", line=number)
         entry = _parse_line(line, path, number)
         if entry.previous != previous:
             message = f"{path}, line {number} does not follow the line before; lines were removed, inserted or moved"

@@ -126,14 +126,11 @@ def check_primary(primary: PrimaryData, split: Split) -> None:
             message = f"the labels of {name} are not all finite numbers; drop those records"
             raise InputError(message, code="label-not-finite")
         if np.abs(labels.astype(np.float64)).max() > MAX_LABEL:
-            message = f"labels of {name} are above {MAX_LABEL:g}; choose a larger unit"
-            raise InputError(message, code="label-too-large")
+            raise InputError(f"labels of {name} are above {MAX_LABEL:g}; choose a larger unit", code="label-too-large")
     elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
-        message = f"the classes of {name} are of type {labels.dtype}; give integers"
-        raise InputError(message, code="class-not-integer")
+        raise InputError(f"the classes of {name} are of type {labels.dtype}; give integers", code="class-not-integer")
     elif len(np.unique(labels[split.train])) < 2:
-        message = f"the training labels of {name} are all of one class; give at least two"
-        raise InputError(message, code="one-class")
+        raise InputError(f"the training labels of {name} are all of one class; give at least two", code="one-class")
 
 
 def _check_split(split: Split, n_records: int) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fedsim.errors import SettingError
 from fedsim.privacy.bounds import lowest_bound, sigma_for_bound, success_bound

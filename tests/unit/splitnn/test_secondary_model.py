@@ -14,8 +14,7 @@ from fedsim.registry import PRESETS
 from fedsim.splitnn import Features
 from fedsim.splitnn.secondary_model import restore_secondary, secondary_config, start_secondary
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.loop import start_local_secondary as start_in_training
-from fedsim.training.loop import training_settings
+from fedsim.training.loop import start_local_secondary as start_in_training, training_settings
 from training_fixtures import SPLIT, small_features, small_secondaries
 
 ROWS = torch.arange(5)

@@ -13,8 +13,12 @@ from fedsim.errors import SettingError
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.splitnn.party_model import Lamb
 from fedsim.training import train
-from fedsim.training.loop import iterate_batches, start_local_secondaries, training_settings
-from fedsim.training.loop import prepare_job as prepared_with
+from fedsim.training.loop import (
+    iterate_batches,
+    prepare_job as prepared_with,
+    start_local_secondaries,
+    training_settings,
+)
 from fedsim.training.primary import build_batch
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 

@@ -6,8 +6,7 @@ import dataclasses
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from datetime import date
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable

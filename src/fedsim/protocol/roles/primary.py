@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.protocol import cut_layer, transport
-from fedsim.protocol import messages as m
+from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.types import AnyArray, EncodedTable, Flags

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 
 from fedsim.errors import PeerError, PolicyError, SettingError
-from fedsim.protocol import cut_layer, transport
-from fedsim.protocol import messages as m
+from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
