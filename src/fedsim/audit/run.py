@@ -1,10 +1,9 @@
-"""Run an audit: read the tables, link, attack, search for settings that help; or sweep the settings of a mechanism."""
+"""Run an audit: read the tables, link, attack, search for settings that help."""
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -14,20 +13,10 @@ from fedsim.config.job import Blur, CutTerms, FeatureTerms, Job, Protection
 from fedsim.config.party_file import PartyColumns, PartyFile
 from fedsim.data.splits import random_split
 from fedsim.errors import FedSimError, SettingError
-from fedsim.privacy.bounds import lowest_bound
 from fedsim.protocol.messages import Role
 from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
 
-TAU_LEVELS = (0.5, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
-# The mechanisms that can be swept, and the attacks that each of them should stop.
-SWEEPS = {
-    "tau": (AttackKind.GREEDY, AttackKind.LIKELIHOOD),
-    "blur": (AttackKind.LOCATION,),
-    "gradients": (AttackKind.GRADIENTS,),
-    "features": (AttackKind.INVERSION,),
-    "activations": (AttackKind.INVERSION,),
-}
 ProgressCallback = Callable[[str], None]
 
 
@@ -164,78 +153,6 @@ def attack_secondary(
         found, left = report.run_attacks(name, attacks, settings.memory)
         rows, skipped = rows + found, skipped + left
     return rows, skipped
-
-
-# The privacy-utility trade-off.
-
-
-@dataclass(frozen=True)
-class TradeoffPoint:
-    """One setting under one seed: the best attack on what the mechanism protects, and the quality of the model."""
-
-    setting: str
-    seed: int
-    gain: float
-    attack: str
-    metric: str
-    quality: float
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def sweep_mechanism(
-    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: ProgressCallback
-) -> list[TradeoffPoint]:
-    """Measure the attacker's gain and the model's quality under every setting of one mechanism, beginning with none."""
-    if sweep not in SWEEPS:
-        message = f"sweep='{sweep}' is not a mechanism; choose from {', '.join(SWEEPS)}"
-        raise SettingError(message, code="unknown-sweep", known=tuple(SWEEPS))
-    tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
-    audited, _ = prepare_audit(job, tables, next(iter(tables.secondaries)), settings)
-    if audited.inputs is None:
-        message = "a trade-off needs labels to train on; pass the primary's party file, too"
-        raise SettingError(message, code="labels-missing")
-    points = []
-    for name, linkage, protection in _sweep_settings(audited, settings, sweep):
-        progress(name)
-        rng = np.random.default_rng([settings.seed, 6])
-        transcript = split_attacks.record_training(audited.inputs, linkage, settings.epochs, protection)
-        attacks = [
-            *linkage_attacks.primary_attacks(linkage, settings, rng),
-            *split_attacks.training_attacks(transcript, audited.inputs, linkage, rng),
-        ]
-        rows, _ = report.run_attacks(
-            "", [attack for attack in attacks if attack.kind in SWEEPS[sweep]], settings.memory
-        )
-        best = max(rows, key=lambda row: row.found.advantage).found
-        quality = model_quality(transcript.metrics)
-        points.append(TradeoffPoint(name, settings.seed, best.advantage, best.attack, *quality))
-    return points
-
-
-def _sweep_settings(
-    audited: PreparedAudit, settings: report.AuditSettings, sweep: str
-) -> list[tuple[str, linkage_attacks.AuditedLinkage, Protection]]:
-    setup, plain = audited.setup, audited.setup.linkage(tau=None, sigma=None, blur=None)
-    points = [(f"no {sweep}", plain, Protection())]
-    if sweep == "tau":
-        if (metric := plain.terms.metric) != "hamming":
-            message = f"tau applies to hamming distances, but the metric is {metric}; sweep another mechanism"
-            raise SettingError(message, code="tau-needs-hamming", metric=metric)
-        least = lowest_bound(plain.view.known_scale().deviation)  # no noise reaches a tau at or below it
-        levels = [tau for tau in TAU_LEVELS if tau > least]
-        points += [(f"tau {tau:g}", setup.linkage(tau=tau, sigma=None), Protection()) for tau in levels]
-    elif sweep == "blur":
-        for epsilon in BLUR_EPSILONS[:7]:
-            linkage = setup.linkage(tau=None, sigma=None, blur=make_blur(setup, epsilon))
-            points.append((f"epsilon per km {epsilon:g}", linkage, Protection()))
-    else:
-        search = MitigationSearch(setup, audited.inputs, settings)
-        clip = search.gradient_clip if sweep == "gradients" else 1.0
-        for noise in NOISE_LEVELS:
-            points.append((f"noise {noise:g}", plain, make_protection(sweep, clip, noise)))
-    return points
 
 
 # Advice: the weakest setting that brings an attack under the limit. Settings go from the weakest to the strongest.

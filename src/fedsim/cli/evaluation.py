@@ -16,7 +16,7 @@ from rich.text import Text
 
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
-from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables, sweep_mechanism
+from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
 from fedsim.cli.party import measure_traffic, set_up_logging
@@ -28,7 +28,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.privacy.bounds import lowest_bound, sigma_for_bound
 from fedsim.privacy.differential_privacy import gaussian_epsilon, link_sensitivity
 from fedsim.protocol.messages import Role
-from fedsim.report.audit_page import audit_page, tradeoff_page
+from fedsim.report.audit_page import audit_page
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.page import write_page
 from fedsim.runs.run_folder import make_private_folder
@@ -142,29 +142,6 @@ def print_privacy_table(
         typer.echo("tau applies to integer Hamming distances; for metres or degrees it would depend on the unit")
 
     mode.show({"spread": measured, "floor": lowest, "delta": DELTA, "links": links, "rows": rows}, print_text)
-
-
-def run_tradeoff(
-    job_path: Path, parties: Sequence[Path], plan: tuple[Sequence[AuditSettings], str], out: Path, mode: OutputMode
-) -> None:
-    """Sweep one protection for every seed, write both files and print a table."""
-    job, files, (settings, sweep) = read_job(job_path), [read_party_file(path) for path in parties], plan
-    points = [point for each in settings for point in sweep_mechanism(job, files, each, sweep, lambda _: None)]
-    value = {"format": "fedsim tradeoff 1", "job": job.hash, "sweep": sweep, "points": [p.as_dict() for p in points]}
-    write_page(tradeoff_page(points, title=f"{job.name}: {sweep}"), out.with_name(f"{out.name}.html"))
-    write_json(out.with_name(f"{out.name}.json"), value)
-
-    def print_text() -> None:
-        rows = []
-        for setting in dict.fromkeys(point.setting for point in points):
-            here = [point for point in points if point.setting == setting]
-            gain, quality = (float(np.mean([getattr(point, name) for point in here])) for name in ("gain", "quality"))
-            attacks = ", ".join(dict.fromkeys(point.attack for point in here))
-            rows.append((setting, f"{gain:.3f}", format_number(quality), attacks))
-        print_table(("setting", "attacker's gain", f"validation {points[0].metric}", "best attack"), rows)
-        typer.echo(f"Wrote {out}.html and {out}.json")
-
-    mode.show(value, print_text)
 
 
 # The partner's contribution

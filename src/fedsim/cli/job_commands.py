@@ -211,33 +211,6 @@ def table(
     print_privacy_table(spread, taus, links, (job, party or []), OutputMode(json=as_json))
 
 
-@privacy_app.command()
-def tradeoff(
-    job: opt.JobFile,
-    parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and a secondary.")],
-    out: Annotated[Path, option("NAME", "Write NAME.json and NAME.html.")] = Path("tradeoff"),
-    sweep: Annotated[str, option("WHAT", "tau, blur, features, gradients or activations.")] = "tau",
-    seeds: Annotated[int, option("N", "Number of random seeds.", min=1, max=20)] = 1,
-    epochs: Annotated[int, option("N", "Epochs of each training.", min=1)] = 5,
-    most_records: Annotated[int, option("N", "Sample larger tables to this many records.", min=20)] = 3_000,
-    seed: Annotated[int, option("N", "First random seed.")] = 0,
-    quiet: Quiet = False,
-    as_json: Json = False,
-) -> None:
-    """Vary one protection; report the best attack's gain and the model's quality at each setting.
-
-    Nothing is sent; the tables of the party files are read.
-
-    fedsim privacy tradeoff job.toml city.toml rentals.toml --sweep gradients
-    """
-    from fedsim.audit.report import AuditSettings
-    from fedsim.cli.evaluation import run_tradeoff
-
-    first = opt.check_seed(seed)
-    settings = [AuditSettings(seed=first + i, epochs=epochs, most_records=most_records) for i in range(seeds)]
-    run_tradeoff(job, parties, (settings, sweep), opt.check_out_name(out), OutputMode(quiet, as_json))
-
-
 # Run a job and use its model
 
 

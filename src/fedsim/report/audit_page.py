@@ -1,4 +1,4 @@
-"""The pages of an audit and of a privacy-utility trade-off."""
+"""The page of an audit."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,8 +6,7 @@ from typing import Any
 
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
-from fedsim.audit.run import TradeoffPoint
-from fedsim.report import charts, page, svg
+from fedsim.report import charts, page
 from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
 
 ADVERSARY_KNOWLEDGE = {
@@ -16,7 +15,6 @@ ADVERSARY_KNOWLEDGE = {
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }
 MARKS_NOTE = "The short line is blind guessing, the dashed line the most that the job guarantees."
-EDGE_SHARE = 0.2
 
 
 def audit_page(report: AuditReport) -> str:
@@ -97,28 +95,3 @@ def _cells(row: AuditRow, limit: float, numbers: Mapping[str, int], several: boo
         row.verdict.value,
         "broken" if row.verdict is Verdict.BROKEN else ("over" if row.leak > limit else "under"),
     )
-
-
-def tradeoff_page(points: Sequence[TradeoffPoint], *, title: str) -> str:
-    """Return a self-contained HTML page about a sweep: quality over the gain of the attacker, a line per seed."""
-    metric, qualities = points[0].metric, [point.quality for point in points]
-    x, y = svg.x_scale(0.0, 1.0), svg.y_scale(*svg.nice_range(min(qualities), max(qualities)))
-    parts = [svg.left_axis(y, f"validation {metric}"), svg.bottom_axis(x, "gain of the best attack")]
-    for seed in dict.fromkeys(point.seed for point in points):
-        here = [point for point in points if point.seed == seed]
-        parts.append(svg.path([(x(point.gain), y(point.quality)) for point in here], class_="line"))
-        for point in here:
-            words = f"{point.setting}: gain {format_number(point.gain)}, {metric} {format_number(point.quality)}"
-            parts.append(svg.dot(x(point.gain), y(point.quality), 4.5, words))
-    for point in (points[0], points[-1]):  # labels stay inside the figure
-        outer = "start" if point.gain < EDGE_SHARE else "end"
-        anchor = "middle" if EDGE_SHARE <= point.gain <= 1.0 - EDGE_SHARE else outer
-        parts.append(svg.text(point.setting, x(point.gain), y(point.quality) - 8, anchor=anchor))
-    heading, better = "The price of protection", "lower" if metric == "rmse" else "higher"
-    caption = f"Further left is safer, {better} is a better model. A gain of 0 is blind guessing, 1 is certainty."
-    rows = tuple((p.setting, format_number(p.gain), format_number(p.quality), p.attack) for p in points)
-    head = ("setting", "gain", metric, "best attack")
-    figure = page.Figure(heading, caption, svg.image(heading, f"{len(points)} settings", parts), head, rows)
-    lead = "Every setting was trained for a few epochs and attacked, on the tables of the parties themselves."
-    about = {"subject": "trade-off", "lead": lead, "content": "success rates"}
-    return page.render_template("figures_page.html", title=title, figures=[figure], **about)

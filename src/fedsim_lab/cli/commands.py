@@ -1,4 +1,4 @@
-"""Commands of ``fedsim lab``: bench, datasets, experiment, reproduce and sweep."""
+"""Commands of ``fedsim lab``: bench, datasets, experiment, reproduce, sweep and tradeoff."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedsim.cli import options as opt
 from fedsim.cli.options import Json, OutputMode, Quiet, parse_names, print_json, print_nothing
 from fedsim.errors import FedSimError, FileError, SettingError
 
@@ -302,6 +303,32 @@ def sweep(
     run_sweep(subject, parse_grid(grid, axes), context, search, OutputMode(quiet, as_json))
 
 
+def tradeoff(
+    job: opt.JobFile,
+    parties: Annotated[list[Path], opt.argument("PARTY_FILE", "Files of the primary and a secondary.")],
+    out: Annotated[Path, opt.option("NAME", "Write NAME.json and NAME.html.")] = Path("tradeoff"),
+    sweep: Annotated[str, opt.option("WHAT", "tau, blur, features, gradients or activations.")] = "tau",
+    seeds: Annotated[int, opt.option("N", "Number of random seeds.", min=1, max=20)] = 1,
+    epochs: Annotated[int, opt.option("N", "Epochs of each training.", min=1)] = 5,
+    most_records: Annotated[int, opt.option("N", "Sample larger tables to this many records.", min=20)] = 3_000,
+    seed: Annotated[int, opt.option("N", "First random seed.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Vary one protection; report the best attack's gain and the model's quality at each setting.
+
+    Nothing is sent; the tables of the party files are read.
+
+    fedsim lab tradeoff job.toml city.toml rentals.toml --sweep gradients
+    """
+    from fedsim.audit.report import AuditSettings
+    from fedsim_lab.tradeoff import run_tradeoff
+
+    first = opt.check_seed(seed)
+    settings = [AuditSettings(seed=first + i, epochs=epochs, most_records=most_records) for i in range(seeds)]
+    run_tradeoff(job, parties, (settings, sweep), opt.check_out_name(out), OutputMode(quiet, as_json))
+
+
 app = typer.Typer(no_args_is_help=True, help="Work with the paper's datasets, experiments, figures and benchmarks.")
-for command in (datasets, experiment, reproduce, sweep, bench):
+for command in (datasets, experiment, reproduce, sweep, tradeoff, bench):
     app.command()(command)

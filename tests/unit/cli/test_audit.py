@@ -61,7 +61,7 @@ def test_the_table_lists_noise_and_epsilon_for_every_tau(folder, monkeypatch, ca
 
 
 def test_a_tradeoff_has_a_point_for_every_setting(folder, monkeypatch, capsys):
-    words = ("privacy", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--sweep")
+    words = ("lab", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--sweep")
     assert fedsim(monkeypatch, *words, "activations") == 0
     points = json.loads((folder / "tradeoff.json").read_text())["points"]
     assert points[-1]["gain"] < points[0]["gain"]
@@ -91,7 +91,7 @@ def test_check_names_the_command_of_a_demanded_audit(folder, monkeypatch, capsys
 
 
 def test_a_sweep_of_tau_leaves_out_what_no_noise_reaches(folder, monkeypatch):
-    words = ("privacy", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--most-records", "120")
+    words = ("lab", "tradeoff", "job.toml", "city.toml", "rentals.toml", "--epochs", "1", "--most-records", "120")
     assert fedsim(monkeypatch, *words, "--sweep", "tau", "-q") == 0
     settings = [point["setting"] for point in json.loads((folder / "tradeoff.json").read_text())["points"]]
     assert settings[:3] == ["no tau", "tau 0.5", "tau 0.1"]

@@ -16,11 +16,10 @@ import chromium
 from browser import Page, browser_page, needs_browser
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, Guarantee
-from fedsim.audit.run import TradeoffPoint
 from fedsim.cli.demo import free_ports
 from fedsim.linkage import diagnose, link
 from fedsim.protocol.transport import InProcessTransport
-from fedsim.report.audit_page import audit_page, tradeoff_page
+from fedsim.report.audit_page import audit_page
 from fedsim.report.links_page import links_page
 from fedsim.report.model_charts import gates_page
 from fedsim.runtime.party_context import open_party_context, software_versions
@@ -28,6 +27,7 @@ from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.serving import create_app
 from fedsim.training.explain import MergeImportance, WeightCurve
+from fedsim_lab.tradeoff import TradeoffPoint, tradeoff_page
 from job_fixtures import lay_out, read_all, staying
 
 pytestmark = needs_browser
