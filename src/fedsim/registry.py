@@ -181,6 +181,7 @@ for _name, _in_jobs, _summary in (
     ("levenshtein-normalised", False, "Number of edits divided by the length of the longer text."),
     ("hamming", True, "Number of bits in which two filters differ."),
     ("dice", True, "Share of ones that two filters do not have in common."),
+    ("position", True, "Straight-line distance of encoded positions."),
     ("rank-hamming", False, "Hamming distance of numeric filters, from their ranks; for previews at one party."),
 ):
     _constant = _name.upper().replace("-", "_")
@@ -193,6 +194,12 @@ for _name, _summary in (
     ("string", "Text, such as a name."),
 ):
     ENCODINGS.register(_name, f"fedsim.linkage.encoding.filters:{_name.title()}Filter", summary=_summary)
+for _name, _class, _summary in (
+    ("place", "PlacePosition", "Latitude and longitude, at any resolution."),
+    ("number", "NumberPosition", "Numbers, at any resolution."),
+    ("day", "DatePosition", "Dates, at any resolution."),
+):
+    ENCODINGS.register(_name, f"fedsim.linkage.encoding.positions:{_class}", summary=_summary)
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (

@@ -15,6 +15,8 @@ Floats32 = NDArray[np.float32]
 Integers32 = NDArray[np.int32]
 AnyArray = NDArray[Any]
 
+POSITION_DTYPE = np.dtype("<i4")  # of one axis of an encoded position, on every machine
+
 # The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
 DEFAULT_K = 20
 

@@ -48,6 +48,17 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
     "string.bits": ("a multiple of 8", "Size of the filter; about a third of the bits should be set.", 1024),
     "string.padded": ("true or false", "Mark both ends of the text, so that they count as much as its middle.", True),
     "string.normalised": ("true or false", "Normalise letter case, character width and repeated spaces.", True),
+    "place.metres": (
+        "a number above 0",
+        "Resolution in metres; a hundredth of the usual distance to the last partner is fine enough.",
+        1.0,
+    ),
+    "number.unit": (
+        "a number above 0",
+        "Resolution: numbers this far apart have distance 1. Units of several fields weigh them against each other.",
+        0.5,
+    ),
+    "day.days": ("a number of days above 0", "Resolution: dates this many days apart have distance 1.", 1.0),
     "sample.bits": ("a multiple of 8", "Size of the filter of the record.", 1024),
     "sample.weights": ("a number for each field", "Weight of each field. Default: equal weights.", [2, 1]),
     "bit-flip.epsilon": (
@@ -60,6 +71,9 @@ _PART_KINDS = {
     "numeric": "Numbers, such as latitude.",
     "date": "Dates.",
     "string": "Text, such as a name.",
+    "place": "Latitude and longitude as a point of a secretly rotated globe; distances are exact.",
+    "number": "A number as a position on an axis with secret origin and direction; distances are exact.",
+    "day": "A date as a position on an axis with secret origin and direction; distances are exact.",
     "concatenate": "Puts the filters side by side; distances add up.",
     "sample": "Takes secretly chosen bits of every field, by weight.",
     "union": "Combines filters of equal size with OR.",
@@ -152,7 +166,7 @@ def _linkage_schema() -> JsonSchema:
                 "examples": ["lat"],
             },
             "encoding": {
-                "description": "How values are encoded as Bloom filters.",
+                "description": "How values are encoded: as filters or as positions.",
                 "oneOf": encodings,
             },
             "salt": {
@@ -161,6 +175,12 @@ def _linkage_schema() -> JsonSchema:
                 "description": "A second column whose value is part of every hash of a text: texts match only if it is "
                 "equal.",
                 "examples": ["born"],
+            },
+            "longitude": {
+                "type": "string",
+                "title": "a name",
+                "description": "The column of the longitude, if the encoding is `place`; `column` is the latitude.",
+                "examples": ["lon"],
             },
         },
         ["column", "encoding"],

@@ -15,9 +15,12 @@ from fedsim.linkage.encoding import (
     BitFlip,
     Concatenate,
     DateFilter,
+    DatePosition,
     IdentifierColumn,
     Key,
+    NumberPosition,
     NumericFilter,
+    PlacePosition,
     Sample,
     Schema,
     SchemaField,
@@ -34,6 +37,8 @@ ENCODED = [
     (NumericFilter(0, 10, 1, bits=72), [0, 5, 5, 10]),
     (DateFilter(date(2000, 1, 1), date(2001, 1, 1), 30), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
     (StringFilter(bits=136), ["ada", "alan", "alan", "grace"]),
+    (NumberPosition(0.5), [0, 5, 5, 10]),
+    (DatePosition(), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
 ]
 COMBINED = [Concatenate(), Union(), Sample(bits=72, weights=(1, 2))]
 STEPS = [Shuffle(), XorFold(), Balance(), BitFlip(1.0)]
@@ -88,7 +93,11 @@ def test_a_hardening_step_is_repeatable(step):
 
 @pytest.mark.parametrize(
     ("kinds", "parts"),
-    [(ENCODINGS, [encoding for encoding, _ in ENCODED]), (COMBINATIONS, COMBINED), (HARDENINGS, STEPS)],
+    [
+        (ENCODINGS, [*(encoding for encoding, _ in ENCODED), PlacePosition()]),
+        (COMBINATIONS, COMBINED),
+        (HARDENINGS, STEPS),
+    ],
 )
 def test_every_part_is_known_to_the_schema_and_survives_its_description(kinds, parts):
     assert {type(part) for part in parts} == {kinds[kind] for kind in kinds}

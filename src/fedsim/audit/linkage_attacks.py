@@ -22,7 +22,7 @@ from scipy.stats import spearmanr
 from fedsim import attack, cells
 from fedsim.attack import Adversary, AttackFinding, AttackKind, PrimaryView, filter_attacks, finding, location_attacks
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
-from fedsim.config.job import SecondaryTerms, coordinate_columns
+from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.linkage import metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter
 from fedsim.linkage.encoding.filters import normalise_text
@@ -54,8 +54,7 @@ class AttackSetup:
         """The columns of latitude and longitude: those that are blurred, or those named so."""
         if self.terms.blur is not None:
             return self.terms.blur.latitude, self.terms.blur.longitude
-        numeric = [field.column for field in self.terms.encoding.fields if isinstance(field.encoding, NumericFilter)]
-        return coordinate_columns(numeric)
+        return place_columns(self.terms.encoding)
 
     def linkage(self, **changes: Any) -> AuditedLinkage:
         """Link under the job's terms, with some of them changed."""

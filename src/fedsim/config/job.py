@@ -189,7 +189,7 @@ class SecondaryTerms(ConfigSection):
     """Number of partners per record of the primary; at most the number of records of the secondary. More partners add
     information and traffic."""
     metric: Annotated[str, OneOf(METRICS)] = "hamming"
-    """Distance between two encoded identifiers (Bloom filters)."""
+    """Distance between two encoded identifiers. Default: `position` if the schema encodes positions, else `hamming`."""
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
     partner's filter from one similarity, below this number; smaller means more noise. Requires the metric `hamming`.
@@ -217,6 +217,11 @@ class SecondaryTerms(ConfigSection):
         if self.tau is not None and self.metric != "hamming":
             message = f"tau requires the metric hamming, but the metric is {self.metric}; use sigma instead"
             raise RuleError(message, "tau", code="tau-needs-hamming")
+        if "metric" not in self.model_fields_set and self.metric != self.encoding.metric:
+            return self.model_copy(update={"metric": self.encoding.metric})
+        if (self.metric == "position") != (self.encoding.metric == "position"):
+            message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
+            raise RuleError(message, "metric", code="metric-unlike-schema")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
                 message = f"'{column}' is not an identifier of the schema; name an identifier"
@@ -226,13 +231,20 @@ class SecondaryTerms(ConfigSection):
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's noise and blur, where the job does not set them."""
         recommended: dict[str, Any] = {"tau": PRESET_TAU} if self.metric == "hamming" else {"sigma": PRESET_SIGMA}
-        numeric = [field.column for field in self.encoding.fields if isinstance(field.encoding, NumericFilter)]
-        coordinates = coordinate_columns(numeric)
+        coordinates = place_columns(self.encoding)
         if coordinates:
             latitude, longitude = coordinates
             recommended["blur"] = Blur(latitude=latitude, longitude=longitude, epsilon_per_km=PRESET_EPSILON_PER_KM)
         explicit = self.model_fields_set | ({"tau", "sigma"} if self.model_fields_set & {"tau", "sigma"} else set())
         return self.model_copy(update={name: value for name, value in recommended.items() if name not in explicit})
+
+
+def place_columns(schema: Schema) -> tuple[str, str] | None:
+    """Return the columns of latitude and longitude: those of the only place, or numeric filters named so."""
+    places = [(field.column, field.longitude) for field in schema.fields if field.longitude is not None]
+    if places:
+        return places[0] if len(places) == 1 else None
+    return coordinate_columns([field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)])
 
 
 def coordinate_columns(columns: Sequence[str]) -> tuple[str, str] | None:

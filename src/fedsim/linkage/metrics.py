@@ -16,7 +16,7 @@ from fedsim.linkage.search import filters, points, runner, text
 from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
-from fedsim.types import Flags, Floats, Integers, Words
+from fedsim.types import POSITION_DTYPE, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 GPU = "gpu"  # the one backend name that the planner treats specially
@@ -209,6 +209,27 @@ class RankHamming:
         return [blocks_backend(self, queries, candidates)]
 
 
+@dataclass(frozen=True)
+class Position:
+    """Straight-line distance between encoded positions, in their units."""
+
+    name: str = "position"
+    whole: bool = False
+
+    def prepare(self, records: Any, table: str) -> Floats:
+        packed = identifiers.filters(records, table)
+        if packed.shape[1] % POSITION_DTYPE.itemsize:
+            message = f"the {table} table holds no positions; encode places, numbers or dates as positions"
+            raise InputError(message, code="not-positions", table=table)
+        return np.ascontiguousarray(packed).view(POSITION_DTYPE).astype(np.float64)
+
+    def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:
+        return Euclidean().blocks(left, right)
+
+    def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
+        return Euclidean().backends(queries, candidates, k)
+
+
 # Points: columns of numbers, places on Earth, dates
 
 
@@ -339,7 +360,7 @@ class Levenshtein:
 # The instances that fedsim.registry names.
 EUCLIDEAN, GREAT_CIRCLE, DAYS = Euclidean(), GreatCircle(), Days()
 LEVENSHTEIN, LEVENSHTEIN_NORMALISED = Levenshtein(), Levenshtein(normalised=True)
-HAMMING, DICE, RANK_HAMMING = Hamming(), Dice(), RankHamming()
+HAMMING, DICE, RANK_HAMMING, POSITION = Hamming(), Dice(), RankHamming(), Position()
 
 
 def get_metric(metric: str | Metric) -> Metric:

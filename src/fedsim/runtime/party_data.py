@@ -164,7 +164,7 @@ def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl
     >>> normalise_identifiers(schema, pl.DataFrame({"name": ["Ada ", "ADA"], "age": ["36", "36.0"]}), "ours").n_unique()
     1
     """
-    encoded = {field.column for field in schema.fields}
+    encoded = {name for field in schema.fields for name in field.columns}
     literal = {
         name
         for field in schema.fields
@@ -189,8 +189,9 @@ def _read_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> dict[s
     columns = {name: frame[name] for name in schema.columns}
     for field in schema.fields:
         wanted = CellType(cell_type(field.encoding))
-        cells = read_cells(frame[field.column], wanted).require(table)
-        columns[field.column] = cells.dt.date() if wanted is CellType.DATE else cells
+        for name in field.columns:
+            cells = read_cells(frame[name], wanted).require(table)
+            columns[name] = cells.dt.date() if wanted is CellType.DATE else cells
     return columns
 
 

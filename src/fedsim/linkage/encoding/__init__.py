@@ -8,6 +8,7 @@ from fedsim.linkage.encoding.filters import (
     StringFilter,
     normalise_text,
 )
+from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.linkage.encoding.schema import Combination, FieldEncoding, Hardening, Key, Schema, SchemaField, cell_type
 
@@ -18,11 +19,14 @@ __all__ = [
     "Combination",
     "Concatenate",
     "DateFilter",
+    "DatePosition",
     "FieldEncoding",
     "Hardening",
     "IdentifierColumn",
     "Key",
+    "NumberPosition",
     "NumericFilter",
+    "PlacePosition",
     "Sample",
     "Schema",
     "SchemaField",

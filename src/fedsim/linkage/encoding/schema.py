@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.filters import IdentifierColumn
+from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import atomic_write
@@ -28,6 +29,7 @@ SCHEMA_VERSION = 1
 MAX_FIELDS = 64
 KEY_BYTES = 32
 _SALT = b"fedsim linkage key 1"
+POSITIONS = (PlacePosition, NumberPosition, DatePosition)
 
 
 @dataclass(frozen=True, repr=False)
@@ -129,6 +131,13 @@ class SaltedEncoding(Protocol):
 
 
 @runtime_checkable
+class PlaceEncoding(Protocol):
+    """An encoding of places, which reads a second column: the longitude."""
+
+    def encode_place(self, latitude: IdentifierColumn, longitude: IdentifierColumn, subkey: bytes) -> Bits: ...
+
+
+@runtime_checkable
 class RankedEncoding(Protocol):
     """An encoding whose filters are runs of ones, which two integers describe."""
 
@@ -181,6 +190,8 @@ class SchemaField:
         A second column whose value enters every hash of a text. Choose something stable that both parties know without
         errors, such as a year of birth. Where it differs, the texts no longer match at all; where it is equal, q-gram
         statistics of the complete table no longer help an attacker.
+    longitude
+        The column of the longitude, if the encoding is a place; ``column`` is then the latitude.
 
     Examples
     --------
@@ -192,9 +203,15 @@ class SchemaField:
     column: str
     encoding: FieldEncoding
     salt: str | None = None
+    longitude: str | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it encodes; a salt is not one of them."""
+        return (self.column,) if self.longitude is None else (self.column, self.longitude)
 
     def __post_init__(self) -> None:
-        for name, value in (("column", self.column), ("salt", self.salt)):
+        for name, value in (("column", self.column), ("salt", self.salt), ("longitude", self.longitude)):
             if value is not None and not (isinstance(value, str) and value):
                 raise SettingError(f"{name}={value!r} is not the name of a column", code="bad-column-name")
         if isinstance(self.encoding, type) or not isinstance(self.encoding, SchemaElement):
@@ -203,6 +220,9 @@ class SchemaField:
             raise SettingError(message, code="bad-encoding")
         if self.salt is not None and not isinstance(self.encoding, SaltedEncoding):
             raise SettingError(f"field {self.column!r} is not text; remove its salt", code="not-salted")
+        if isinstance(self.encoding, PlaceEncoding) != (self.longitude is not None):
+            rule = "an encoding of places, and only such an encoding, needs the setting longitude"
+            raise SettingError(f"field {self.column!r}: {rule}", code="bad-longitude", column=self.column)
 
 
 # Elements of a schema as plain dictionaries and back. Whatever is not understood is refused.
@@ -341,12 +361,22 @@ class Schema:
         if sum(isinstance(step, BitFlip) for step in self.hardening) > 1:
             raise SettingError("the schema flips bits twice; keep one bit-flip, for one epsilon", code="two-bit-flips")
         list(self._sizes())  # raises if the elements do not fit together
+        positions = [isinstance(field.encoding, POSITIONS) for field in self.fields]
+        if any(positions) and not (all(positions) and isinstance(self.combine, Concatenate) and not self.hardening):
+            rule = "positions are compared with positions only, side by side and without hardening"
+            message = f"{rule}; encode every field as a filter, or every field as a position"
+            raise SettingError(message, code="mixed-schema")
 
     @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns that a table must have."""
-        names = [name for field in self.fields for name in (field.column, field.salt) if name is not None]
+        names = [name for field in self.fields for name in (*field.columns, field.salt) if name is not None]
         return tuple(dict.fromkeys(names))
+
+    @property
+    def metric(self) -> str:
+        """The metric that compares the encoded records, where the job names none."""
+        return "position" if isinstance(self.fields[0].encoding, POSITIONS) else "hamming"
 
     @property
     def n_bits(self) -> int:
@@ -391,6 +421,8 @@ class Schema:
             column, subkey = columns[field.column], self._subkey(key, f"field {index}")
             if field.salt is not None and isinstance(field.encoding, SaltedEncoding):
                 filters.append(field.encoding.encode_salted(column, columns[field.salt], subkey))
+            elif field.longitude is not None and isinstance(field.encoding, PlaceEncoding):
+                filters.append(field.encoding.encode_place(column, columns[field.longitude], subkey))
             else:
                 filters.append(field.encoding.encode(column, subkey))
         bits = self.combine.combine(filters, self._subkey(key, "combine"))
@@ -416,8 +448,9 @@ class Schema:
         """Return the schema in types that JSON and TOML have, with every setting."""
         fields = [{"column": field.column, "encoding": element_to_dict(field.encoding)} for field in self.fields]
         for described, field in zip(fields, self.fields, strict=True):
-            if field.salt is not None:  # TOML has no null
-                described["salt"] = field.salt
+            # TOML has no null.
+            optional = {"salt": field.salt, "longitude": field.longitude}
+            described |= {name: value for name, value in optional.items() if value is not None}
         return {
             "version": SCHEMA_VERSION,
             "fields": fields,
@@ -436,9 +469,9 @@ class Schema:
         fields = []
         for number, entry in enumerate(_require(list | tuple, settings["fields"], "schema, fields"), 1):
             field, where = _require(Mapping, entry, f"field {number}"), f"field {number}"
-            _check_keys(field, ("column", "encoding", "salt"), ("column", "encoding"), where)
+            _check_keys(field, ("column", "encoding", "salt", "longitude"), ("column", "encoding"), where)
             encoding: FieldEncoding = element_from_dict(ENCODINGS, field["encoding"], f"{where}, encoding")
-            fields.append(SchemaField(field["column"], encoding, field.get("salt")))
+            fields.append(SchemaField(field["column"], encoding, field.get("salt"), field.get("longitude")))
         steps = _require(list | tuple, settings.get("hardening", ()), "schema, hardening")
         return cls(
             fields,
