@@ -6,7 +6,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
+from fedsim.linkage.encoding.schema import element_to_dict
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.wizard import proposal
@@ -40,7 +41,7 @@ class InitRequest:
     label: str | None
     task: str | None
     k: int | None
-    tau: float | None
+    sigma: float | None
     epochs: int | None
     separators: Mapping[str, str | None]
     prompt: Callable[[str, str], str]
@@ -82,9 +83,10 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     plan = SetupPlan(
         primary=targets.parties["primary"],
         secondary=targets.parties["secondary"],
-        fields=linked.fields,
+        schema=linked.schema,
+        metric=linked.metric,
         k=proposal.propose_k(profiles, request.k),
-        tau=proposal.DEFAULT_TAU if request.tau is None else request.tau or None,
+        sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
         split=split,
         label=label,
@@ -99,15 +101,17 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     say(format_line("wrote", ", ".join(written)))
     for line in _next_step_lines(plan, targets):
         say(line)
-    fields = zip(linked.pairs, linked.fields, strict=True)
+    kinds = {column: field.encoding.KIND for field in linked.schema.fields for column in field.columns}
     return {
         "parties": plan.names(),
-        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": f.encoding.KIND} for p, f in fields],
+        "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs],
         "label": plan.label.word if plan.label else None,
         "task": plan.task.word if plan.task else None,
         "split": plan.split.word,
         "k": plan.k,
-        "tau": plan.tau,
+        "metric": plan.metric,
+        "sigma": plan.sigma,
+        "quality": asdict(linked.quality) if linked.quality else None,
         "batch_size": plan.batch,
         "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
         "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
@@ -164,14 +168,24 @@ def _check_task(task: Guess) -> Guess:
 
 def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) -> Iterator[str]:
     """Yield how the parties link, what is predicted from what and why, and the warnings."""
-    for pair, field in zip(linked.pairs, linked.fields, strict=True):
-        columns = " = ".join(dict.fromkeys(name for name in (pair.primary, pair.secondary) if name))
-        threshold = f", threshold {field.encoding.threshold:g}" if hasattr(field.encoding, "threshold") else ""
-        yield format_line("link by", f"{columns} ({field.encoding.KIND}, {field.encoding.bits:,} bits{threshold})")
+    pairs = {
+        pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
+    }
+    for field in linked.schema.fields:
+        columns = ", ".join(" = ".join(pairs[column]) for column in field.columns)
+        settings = element_to_dict(field.encoding)
+        kind, unit = settings.pop("kind"), next(iter(settings.items()), ("", 0.0))
+        if plan.metric == "position":
+            detail = f"resolution {unit[1]:g}{' m' if kind == 'place' else ''}"
+        else:
+            detail = f"{field.encoding.bits:,} bits"
+        yield format_line("link by", f"{columns} ({kind}, {detail})")
+    if linked.quality:
+        yield format_line("linkage", linked.quality.describe())
     for name, guess in (("label", plan.label), ("task", plan.task), ("split", plan.split)):
         if guess:
             yield format_line(name, f"{guess.word}, {guess.reason}")
-    noise = f"noise on similarities for tau {plan.tau:g}" if plan.tau else "no noise on similarities"
+    noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"
     yield format_line("partners", f"{plan.k} per record; {noise}")
     for role, own in plan.own.items():
         used, dropped = own.learning.columns + own.learning.linking, [name for name, _ in own.learning.dropped]

@@ -49,8 +49,8 @@ def init(
     label: Annotated[str | None, option("COLUMN", "Column of the primary to predict.")] = None,
     task: Annotated[str | None, option("TASK", "regression or classification.")] = None,
     k: Annotated[int | None, option("K", opt.K_HELP, "--k", min=1, max=10_000)] = None,
-    tau: Annotated[
-        float | None, option("TAU", "Bound for the noise on similarities; 0 adds no noise.", min=0.0, max=1.0)
+    sigma: Annotated[
+        float | None, option("SIGMA", "Noise on similarities, relative to their spread; 0 adds none.", min=0.0, max=1e6)
     ] = None,
     epochs: Annotated[int | None, option("N", "Epochs. Default: those of the preset.", min=1, max=100_000)] = None,
     separator: opt.Separator = None,
@@ -76,7 +76,7 @@ def init(
         label=label,
         task=task,
         k=k,
-        tau=tau,
+        sigma=sigma,
         epochs=epochs,
         separators={"primary": separator, "secondary": separator_secondary or separator},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,

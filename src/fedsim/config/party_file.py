@@ -77,6 +77,8 @@ class Policy(ConfigSection):
 
     max_tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Largest accepted `tau`; jobs without `tau` are refused."""
+    min_sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.2)
+    """Smallest accepted `sigma`; jobs with neither `sigma` nor `tau` are refused."""
     min_candidates: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=1000)
     """Smallest number of own records with which the party takes part: with few records, each is easier to find."""
     columns: ColumnNameList | None = setting(None, example=["lat", "lon", "rent"], title=COLUMN_NAMES_TITLE)

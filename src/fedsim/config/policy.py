@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.config.job import Job, SecondaryTerms
-from fedsim.config.party_file import PartyFile, columns_outside_policy
+from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.protocol.messages import Role
 
 AUDIT_FORMAT = "fedsim audit 1"
@@ -79,16 +79,22 @@ def hardening_steps(terms: SecondaryTerms) -> list[str]:
 Violations = Iterator[tuple[str, str]]
 
 
+def _check_noise(terms: SecondaryTerms, policy: Policy, where: str) -> Violations:
+    sigma = "no noise" if terms.sigma is None else f"sigma {terms.sigma:g}"
+    if policy.max_tau is not None and (terms.tau is None or terms.tau > policy.max_tau):
+        has = f"{sigma}, which does not bound tau" if terms.tau is None else f"{terms.tau:g}"
+        yield "max_tau", f"requires tau of at most {policy.max_tau:g}{where}, but the job has {has}"
+    if policy.min_sigma is not None and terms.tau is None and (terms.sigma or 0.0) < policy.min_sigma:
+        yield "min_sigma", f"requires sigma of at least {policy.min_sigma:g}{where}, but the job has {sigma}"
+
+
 def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
     policy, most = party_file.policy, party_file.policy.max_epsilon_per_km
     for name, terms in job.secondaries.items():
         if party_file.role is Role.SECONDARY and name != party_file.name:
             continue  # a secondary is concerned by its own linkage only
         where = "" if party_file.role is Role.SECONDARY else f" for secondary '{name}'"
-        if policy.max_tau is not None and (terms.tau is None or terms.tau > policy.max_tau):
-            noise = "no noise" if terms.sigma is None else f"sigma {terms.sigma:g}, which does not bound tau"
-            has = noise if terms.tau is None else f"{terms.tau:g}"
-            yield "max_tau", f"requires tau of at most {policy.max_tau:g}{where}, but the job has {has}"
+        yield from _check_noise(terms, policy, where)
         if policy.max_k is not None and terms.k > policy.max_k:
             yield "max_k", f"requires k of at most {policy.max_k}{where}, but the job has {terms.k}"
         for rule, setting in (("min_k", "k"), ("min_degree", "min_degree"), ("min_dummies", "dummies")):

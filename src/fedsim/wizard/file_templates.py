@@ -2,14 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.linkage.encoding import Schema, SchemaField
+from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS
 from fedsim.wizard.proposal import FeatureProposal, Guess
 
@@ -36,9 +36,10 @@ class SetupPlan:
 
     primary: str
     secondary: str
-    fields: Sequence[SchemaField]
+    schema: Schema
+    metric: str
     k: int
-    tau: float | None
+    sigma: float | None
     task: Guess | None
     split: Guess
     label: Guess | None
@@ -101,27 +102,28 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
     comment = "" if "secondary" in plan.own else f" # {FILL_IN_MARK} the secondary's name, here and in the next header"
     yield f"\n[secondaries.{plan.secondary}]{comment}"
     yield f"k = {plan.k} # partners per record of the primary"
-    yield 'metric = "hamming"'
-    if plan.tau:
-        yield "# Noise on the similarities: bounds the probability of guessing a partner's filter from one of them."
-        yield "# Smaller values protect more and are less accurate; without this line there is no noise."
-        yield f"tau = {plan.tau:g}"
+    yield f"metric = {to_toml(plan.metric)}"
+    if plan.sigma:
+        yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
+        yield "# without this line there is no noise."
+        yield f"sigma = {plan.sigma:g}"
     else:
-        yield "# No noise on the similarities: the primary sees their exact values. `tau = 0.05` would add noise."
+        yield "# No noise on the similarities: the primary sees their exact values. `sigma = 0.2` would add noise."
     yield f"\n[secondaries.{plan.secondary}.schema]"
     yield "version = 1"
-    if plan.whole:
+    if plan.metric != "position" and plan.whole:
         yield "# Ranges and thresholds are round numbers that cover both tables; values outside a range are refused."
-    else:
+    elif plan.metric != "position":
         yield f"# {FILL_IN_MARK} ranges that cover both tables; these cover one table, with a margin."
     yield "fields = ["
-    for described in Schema(plan.fields).to_dict()["fields"]:
+    for described in plan.schema.to_dict()["fields"]:
         settings = []
         for name, value in described["encoding"].items():
             is_date = described["encoding"]["kind"] == "date" and name in ("low", "high")
             is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 1e15
             settings.append(f"{name} = {to_toml(int(value) if is_whole else value, date=is_date)}")
-        yield f"  {{ column = {to_toml(described['column'])}, encoding = {{ {', '.join(settings)} }} }},"
+        columns = [f"{name} = {to_toml(described[name])}" for name in ("column", "longitude") if name in described]
+        yield f"  {{ {', '.join(columns)}, encoding = {{ {', '.join(settings)} }} }},"
     yield "]"
 
 
@@ -169,8 +171,8 @@ def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
     yield f"key = {to_toml(KEY_FILE)} # the same at primary and secondary, never at the coordinator"
     if role == "secondary":
         yield "\n[policy] # conditions that every job must meet; `fedsim explain policy` lists more"
-        if plan.tau:
-            yield f"max_tau = {plan.tau:g} # refuses jobs with less noise"
+        if plan.sigma:
+            yield f"min_sigma = {plan.sigma:g} # refuses jobs with less noise"
         columns = (*own.identifiers.values(), *own.learning.columns)
         yield f"columns = {to_toml(columns)} # no other column may be used"
 

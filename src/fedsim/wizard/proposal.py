@@ -17,12 +17,24 @@ from fedsim.data import column_names, profile
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.data.profile import OTHER_KIND, ColumnProfile, IdentifierPair, TableProfile
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage import link
-from fedsim.linkage.encoding import DateFilter, FieldEncoding, NumericFilter, SchemaField, StringFilter
+from fedsim.linkage.encoding import (
+    DateFilter,
+    DatePosition,
+    FieldEncoding,
+    NumberPosition,
+    NumericFilter,
+    PlacePosition,
+    Schema,
+    SchemaField,
+    StringFilter,
+)
+from fedsim.linkage.encoding.positions import MAX_POSITION, MIN_METRES
+from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
 from fedsim.preflight.estimate import TRAIN_SHARE
-from fedsim.types import DEFAULT_K
+from fedsim.privacy.geodesy import great_circle_metres, mean_place
+from fedsim.types import DEFAULT_K, Floats
 
-DEFAULT_TAU = 0.05
+DEFAULT_SIGMA = 0.2  # of the noise on similarities, whose standard deviation is 1: this rule fits every linkage
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
 IdentifierProfiles = Sequence[ColumnProfile]  # one identifier in the available tables
@@ -50,10 +62,12 @@ class TableProfiles:
 
 @dataclass(frozen=True)
 class LinkageProposal:
-    """Identifiers, their encodings in the same order, and warnings for the owners."""
+    """Identifiers, the schema that encodes them, its metric, its measured quality, and warnings for the owners."""
 
     pairs: tuple[IdentifierPair, ...]
-    fields: tuple[SchemaField, ...]
+    schema: Schema
+    metric: str
+    quality: LinkageQuality | None  # None unless both tables are available
     notes: tuple[str, ...]
 
     def columns_of(self, role: str) -> dict[str, str]:
@@ -99,7 +113,24 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
     for role, table in tables.sides:
         notes += map(str, _doubtful_columns(table, [getattr(pair, role) for pair in corrected]))
     notes += _ambiguity_notes(tables.sides, corrected)
-    return LinkageProposal(tuple(corrected), tuple(_propose_encodings(corrected, profiles, k)), tuple(notes))
+    if any(columns[0].kind == CellType.CATEGORY for columns in profiles):
+        schema, metric = Schema(list(_propose_filters(corrected, profiles))), "dice"
+    else:
+        schema, metric = Schema(list(_propose_positions(corrected, profiles))), "position"
+    quality = None
+    if len(tables.sides) == 2:
+        frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
+        if all(map(len, frames)):
+            quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
+    if quality and quality.recall_at_k < MIN_RECALL:
+        notes.append(f"the encoded identifiers find only {quality.recall_at_k:.0%} of the nearest {quality.k} partners")
+    return LinkageProposal(tuple(corrected), schema, metric, quality, tuple(notes))
+
+
+def _complete_records(pairs: Sequence[IdentifierPair], role: str, table: TableProfile) -> pl.DataFrame:
+    """Return the identifiers of a table under their agreed names, without records that lack one."""
+    cells = [table.columns[getattr(pair, role)].cells.alias(pair.agreed) for pair in pairs]
+    return pl.DataFrame(cells).drop_nulls()
 
 
 # Swapped latitude and longitude
@@ -265,26 +296,58 @@ def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputErro
     return InputError(message, code="empty-column", table=table.name, column=column.name)
 
 
-# Encodings: ranges with a margin, and thresholds by the distance of partners. A threshold of about twice the distance
-# to the farther partners finds most of them: on the generated city 84 to 86 percent of the nearest 20 at 0.02 to 0.05
-# degrees, and 62 at 0.005 (1,024 bits).
+# Encodings. Without text, positions: exact at any density, with all places in metres. Beside text, filters of numbers
+# and dates, whose thresholds depend on their range, because the text decides who is near.
 
-SAMPLE_SIZE = 2_000
-FAR_QUANTILE = 0.95  # of all partners are nearer
-THRESHOLD_FACTOR = 2.0
+RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about a metre in a city
+MIN_RECALL = 0.9
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
-MIN_THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
+THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
 MAX_FILL = 0.45  # share of ones above which filters of texts look alike
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
 
 
-def _propose_encodings(
-    pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles], k: int
+def _propose_positions(
+    pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]
 ) -> Iterator[SchemaField]:
-    measured = [columns for columns in profiles if columns[0].kind != CellType.CATEGORY]
-    # Beside a name, which decides who is near, the threshold of a number or date depends on its range only.
-    distances = iter(_partner_distances(measured, k) if len(measured) == len(profiles) else [0.0] * len(measured))
+    """Yield a field per place and per other number or date; units make a typical difference of each count the same."""
+    columns_of, places = dict(zip(pairs, profiles, strict=True)), dict(_find_places(pairs, profiles))
+    for pair, columns in columns_of.items():
+        if pair in places:
+            longitude = places[pair]
+            latitudes, longitudes = (_numbers(columns_of[axis]) for axis in (pair, longitude))
+            degrees = np.column_stack([latitudes[: len(longitudes)], longitudes[: len(latitudes)]])
+            spread = float(np.median(great_circle_metres(degrees, np.broadcast_to(mean_place(degrees), degrees.shape))))
+            metres = max(round_down(max(spread, 1.0) / RESOLUTION), MIN_METRES)
+            yield SchemaField(pair.agreed, PlacePosition(metres), longitude=longitude.agreed)
+        elif pair not in places.values():
+            numbers = _numbers(columns)
+            spread = float(np.median(np.abs(numbers - np.median(numbers)))) or float(np.ptp(numbers)) or 1.0
+            unit = round_down(max(spread / RESOLUTION, np.abs(numbers).max() / MAX_POSITION))
+            dated = columns[0].kind == CellType.DATE
+            yield SchemaField(pair.agreed, DatePosition(unit) if dated else NumberPosition(unit))
+
+
+def _numbers(columns: IdentifierProfiles) -> Floats:
+    return np.concatenate([column.numbers.to_numpy() for column in columns])
+
+
+def _find_places(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[CoordinatePair]:
+    """Yield latitude and longitude of every place: columns of degrees whose names agree in all other words."""
+    axes: tuple[dict[frozenset[str], IdentifierPair], ...] = ({}, {})
+    for pair, columns in zip(pairs, profiles, strict=True):
+        if _degree_limit(pair, columns) is not None:
+            words = frozenset(name_words(pair.agreed)) - column_names.LATITUDE_WORDS - column_names.LONGITUDE_WORDS
+            axes[is_longitude_column(pair.agreed)][words] = pair
+    latitudes, longitudes = axes
+    if len(latitudes) == len(longitudes) == 1:
+        yield next(iter(latitudes.values())), next(iter(longitudes.values()))
+        return
+    yield from ((latitudes[words], longitudes[words]) for words in latitudes if words in longitudes)
+
+
+def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[SchemaField]:
     for pair, columns in zip(pairs, profiles, strict=True):
         if columns[0].kind == CellType.CATEGORY:
             text = StringFilter()
@@ -293,20 +356,19 @@ def _propose_encodings(
                 text = StringFilter(bits=2 * text.bits)
             yield SchemaField(pair.agreed, text)
         else:
-            limit = _degree_limit(pair, columns)
-            yield SchemaField(pair.agreed, _numeric_encoding(columns, next(distances), limit))
+            yield SchemaField(pair.agreed, _numeric_filter(columns, _degree_limit(pair, columns)))
 
 
-def _numeric_encoding(columns: IdentifierProfiles, distance: float, limit: float | None) -> FieldEncoding:
+def _numeric_filter(columns: IdentifierProfiles, limit: float | None) -> FieldEncoding:
     """Return an encoding whose range is from a round number below all values to one above, to reveal no value."""
-    numbers = np.concatenate([column.numbers.to_numpy() for column in columns])
+    numbers = _numbers(columns)
     low, high = float(numbers.min()), float(numbers.max())
     span = (high - low) or max(1.0, abs(high))
     margin = span * (MARGIN if len(columns) > 1 else MARGIN_ALONE)
     step = round_up(span / 20)
     low = float(f"{math.floor((low - margin) / step) * step:.9g}")
     high = float(f"{math.ceil((high + margin) / step) * step:.9g}")
-    threshold = round_up(max(THRESHOLD_FACTOR * distance, MIN_THRESHOLD_SHARE * (high - low)))
+    threshold = round_up(THRESHOLD_SHARE * (high - low))
     if columns[0].kind == CellType.NUMBER:
         if limit is not None:
             low, high = max(low, -limit), min(high, limit)
@@ -326,23 +388,13 @@ def round_up(value: float) -> float:
     return float(f"{step * power:.6g}")
 
 
-def _partner_distances(profiles: Sequence[IdentifierProfiles], k: int) -> Iterator[float]:
-    """Yield for every number or date the distance, in its own unit, within which most of the K nearest are."""
-    if not profiles:
-        return
-    rows = []  # of each side, the records that have all values
-    for side in (0, -1):
-        cells = [columns[side].cells.to_physical().cast(pl.Float64) for columns in profiles]
-        rows.append(pl.DataFrame([column.alias(str(i)) for i, column in enumerate(cells)]).drop_nulls().to_numpy())
-    queries, candidates = rows
-    spans = np.maximum(np.ptp(np.vstack([queries, candidates]), axis=0), 1e-12)
-    queries = queries[:: max(1, len(queries) // SAMPLE_SIZE)]
-    if not (len(queries) and len(candidates)):
-        yield from (float(span) * MIN_THRESHOLD_SHARE for span in spans)
-        return
-    links = link(queries / spans, candidates / spans, metric="euclidean", k=min(k, len(candidates)))
-    differences = np.abs(queries[:, None, :] - candidates[links.partner])
-    yield from (float(far) for far in np.quantile(differences, FAR_QUANTILE, axis=(0, 1)))
+def round_down(value: float) -> float:
+    """Return the one of 1, 2, 5, 10, 20... before or at a value.
+
+    >>> round_down(0.013), round_down(730.0)
+    (0.01, 500.0)
+    """
+    return float(f"{1 / round_up(1 / value):.6g}")
 
 
 def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | None:

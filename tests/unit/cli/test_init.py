@@ -157,7 +157,7 @@ def test_the_owner_is_asked_and_may_say_otherwise():
 
 
 def test_flags_are_not_asked_for():
-    told = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--tau", "0")
+    told = fedsim("init", *BOTH, "--on", "lat,lon", "--label", "price", "--task", "regression", "--sigma", "0")
     assert "[" not in told.partition("Next")[0]
     assert read_job(Path("job.toml")).secondaries["rentals"].tau is None
     assert read_party_file(Path("rentals.toml")).policy.max_tau is None

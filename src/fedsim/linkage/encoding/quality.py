@@ -4,6 +4,7 @@ Only where both tables may be seen can it be measured on both (``fedsim init`` w
 alone measures it on its own table against itself.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -86,14 +87,14 @@ def measure_linkage(
     k = min(k, len(candidates) - itself)
     key = Key(rng.bytes(32))
     encoded = [schema.encode(table, key, rng) for table in (queries, candidates)]
-    found, distance, left_out = _nearest(*encoded, metric, k, own)
+    found, distance, left_out = _nearest(encoded, metric, k, own)
     if schema.metric == "position":
         plain, _, _ = _nearest(
-            *(_plain_positions(schema, table) for table in (queries, candidates)), "euclidean", k, own
+            [_plain_positions(schema, table) for table in (queries, candidates)], "euclidean", k, own
         )
     else:
         longer = _with_longer_filters(schema)
-        plain, _, _ = _nearest(*(longer.encode(table, key) for table in (queries, candidates)), metric, k, own)
+        plain, _, _ = _nearest([longer.encode(table, key) for table in (queries, candidates)], metric, k, own)
     hits = (found[:, :, None] == plain[:, None, :]).any(axis=2)
     return LinkageQuality(
         k=k,
@@ -106,9 +107,10 @@ def measure_linkage(
 
 
 def _nearest(
-    queries: EncodedTable | Floats, candidates: EncodedTable | Floats, metric: str, k: int, own: Integers | None
+    tables: Sequence[EncodedTable | Floats], metric: str, k: int, own: Integers | None
 ) -> tuple[Integers, Floats, Floats]:
     """Return the K nearest, their distances, and the distance of the first one left out; ``own`` rows do not count."""
+    queries, candidates = tables
     wanted = min(k + 1 + (own is not None), len(candidates))
     partner, distance = topk(queries, candidates, metric=metric, k=wanted)
     if own is not None:  # equal records are one, so a record finds itself at distance zero
