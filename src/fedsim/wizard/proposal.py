@@ -122,8 +122,9 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
         frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
         if all(map(len, frames)):
             quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
-    if quality and quality.recall_at_k < MIN_RECALL:
-        notes.append(f"the encoded identifiers find only {quality.recall_at_k:.0%} of the nearest {quality.k} partners")
+    # Of a text only the nearest partners are near; which of the strangers follow is of no interest.
+    if quality and (quality.recall_at_k if metric == "position" else quality.recall_at_1) < MIN_RECALL:
+        notes.append(f"the encoded identifiers lose partners: a linkage by them {quality.describe()}")
     return LinkageProposal(tuple(corrected), schema, metric, quality, tuple(notes))
 
 

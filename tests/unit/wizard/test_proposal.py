@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.linkage.encoding import DateFilter, NumericFilter, StringFilter
+from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, StringFilter
 from init_fixtures import BOTH, FIRST, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
 
 
@@ -22,14 +22,31 @@ def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     TOWN.rentals.write_csv("rentals.csv")
 
 
-def test_ranges_hold_all_values_and_show_none():
+def test_places_link_by_position_and_show_no_value():
     fedsim("init", *BOTH, "--yes")
-    for column, encoding in encodings(read_job(Path("job.toml"))).items():
-        values = pl.concat([TOWN.flats[column], TOWN.rentals[column]])
-        assert isinstance(encoding, NumericFilter)
-        assert encoding.low < values.min() < values.max() < encoding.high < values.max() + 0.1
-        assert encoding.threshold < 0.3
-        assert not {encoding.low, encoding.high} & set(values)
+    terms = read_job(Path("job.toml")).secondaries["rentals"]
+    assert [(field.columns, field.encoding) for field in terms.encoding.fields] == [
+        (("lat", "lon"), PlacePosition(0.2))
+    ]
+    assert (terms.metric, terms.sigma) == ("position", 0.2)
+
+
+def test_the_quality_of_the_linkage_is_measured():
+    quality = json.loads(fedsim("init", *BOTH, "--yes", "--json"))["quality"]
+    assert quality["recall_at_k"] > 0.99
+    assert quality["ties"] == 0
+
+
+def test_ranges_beside_names_hold_all_values_and_show_none():
+    tables = PEOPLE.select("last_name", staff=pl.int_range(200) * 1.5 + 40.25, income=pl.int_range(200) % 90)
+    tables.write_csv("patienten.csv")
+    tables.write_csv("kasse.csv")
+    fedsim("init", *REGISTERS, "--on", "last_name,staff", "--label", "income", "--yes")
+    staff = encodings(read_job(Path("job.toml")))["staff"]
+    assert isinstance(staff, NumericFilter)
+    assert staff.low < 40.25
+    assert staff.high > 340
+    assert not {staff.low, staff.high} & set(tables["staff"])
 
 
 def test_people_link_by_names_and_birth():
