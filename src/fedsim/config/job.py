@@ -16,6 +16,7 @@ from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError,
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS
@@ -197,6 +198,10 @@ class SecondaryTerms(ConfigSection):
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
     `tau` that works with every metric."""
+    similarities: Literal["record", "fields"] = "record"
+    """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
+    ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
+    their number, which reveals no more than noise of `sigma` on one."""
     blur: Blur | None = None
     """Displaces coordinates at random before both parties encode them. The guarantee does not weaken with the number of
     links."""
@@ -222,11 +227,21 @@ class SecondaryTerms(ConfigSection):
         if (self.metric == "position") != (self.encoding.metric == "position"):
             message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
             raise RuleError(message, "metric", code="metric-unlike-schema")
+        mixed = self.encoding.hardening or not isinstance(self.encoding.combine, Concatenate)
+        if self.similarities == "fields" and (mixed or self.tau is not None):
+            message = "a similarity for each field requires filters side by side, no hardening, and sigma, not tau"
+            raise RuleError(message, "similarities", code="no-field-similarities")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
                 message = f"'{column}' is not an identifier of the schema; name an identifier"
                 raise RuleError(message, "blur", code="unknown-column")
         return self
+
+    @property
+    def field_bytes(self) -> tuple[int, ...]:
+        """Sizes of the encoded fields, if the primary gets a similarity for each."""
+        sizes = tuple(field.encoding.bits // 8 for field in self.encoding.fields)
+        return sizes if self.similarities == "fields" else ()
 
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's noise and blur, where the job does not set them."""
@@ -342,8 +357,12 @@ class Job(ConfigFile):
         return cls.parse(settings, "the job")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return all settings in types that JSON has."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
+        settings = self.model_dump(mode="json", by_alias=True)
+        for terms in settings["secondaries"].values():
+            if terms["similarities"] == "record":
+                del terms["similarities"]
+        return settings
 
     @property
     def hash(self) -> str:

@@ -212,12 +212,13 @@ class JobCases:
         terms = self.job.secondaries[name]
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
-        rule = LinkageConfig(terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies)
+        noise, fields = (terms.tau, terms.sigma), terms.field_bytes
+        rule = LinkageConfig(terms.metric, terms.k, *noise, terms.min_degree, terms.dummies, field_bytes=fields)
         secret = RunStore(self.folder, self.job).secret
         (ours, theirs), features, equal = self._prepared[name]
         linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)
         lists, partner = np.arange(len(self.primary)), linked.order[delivery.partner]
-        return LinkedSecondary(features, lists, partner, delivery.similarity, equal, name)
+        return LinkedSecondary(features, lists, partner, delivery.vectors, equal, name)
 
 
 def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
@@ -272,7 +273,7 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
         if not path.is_file():
             raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
         links, no_features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
-        linked.append(LinkedSecondary(no_features, every, links.partner, links.similarity, nobody, name))
+        linked.append(LinkedSecondary(no_features, every, links.partner, links.vectors, nobody, name))
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),

@@ -16,7 +16,7 @@ from fedsim.linkage.search import filters, points, runner, text
 from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
-from fedsim.types import POSITION_DTYPE, Flags, Floats, Integers, Words
+from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 GPU = "gpu"  # the one backend name that the planner treats specially
@@ -74,6 +74,15 @@ class SaturatingMetric(Protocol):
     def disjoint(self, left: Records, right: Records) -> Flags: ...
 
 
+@runtime_checkable
+class PairwiseMetric(Protocol):
+    """A metric of encoded records that can compare single fields of given pairs."""
+
+    def pair_distances(self, left: Bits, right: Bits) -> Floats:
+        """Return the distance of every left row to the right row beside it; NaN where one of them is missing."""
+        ...
+
+
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
     """Return the search that needs blocks of distances only."""
     return Backend(
@@ -123,6 +132,11 @@ class Hamming:
     def disjoint(self, left: Words, right: Words) -> Flags:
         return np.asarray(~(left & right).any(axis=1))
 
+    def pair_distances(self, left: Bits, right: Bits) -> Floats:
+        distance = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.float64)
+        distance[~(left.any(axis=1) & right.any(axis=1))] = np.nan  # a missing value has an empty filter
+        return distance
+
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def cells_pay() -> bool:
             if len(queries) < MIN_QUERIES_FOR_CELLS:
@@ -163,6 +177,10 @@ class Dice:
 
     def disjoint(self, left: Words, right: Words) -> Flags:
         return Hamming().disjoint(left, right)
+
+    def pair_distances(self, left: Bits, right: Bits) -> Floats:
+        ones = np.bitwise_count(left).sum(axis=1) + np.bitwise_count(right).sum(axis=1)
+        return np.asarray(Hamming().pair_distances(left, right) / np.maximum(ones, 1))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:
@@ -222,6 +240,9 @@ class Position:
             message = f"the {table} table holds no positions; encode places, numbers or dates as positions"
             raise InputError(message, code="not-positions", table=table)
         return np.ascontiguousarray(packed).view(POSITION_DTYPE).astype(np.float64)
+
+    def pair_distances(self, left: Bits, right: Bits) -> Floats:
+        return np.asarray(np.linalg.norm(self.prepare(left, "primary") - self.prepare(right, "secondary"), axis=1))
 
     def blocks(self, left: Floats, right: Floats) -> DistanceBlocks:
         return Euclidean().blocks(left, right)

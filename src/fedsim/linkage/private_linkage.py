@@ -9,7 +9,8 @@ Letters: n primary records, m secondary records, K partners.
 """
 
 import json
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -17,14 +18,14 @@ import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
-from fedsim.linkage.metrics import get_metric
+from fedsim.linkage.metrics import PairwiseMetric, get_metric
 from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
 from fedsim.privacy.pair_noise import pair_noise
 from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
-from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers, Integers32, Scale
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Scale
 from fedsim.validation import validate_integer, validate_number, validate_share
 
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
@@ -42,6 +43,7 @@ class LinkageConfig:
     min_degree: int = 1  # candidates that fewer training records than this would list are listed by none
     dummies: float = 0.0  # share of links that point to a random candidate
     hide_rows: bool = False  # whether the primary must not see which partners repeat
+    field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has a similarity of its own
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
@@ -53,6 +55,12 @@ class LinkageConfig:
             raise SettingError(message, code="not-for-filters")
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
+        if self.field_bytes and not isinstance(metric, PairwiseMetric):
+            message = f"metric '{metric.name}' compares whole records only; use one similarity per record"
+            raise SettingError(message, code="no-field-similarities")
+        if self.tau is not None and self.field_bytes:
+            message = f"tau={self.tau} bounds one similarity per pair; with one per field, give sigma"
+            raise SettingError(message, code="tau-needs-one-similarity")
         if self.tau is not None and not metric.whole:
             message = f"tau={self.tau} needs integer distances, unlike '{metric.name}'; choose hamming, or give sigma"
             raise SettingError(message, code="tau-needs-integers")
@@ -67,7 +75,8 @@ class LinkageState:
 
     ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
     pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without
-    noise, for a metric that does not count, or where all training distances are equal.
+    noise, for a metric that does not count, or where all training distances are equal. ``field_scales`` has mean and
+    deviation of every field whose similarity the primary gets, and no rows if it gets one similarity per pair.
     """
 
     candidates: EncodedTable
@@ -77,6 +86,7 @@ class LinkageState:
     sigma: float
     tau: float | None
     metric: str
+    field_scales: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # (F, 2)
 
     def __repr__(self) -> str:
         return f"LinkageState({len(self.candidates)} candidates, {self.metric}, sigma {self.sigma:g})"
@@ -84,10 +94,23 @@ class LinkageState:
 
 @dataclass(frozen=True, eq=False)
 class PrivateLinks:
-    """What the primary gets: the pseudonyms of each record's partners, most similar first, and their similarities."""
+    """What the primary gets: the pseudonyms of each record's partners, most similar first, and their similarities.
+
+    ``vectors`` has one similarity per compared field, or one per pair: F is 1, and an array (n, K) is accepted. A field
+    that one of the two records lacks is NaN.
+    """
 
     partner: Integers32  # (n, K)
-    similarity: Floats32  # (n, K)
+    vectors: Floats32  # (n, K, F)
+
+    def __post_init__(self) -> None:
+        if self.vectors.ndim == 2:
+            object.__setattr__(self, "vectors", self.vectors[:, :, None])
+
+    @property
+    def similarity(self) -> Floats32:
+        """The similarity by which partners are ranked: the mean over the fields that both records have, (n, K)."""
+        return mean_similarity(self.vectors)
 
     def __len__(self) -> int:
         return len(self.partner)
@@ -135,7 +158,11 @@ def link_encoded_tables(  # noqa: PLR0913
             raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
     pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress)
     scale, sigma, tau = _fit_noise(linking, pairs.distance[counted])
-    state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric)
+    scales = np.zeros((0, 2))
+    if linking.field_bytes:
+        by_field = _field_distances(pairs, linking)[counted]  # (n, K, F)
+        scales = np.array([_fit_field_scale(distance) for distance in np.moveaxis(by_field, 2, 0)])
+    state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric, scales)
     return state, _to_private_links(pairs, state, linking, secret, list_name)
 
 
@@ -209,14 +236,21 @@ def _to_private_links(
     pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes, list_name: str
 ) -> PrivateLinks:
     """Return partners by descending similarity as the primary sees it, ties by pseudonym."""
-    noise = None
-    if state.sigma > 0:
-        # Everything that the noise is scaled by and added to belongs to its purpose. Nine digits: a rounding error on
-        # another machine draws no second sample, and is lost in float32.
-        rule = [f"{number:.9g}" for number in (state.sigma, state.scale.mean, state.scale.deviation)]
-        purpose = json.dumps([list_name, state.metric, *rule])
-        noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=purpose)
-    shown = similarities(pairs.distance, state.scale, sigma=state.sigma, noise=noise).astype(np.float32)
+    if linking.field_bytes:
+        # With F similarities of one pair, noise of sigma times the root of F on each reveals no more than noise of
+        # sigma on one: Gaussian noise composes by the sum of the inverse variances.
+        sigma = state.sigma * math.sqrt(len(linking.field_bytes))
+        distances = np.moveaxis(_field_distances(pairs, linking), 2, 0)
+        scales = [Scale(float(mean), float(deviation)) for mean, deviation in state.field_scales]
+        parts = [
+            _noisy_similarity(pairs, distance, scale, sigma, [list_name, state.metric, f"field {place}"], secret)
+            for place, (distance, scale) in enumerate(zip(distances, scales, strict=True))
+        ]
+        vectors = np.stack(parts, axis=2)
+    else:
+        purpose = [list_name, state.metric]
+        vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
+    shown = mean_similarity(vectors)
     pseudonym = pairs.partner.astype(np.int32)
     if linking.dummies > 0:  # a filter gets the same dummies in every request, whatever records come with it
         key = keyed_prng.derive_subkey(secret, "dummies", 32)
@@ -229,7 +263,51 @@ def _to_private_links(
             mixed[row] = mechanisms.add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
         pseudonym = state.allowed[mixed[of_record.reshape(-1)]]
     order = np.lexsort((pseudonym, -shown), axis=1)
-    return PrivateLinks(np.take_along_axis(pseudonym, order, axis=1), np.take_along_axis(shown, order, axis=1))
+    take = np.take_along_axis
+    return PrivateLinks(take(pseudonym, order, axis=1), take(vectors, order[:, :, None], axis=1))
+
+
+def _noisy_similarity(
+    pairs: _NearestPairs, distance: AnyArray, scale: Scale, sigma: float, purpose: list[str], secret: bytes
+) -> Floats32:
+    noise = None
+    if sigma > 0:
+        # Everything that the noise is scaled by and added to belongs to its purpose. Nine digits: a rounding error on
+        # another machine draws no second sample, and is lost in float32.
+        rule = [f"{number:.9g}" for number in (sigma, scale.mean, scale.deviation)]
+        text = json.dumps([*purpose, *rule])
+        noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=text)
+    return similarities(distance, scale, sigma=sigma, noise=noise).astype(np.float32)
+
+
+def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
+    """Return the distance of every pair in every field, (n, K, F); NaN where a record lacks the field."""
+    metric, width = get_metric(linking.metric), pairs.queries.bits.shape[1]
+    if sum(linking.field_bytes) != width or not isinstance(metric, PairwiseMetric):
+        message = f"fields of {linking.field_bytes} bytes do not make filters of {width}; encode the tables again"
+        raise InputError(message, code="not-filters")
+    found, start = np.empty((*pairs.partner.shape, len(linking.field_bytes))), 0
+    for place, size in enumerate(linking.field_bytes):
+        ours, theirs = (bits[:, start : start + size] for bits in (pairs.queries.bits, pairs.shuffled.bits))
+        for column in range(pairs.partner.shape[1]):  # one column at a time, to hold few filters in memory
+            found[:, column, place] = metric.pair_distances(ours, theirs[pairs.partner[:, column]])
+        start += size
+    return found
+
+
+def _fit_field_scale(distance: Floats) -> tuple[float, float]:
+    present = distance[~np.isnan(distance)]
+    scale = fit_scale(present) if present.size else Scale(0.0, 1.0)
+    return scale.mean, scale.deviation
+
+
+def mean_similarity(vectors: Floats32) -> Floats32:
+    """Return the mean over the fields that are not missing, (n, K, F) -> (n, K); the lowest value if all are."""
+    missing = np.isnan(vectors)
+    count = vectors.shape[2] - missing.sum(axis=2)
+    total = np.where(missing, 0.0, vectors).sum(axis=2)
+    lowest = np.float32(np.nanmin(vectors)) if count.any() else np.float32(0)
+    return np.where(count > 0, total / np.maximum(count, 1), lowest).astype(np.float32)
 
 
 # Files of the coordinator. Only its owner may read them: the order of a list is the secret that makes row numbers
@@ -241,6 +319,8 @@ STATE_FORMAT, PRIVATE_LINKS_FORMAT = "fedsim linked list 1", "fedsim delivery 1"
 def save_linkage_state(state: LinkageState, path: Path | str) -> None:
     """Write the state of a linked list, atomically."""
     tensors: Tensors = {"filters": state.candidates.bits, "order": state.order, "allowed": state.allowed}
+    if len(state.field_scales):
+        tensors["field_scales"] = state.field_scales
     facts = {
         "n_bits": str(state.candidates.n_bits),
         "fingerprint": state.candidates.fingerprint,
@@ -265,6 +345,7 @@ def load_linkage_state(path: Path | str) -> LinkageState:
             sigma=float.fromhex(facts["sigma"]),
             tau=float.fromhex(facts["tau"]) if facts["tau"] else None,
             metric=facts["metric"],
+            field_scales=tensors.get("field_scales", np.zeros((0, 2))),
         )
     except (ValueError, LookupError):
         raise damaged_file(path, STATE_FORMAT) from None
@@ -272,7 +353,8 @@ def load_linkage_state(path: Path | str) -> LinkageState:
 
 def save_private_links(links: PrivateLinks, path: Path | str) -> None:
     """Write the links that the primary receives, atomically."""
-    save_tensors(path, PRIVATE_LINKS_FORMAT, {"partner": links.partner, "similarity": links.similarity}, {})
+    vectors = links.vectors[:, :, 0] if links.vectors.shape[2] == 1 else links.vectors
+    save_tensors(path, PRIVATE_LINKS_FORMAT, {"partner": links.partner, "similarity": vectors}, {})
 
 
 def load_private_links(path: Path | str) -> PrivateLinks:
@@ -280,4 +362,4 @@ def load_private_links(path: Path | str) -> PrivateLinks:
     tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT)
     if set(tensors) != {"partner", "similarity"}:
         raise damaged_file(path, PRIVATE_LINKS_FORMAT)
-    return PrivateLinks(**tensors)
+    return PrivateLinks(tensors["partner"], tensors["similarity"])

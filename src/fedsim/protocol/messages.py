@@ -65,7 +65,7 @@ def replace_unprintable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-PROTOCOL = 1  # increase whenever a message changes
+PROTOCOL = 2  # increase whenever a message changes
 OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
 
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
@@ -196,7 +196,7 @@ class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
     partner_list: str
     n_candidates: int
     partner: Annotated[NDArray[Any], Shape(("int32",), "nK")]
-    similarity: Annotated[NDArray[Any], Shape(("float32",), "nK")]
+    similarity: Annotated[NDArray[Any], Shape(("float32",), "nKF")]
     sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, if the job hides rows
 
 

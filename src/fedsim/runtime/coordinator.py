@@ -22,7 +22,14 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     """Serve all parties until the job is done; with ``stay`` also for predictions afterwards."""
     lists = {
         name: LinkageConfig(
-            terms.metric, terms.k, terms.tau, terms.sigma, terms.min_degree, terms.dummies, terms.hide_rows
+            metric=terms.metric,
+            k=terms.k,
+            tau=terms.tau,
+            sigma=terms.sigma,
+            min_degree=terms.min_degree,
+            dummies=terms.dummies,
+            hide_rows=terms.hide_rows,
+            field_bytes=terms.field_bytes,
         )
         for name, terms in context.job.secondaries.items()
     }

@@ -148,7 +148,7 @@ def _load_or_fetch_links(
     counted[split.train] = True
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
-    have = "" if saved is None else arrays_digest(saved.partner, saved.similarity)
+    have = "" if saved is None else arrays_digest(saved.partner, saved.vectors)
     queries = EncodedQueries(party.name, encoded, counted, transport.offer_digest(encoded, counted.astype(np.uint8)))
     answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
     if answer is None and saved is not None:
@@ -173,7 +173,7 @@ def _train(
     config, form = training_config(job), cut_layer.wire_format(job.training.wire)
     noise = RunStore(context.folder, job).cut_noise(job.protection.gradients)
     inputs = {
-        party: Neighbours(links.partner.astype(np.int64), links.similarity.astype(np.float64))
+        party: Neighbours(links.partner.astype(np.int64), links.vectors.astype(np.float64))
         for party, links in lists.items()
     }
     while True:

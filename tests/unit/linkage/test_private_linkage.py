@@ -325,3 +325,83 @@ def test_the_coordinators_linkage_loads_neither_data_nor_networks_nor_encoders()
     loaded = ran.stdout.split()
     assert "fedsim.linkage.private_linkage" in loaded
     assert [name for name in loaded if name in FORBIDDEN or name.startswith(tuple(f"{n}." for n in FORBIDDEN))] == []
+
+
+# One similarity per field
+
+
+def people(n, seed, missing=()):
+    """Encode names and towns side by side; the records ``missing`` lack the town."""
+    rng = np.random.default_rng(seed)
+    bits = rng.integers(0, 256, (n, 24), dtype=np.uint8) & rng.integers(0, 256, (n, 24), dtype=np.uint8)
+    bits[list(missing), 16:] = 0
+    return EncodedTable(bits, 192, "people")
+
+
+def link_people(sigma=0.0, missing=(), metric="dice", fields=(16, 8)):
+    linking = LinkageConfig(metric, 5, sigma=sigma, field_bytes=fields)
+    counted = np.ones(40, dtype=bool)
+    return link_encoded_tables(people(40, 1), people(60, 2, missing), counted, linking, bytes(32), "people")
+
+
+def dice(left, right):
+    ones = np.unpackbits(left), np.unpackbits(right)
+    return 1 - 2 * (ones[0] & ones[1]).sum() / (ones[0].sum() + ones[1].sum())
+
+
+def test_every_field_has_the_similarity_of_its_own_part():
+    state, links = link_people()
+    ours, theirs = people(40, 1).bits, people(60, 2).bits
+    for place, part in enumerate((slice(16), slice(16, 24))):
+        pairs = [(row, state.order[other]) for row in range(40) for other in links.partner[row]]
+        expected = np.reshape([dice(ours[row, part], theirs[other, part]) for row, other in pairs], (40, 5))
+        mean, deviation = -np.mean(expected), np.std(expected)
+        assert links.vectors[:, :, place] == pytest.approx((-expected - mean) / deviation, abs=1e-5)
+    assert (np.diff(links.similarity, axis=1) <= 1e-6).all()
+
+
+def test_noise_on_several_similarities_reveals_no_more_than_on_one():
+    plain, noisy = (link_people(sigma=sigma)[1] for sigma in (0.0, 1.0))
+    before, after = (
+        [dict(zip(links.partner[row], links.vectors[row], strict=True)) for row in range(40)]
+        for links in (plain, noisy)
+    )
+    added = [after[row][other] - before[row][other] for row in range(40) for other in before[row]]
+    assert np.std(added) == pytest.approx(np.sqrt(2), rel=0.1)
+    assert abs(np.corrcoef(np.array(added).T)[0, 1]) < 0.2
+
+
+def test_a_missing_field_is_missing_and_the_others_count():
+    state, links = link_people(missing=range(60))
+    assert np.isnan(links.vectors[:, :, 1]).all()
+    assert links.similarity == pytest.approx(links.vectors[:, :, 0])
+    assert state.field_scales[1].tolist() == [0.0, 1.0]
+
+
+def test_new_records_get_the_same_vectors_again():
+    state, links = link_people(sigma=0.5)
+    linking = LinkageConfig("dice", 5, sigma=0.5, field_bytes=(16, 8))
+    again = link_new_records(people(40, 1), state, linking, bytes(32), "people")
+    assert (again.partner == links.partner).all()
+    assert np.array_equal(again.vectors, links.vectors)
+
+
+def test_vectors_survive_their_files(tmp_path):
+    state, links = link_people(sigma=0.5, missing=[3])
+    save_linkage_state(state, tmp_path / "state")
+    save_private_links(links, tmp_path / "links")
+    assert np.array_equal(load_linkage_state(tmp_path / "state").field_scales, state.field_scales)
+    assert np.array_equal(load_private_links(tmp_path / "links").vectors, links.vectors, equal_nan=True)
+
+
+def test_one_field_is_the_similarity_of_the_record():
+    whole, parts = (link_people(metric="hamming", fields=fields)[1] for fields in ((), (24,)))
+    assert (whole.partner == parts.partner).all()
+    assert whole.vectors == pytest.approx(parts.vectors, abs=1e-5)
+
+
+def test_vectors_need_fitting_fields_and_no_tau():
+    with raises(InputError, "not-filters"):
+        link_people(fields=(16, 16))
+    with raises(SettingError, "tau-needs-one-similarity"):
+        LinkageConfig("hamming", 5, tau=0.1, field_bytes=(16, 8))

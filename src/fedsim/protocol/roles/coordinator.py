@@ -47,7 +47,7 @@ def number_links(links: PrivateLinks) -> PrivateLinks:
     [[0, 1], [2, 3]]
     """
     numbers = np.arange(links.partner.size, dtype=np.int32).reshape(links.partner.shape)
-    return PrivateLinks(numbers, links.similarity)
+    return PrivateLinks(numbers, links.vectors)
 
 
 def linked_rows(links: PrivateLinks, order: AnyArray) -> Integers32:
@@ -275,7 +275,7 @@ def _partners(state: LinkedListState, linked: LinkageState, links: PrivateLinks,
     hide_rows = state.linking.hide_rows
     partner = number_links(links).partner if hide_rows else links.partner
     n_candidates = partner.size if hide_rows else len(linked.candidates)
-    return m.Partners(state.name, n_candidates, partner=partner, similarity=links.similarity, sealed=sealed)
+    return m.Partners(state.name, n_candidates, partner=partner, similarity=links.vectors, sealed=sealed)
 
 
 @contextmanager

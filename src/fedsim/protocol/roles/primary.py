@@ -57,7 +57,9 @@ def _check_partners(session: Session, answer: m.Message, partner_list: str, n_re
         and answer.partner.size > 0
         and answer.partner.min() >= 0
         and answer.partner.max() < answer.n_candidates
-        and bool(np.isfinite(answer.similarity).all())
+        and answer.similarity.shape[2] >= 1
+        and not np.isinf(answer.similarity).any()
+        and not np.isnan(answer.similarity).all(axis=2).any()  # single fields may be missing
     ):
         return answer
     fault = f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records"
