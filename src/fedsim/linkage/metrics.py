@@ -133,7 +133,7 @@ class Hamming:
         return np.asarray(~(left & right).any(axis=1))
 
     def pair_distances(self, left: Bits, right: Bits) -> Floats:
-        distance = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.float64)
+        distance: Floats = np.bitwise_count(left ^ right).sum(axis=1, dtype=np.float64)
         distance[~(left.any(axis=1) & right.any(axis=1))] = np.nan  # a missing value has an empty filter
         return distance
 

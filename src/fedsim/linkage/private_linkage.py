@@ -320,7 +320,7 @@ def save_linkage_state(state: LinkageState, path: Path | str) -> None:
     """Write the state of a linked list, atomically."""
     tensors: Tensors = {"filters": state.candidates.bits, "order": state.order, "allowed": state.allowed}
     if len(state.field_scales):
-        tensors["field_scales"] = state.field_scales
+        tensors = {**tensors, "field_scales": state.field_scales}
     facts = {
         "n_bits": str(state.candidates.n_bits),
         "fingerprint": state.candidates.fingerprint,

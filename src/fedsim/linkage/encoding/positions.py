@@ -17,7 +17,7 @@ from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.privacy.geodesy import EARTH_RADIUS, on_unit_sphere
 from fedsim.privacy.keyed_prng import shake_uniforms
 from fedsim.types import POSITION_DTYPE, Bits, Floats
-from fedsim.validation import convert_numpy_scalars, validate_number
+from fedsim.validation import convert_scalars, validate_number
 
 POSITION_BYTES = POSITION_DTYPE.itemsize
 MAX_POSITION = 2**30  # before the secret shift, which is as large at most, so that the sum fits four bytes
@@ -56,7 +56,7 @@ class PlacePosition:
     metres: float = 1.0
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_number(self.metres, "metres", least=MIN_METRES)
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
@@ -113,7 +113,7 @@ class NumberPosition:
     unit: float
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_number(self.unit, "unit", above=0)
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
