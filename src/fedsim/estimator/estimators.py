@@ -185,7 +185,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     link_on : list of columns, one such list per secondary, or a mapping from the primary's names to theirs
         The identifiers, in the same order on both sides.
     metric : str, Metric, or one per secondary, default="euclidean"
-        How identifiers are compared: euclidean, great-circle, days, levenshtein, ..., or a ``WeightedSum``.
+        How identifiers are compared: euclidean, great-circle, days, qgram-dice, ..., or a ``WeightedSum``.
     k : int, default=20
         Partners per record.
     sigma, tau : float

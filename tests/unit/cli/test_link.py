@@ -118,6 +118,17 @@ def test_names_link_by_edit_distance(folder: Path) -> None:
     assert load_links(folder / "links.parquet").partner.tolist() == [[2], [0]]
 
 
+@pytest.mark.parametrize("metric", ["qgram-dice", "tfidf-cosine", "jaro-winkler"])
+def test_names_link_by_every_metric_of_names(folder: Path, metric: str) -> None:
+    pl.DataFrame({"name": ["Belgor Marine Ltd", "Vinsol Optics"]}).write_csv("flats.csv")
+    pl.DataFrame({"firm": ["Vinsl Optics Ltd", "Halgan Marine Ltd", "Belgor Marin Limited"]}).write_csv("rentals.csv")
+    words = ["--on", "name", "--on-secondary", "firm", "--metric", metric, "--k", "2", "-q"]
+    assert run(*BASE, *words) == 0
+    links = load_links(folder / "links.parquet")
+    assert links.partner[:, 0].tolist() == [2, 0]
+    assert links.metric == metric
+
+
 def test_fields_of_several_kinds_make_a_weighted_sum(folder: Path) -> None:
     ours = {"name": ["ada", "alan"], "born": ["1815-12-10", "1912-06-23"]}
     theirs = {"name": ["alan", "ada", "ada"], "born": ["1912-06-24", "1990-01-01", "1815-12-10"]}

@@ -93,10 +93,10 @@ def test_several_secondaries_with_other_names_and_metrics(town, flats, price):
     names = pl.Series("street", [f"street {row % 40:02}" for row in range(len(flats))])
     shops = pl.DataFrame({"address": [f"Street {row:02}" for row in range(40)], "turnover": np.arange(40.0)})
     model = FedSimRegressor(
-        [town.rentals, shops], [PLACE, {"street": "address"}], metric=["great-circle", "levenshtein"], **QUICK
+        [town.rentals, shops], [PLACE, {"street": "address"}], metric=["great-circle", "qgram-dice"], **QUICK
     )
     model.fit(flats.with_columns(names), price)
-    assert [links.metric for links in model.links_] == ["great-circle", "levenshtein"]
+    assert [links.metric for links in model.links_] == ["great-circle", "qgram-dice"]
     assert model.predict(flats.with_columns(names)[:3]).shape == (3,)
 
 
