@@ -186,6 +186,14 @@ for _name, _in_jobs, _summary in (
     _constant = _name.upper().replace("-", "_")
     METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs)
 
+for _name, _summary in (
+    ("qgram-dice", "Share of q-grams that two names do not have in common, weighted by the rarity of their words."),
+    ("tfidf-cosine", "One minus the cosine of the TF-IDF vectors of the q-grams of words."),
+    ("jaro-winkler", "One minus the Jaro-Winkler similarity of two texts; for short names."),
+):
+    _constant = _name.upper().replace("-", "_")
+    METRICS.register(_name, f"fedsim.linkage.name_metrics:{_constant}", summary=_summary, in_jobs=False)
+
 ENCODINGS = Registry("encoding")
 for _name, _summary in (
     ("numeric", "Numbers, such as latitude."),

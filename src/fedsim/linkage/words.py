@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +24,8 @@ _ACCENTS = re.compile("[\u0300-\u036f]+")  # of Latin, Greek and Cyrillic; marks
 _BARE = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ı": "i", "ħ": "h"}
 _STROKES = re.compile(f"[{''.join(_BARE)}]")  # letters that Unicode does not decompose
 _APOSTROPHES = re.compile("['`´\u02bc\u2018\u2019\uff07]")
-_INITIALS = re.compile(r"(?<![^\W_])([^\W\d_])\.\s?(?=[^\W\d_](?![^\W_]))")  # G.m.b.H. and I. B. M. are one word each
+# The points of initials, which make one word: G.m.b.H. and I. B. M.
+_INITIALS = re.compile(r"\.(?<=(?<![^\W_])[^\W\d_]\.) ?(?=[^\W\d_](?![^\W_]))")
 # Japanese writes no spaces, but changes of script separate most words: 株式会社 トヨタ.
 _KANA = re.compile(r"([\u3041-\u309f]+|[\u30a1-\u30ff]+)")
 
@@ -158,13 +158,26 @@ class WordRules:
         return self.split_all([text])[0]
 
     def split_all(self, texts: Sequence[str]) -> list[list[str]]:
-        """Return the words of every text, in order; normalising all texts as one string is ten times as fast."""
-        joined = _SEPARATOR.join(texts)
-        if joined.count(_SEPARATOR) >= max(1, len(texts)):
-            joined = _SEPARATOR.join(text.replace(_SEPARATOR, " ") for text in texts)
-        words = [line.split() for line in self._spaced(joined).split(_SEPARATOR)][: len(texts)]
+        """Return the words of every text, in order."""
+        return [line.split() for line in self._spaced_texts(texts).split(_SEPARATOR)][: len(texts)]
+
+    def _spaced_texts(self, texts: Sequence[str]) -> str:
+        """Return all texts as one string: words separated by spaces, texts by the separator.
+
+        Working on one string is ten times as fast as on one text at a time; most of the work is Unicode, which plain
+        ASCII does not need.
+        """
+        spaced = list(texts)
+        for is_ascii in (True, False):
+            rows = [row for row, text in enumerate(texts) if text.isascii() is is_ascii]
+            if rows:
+                joined = _SEPARATOR.join([texts[row].replace(_SEPARATOR, " ") for row in rows])
+                for row, text in zip(rows, self._spaced(joined).split(_SEPARATOR), strict=True):
+                    spaced[row] = text
         replacements = self._replacements()
-        return [_replace_phrases(line, replacements) for line in words] if replacements else words
+        if replacements:
+            spaced = [" ".join(_replace_phrases(text.split(), replacements)) for text in spaced]
+        return _SEPARATOR.join(spaced)
 
     def _spaced(self, text: str) -> str:
         """Return normalised text whose words are separated by spaces."""
@@ -174,10 +187,10 @@ class WordRules:
         if self.strip_accents and not text.isascii():
             text = unicodedata.normalize("NFC", _ACCENTS.sub("", unicodedata.normalize("NFD", text)))
             text = _STROKES.sub(lambda letter: _BARE[letter[0]], text)
-        text = _INITIALS.sub(r"\1", _APOSTROPHES.sub("", text))
+        text = _INITIALS.sub("", _APOSTROPHES.sub("", text))
         # Python's \w leaves out vowel signs, which are parts of words in half of the scripts.
         between = [char for char in set(text) - {_SEPARATOR} if unicodedata.category(char)[0] not in "LMN"]
-        text = re.sub(f"[{re.escape(''.join(between))}]+", " ", text) if between else text
+        text = text.translate(dict.fromkeys(map(ord, between), " "))
         return text if text.isascii() else _KANA.sub(r" \1 ", text)
 
     def _replacements(self) -> dict[tuple[str, ...], tuple[str, ...]]:
@@ -218,9 +231,9 @@ class WordTable(NamedTuple):
 
     def document_counts(self) -> Integers:
         """Return the number of texts in which each word of the vocabulary occurs."""
-        text_of = np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-        distinct = np.unique(text_of * max(1, len(self.vocabulary)) + self.words)
-        return np.bincount(distinct % max(1, len(self.vocabulary)), minlength=len(self.vocabulary))
+        from fedsim.linkage.search.text import count_texts  # noqa: PLC0415 - numba takes a second to import
+
+        return count_texts(self.words, self.starts, len(self.vocabulary))
 
 
 def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
@@ -230,12 +243,11 @@ def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
     >>> table.vocabulary, table.words.tolist(), table.starts.tolist()
     (['bel', 'marine', 'gor'], [0, 1, 2, 1], [0, 2, 4])
     """
-    lines = rules.split_all(texts)
-    number = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(lines)))}
-    ends = np.cumsum(np.fromiter(map(len, lines), np.int64, len(lines)))
-    count = int(ends[-1]) if len(ends) else 0
-    words = np.fromiter(map(number.__getitem__, chain.from_iterable(lines)), np.int64, count)
-    return WordTable(list(number), words, np.concatenate([np.zeros(1, np.int64), ends]))
+    from fedsim.linkage.search.text import number_words, to_text_array  # noqa: PLC0415 - numba takes a second to import
+
+    spaced = rules._spaced_texts(texts)
+    words, starts, first = number_words(to_text_array([spaced]).chars, ord(_SEPARATOR), len(texts))
+    return WordTable([spaced[begin:end] for begin, end in first.tolist()], words, starts)
 
 
 FREQUENT_SHARE = 0.005  # of the texts: a word of more is frequent

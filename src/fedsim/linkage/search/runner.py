@@ -14,7 +14,7 @@ from numba import njit
 from fedsim.linkage.search import simd
 from fedsim.types import Bits, Floats, Integers, Words
 
-Records = Any  # an array with one row per record, a list of strings, or a tuple of such columns
+Records = Any  # an array with one row per record, a list of strings, texts with weights, or a tuple of such columns
 SearchProgress = Callable[[int, int], None]
 QUERIES_PER_BLOCK_TILE = 32
 CANDIDATES_PER_CHUNK = 32_768
@@ -41,6 +41,7 @@ def distinct_records(records: Records) -> tuple[Integers, Integers]:
     >>> first.tolist(), kind.tolist()
     ([0, 1], [0, 1, 0])
     """
+    records = getattr(records, "texts", records)
     if isinstance(records, list):
         kinds: dict[str, int] = {}
         kind = np.fromiter((kinds.setdefault(text, len(kinds)) for text in records), np.int64, len(records))
@@ -199,6 +200,26 @@ def insert_sorted(partner: Integers, distance: Floats, row: int, value: float) -
         place -= 1
     distance[place], partner[place] = value, row
     return True
+
+
+@njit(nogil=True, cache=True)
+def replace_worst(nearest: Floats, found: Integers, value: float, row: int) -> None:
+    """Replace the first entry of a heap ordered by (distance, row), largest first."""
+    place, size = 0, len(nearest)
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and (
+            nearest[child + 1] > nearest[child]
+            or (nearest[child + 1] == nearest[child] and found[child + 1] > found[child])
+        ):
+            child += 1
+        if nearest[child] < value or (nearest[child] == value and found[child] < row):
+            break
+        nearest[place], found[place] = nearest[child], found[child]
+        place = child
+    nearest[place], found[place] = value, row
 
 
 @njit(nogil=True, cache=True)

@@ -49,6 +49,66 @@ def to_text_array(strings: list[str]) -> TextArray:
     return TextArray(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
 
 
+@njit(nogil=True, cache=True)
+def number_words(chars: NDArray[np.uint32], separator: int, n_texts: int) -> tuple[Integers, Integers, Integers]:
+    """Return numbers of the words of all texts, where each text starts, and where each distinct word first occurs.
+
+    Texts are separated by ``separator``, their words by spaces; equal words have the same number.
+    """
+    n_words = 0
+    for place in range(len(chars)):
+        if _is_letter(chars, place, separator) and not _is_letter(chars, place - 1, separator):
+            n_words += 1
+    words, starts = np.empty(n_words, np.int64), np.zeros(n_texts + 1, np.int64)
+    first, distinct = np.empty((n_words, 2), np.int64), 0
+    slots = 16
+    while slots < 2 * n_words:
+        slots *= 2
+    number_at = np.full(slots, -1, np.int64)  # a hash table with linear probing
+    found, text, place = 0, 0, 0
+    while place < len(chars):
+        if chars[place] == separator:
+            text += 1
+            starts[text] = found
+        if not _is_letter(chars, place, separator):
+            place += 1
+            continue
+        begin, state = place, np.uint64(0xCBF29CE484222325)  # FNV-1a
+        while _is_letter(chars, place, separator):
+            state = (state ^ np.uint64(chars[place])) * np.uint64(0x100000001B3)
+            place += 1
+        slot = np.int64((state ^ (state >> np.uint64(32))) & np.uint64(slots - 1))
+        while number_at[slot] >= 0:
+            known, end = first[number_at[slot]]
+            if end - known == place - begin and (chars[known:end] == chars[begin:place]).all():
+                break
+            slot = (slot + 1) & (slots - 1)
+        if number_at[slot] < 0:
+            number_at[slot] = distinct
+            first[distinct, 0], first[distinct, 1] = begin, place
+            distinct += 1
+        words[found] = number_at[slot]
+        found += 1
+    starts[n_texts] = found
+    return words, starts, first[:distinct].copy()
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _is_letter(chars: NDArray[np.uint32], place: int, separator: int) -> bool:
+    return 0 <= place < len(chars) and chars[place] != separator and chars[place] != 32
+
+
+@njit(nogil=True, cache=True)
+def count_texts(words: Integers, starts: Integers, n_words: int) -> Integers:
+    """Return the number of texts in which each word occurs."""
+    counts, last = np.zeros(n_words, np.int64), np.full(n_words, -1, np.int64)
+    for text in range(len(starts) - 1):
+        for word in words[starts[text] : starts[text + 1]]:
+            counts[word] += last[word] < text
+            last[word] = text
+    return counts
+
+
 class SortedTexts(NamedTuple):
     """Candidates in lexicographic order, and the length of the prefix that each shares with the one before."""
 
