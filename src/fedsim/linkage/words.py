@@ -233,7 +233,8 @@ class WordTable(NamedTuple):
         """Return the number of texts in which each word of the vocabulary occurs."""
         from fedsim.linkage.search.text import count_texts  # noqa: PLC0415 - numba takes a second to import
 
-        return count_texts(self.words, self.starts, len(self.vocabulary))
+        counts: Integers = count_texts(self.words, self.starts, len(self.vocabulary))
+        return counts
 
 
 def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
@@ -316,7 +317,7 @@ class WordWeights:
         most = np.zeros(len(words), np.int64)
         if not frequent or not len(checked):
             return most
-        kernel = TextKernel(frequent, [words[place] for place in checked], normalised=False)
+        kernel = TextKernel(frequent, [words[place] for place in checked.tolist()], normalised=False)
         for tile in kernel.tiles():
             near = kernel.block(tile) <= limits[checked]  # (frequent words of the tile, words)
             theirs = np.array([self.counts[frequent[row]] for row in tile])[:, np.newaxis]

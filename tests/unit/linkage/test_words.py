@@ -105,6 +105,10 @@ def test_many_texts_split_as_each_alone(texts: list[str]) -> None:
     assert counts == {word: sum(word in line for line in lines) for word in table.vocabulary}
 
 
+def test_initials_at_an_end_join_no_other_text() -> None:
+    assert WordRules().split_all(["Henry V.", "a b", "I."]) == [["henry", "v"], ["a", "b"], ["i"]]
+
+
 def weight(word: str, counts: dict[str, int], n: int) -> float:
     """The definition, word by word."""
     count, least = counts.get(word, 1), max(FREQUENT_SHARE * n, FREQUENT_RATIO)

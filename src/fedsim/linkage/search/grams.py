@@ -1,9 +1,9 @@
 """Exact K nearest texts by their weighted q-grams: an inverted index in blocks of candidates.
 
-A text is a vector of integer weights, one per q-gram of its words. Scores are sums of integers, so they do not depend on
-the order of summation, and every search gives the same distances and ties. Candidates are sorted by the size of their
-vector and cut into blocks. For a block and a query the scores of all candidates are accumulated gram by gram in an
-array that fits the first-level cache; then only scores that can still reach the K best are looked at. Frequent grams
+A text is a vector of integer weights, one per q-gram of its words. Scores are sums of integers, so they do not depend
+on the order of summation, and every search gives the same distances and ties. Candidates are sorted by the size of
+their vector and cut into blocks. For a block and a query the scores of all candidates are accumulated gram by gram in
+an array that fits the first-level cache; then only scores that can still reach the K best are looked at. Frequent grams
 are stored as dense rows, one weight per candidate, which vector instructions add up; rare ones as lists of candidates.
 
 Letters: n candidates, G grams, b blocks of B candidates, D dense grams.
@@ -11,6 +11,7 @@ Letters: n candidates, G grams, b blocks of B candidates, D dense grams.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ def _word_grams(chars: NDArray[np.uint32], starts: Integers, q: int) -> tuple[ND
 
 
 @njit(nogil=True, cache=True)
-def _text_grams(  # noqa: PLR0913, PLR0917
+def _text_grams(
     words: Integers, text_starts: Integers, key_starts: Integers, gram_of: Integers, word_weight: Integers, n_grams: int
 ) -> tuple[Integers, Integers, Integers]:
     size = 0
@@ -253,8 +254,8 @@ def gram_distance(common: int, here: int, there: int, product: bool) -> float:
     if here == 0 or there == 0:
         return 0.0 if here == there else 1.0
     if product:
-        return max(0.0, 1.0 - common / np.sqrt(np.float64(here) * np.float64(there)))
-    return (here + there - 2 * common) / (here + there)
+        return max(0.0, 1.0 - common / math.sqrt(float(here) * float(there)))
+    return float((here + there - 2 * common) / (here + there))
 
 
 @njit(nogil=True, cache=True)
@@ -263,7 +264,7 @@ def _least_common(distance: float, here: int, there: int, product: bool) -> int:
     if distance >= 1.0:
         return 0
     reach = 1.0 - distance
-    exact = reach * np.sqrt(np.float64(here) * np.float64(there)) if product else reach * (here + there) / 2
+    exact = reach * math.sqrt(float(here) * float(there)) if product else reach * (here + there) / 2
     return max(0, int(exact * (1 - 1e-9)) - 1)
 
 
@@ -398,19 +399,8 @@ def _search_tile(  # noqa: PLR0913, PLR0917
                 for item in range(starts[block, gram], starts[block, gram + 1]):
                     theirs = np.int64(weights[item])
                     scores[places[item]] += ours * theirs if product else max(0, min(ours, theirs))
-            if _largest(scores, 0, width) < least:
-                continue
-            for chunk in range(0, last - first, CHUNK):
-                if _largest(scores, chunk, chunk + CHUNK) < least:
-                    continue
-                for position in range(first + chunk, min(first + chunk + CHUNK, last)):
-                    common = np.int64(scores[position - first])
-                    if common < least:
-                        continue
-                    value = gram_distance(common, here, sizes[position], product)
-                    if value < nearest[0] or (value == nearest[0] and rows[position] < found[0]):
-                        replace_worst(nearest, found, value, rows[position])
-                        least = _least_common(nearest[0], here, sizes[first], product)
+            if _largest(scores, 0, width) >= least:
+                _offer_scores(scores, here, sizes[first:last], rows[first:last], product, nearest, found)
 
 
 @njit(nogil=True, cache=True, inline="always")
@@ -427,8 +417,33 @@ def _add_row(scores: NDArray[Any], row: NDArray[np.uint8], ours: int, product: b
 
 
 @njit(nogil=True, cache=True)
+def _offer_scores(  # noqa: PLR0913, PLR0917
+    scores: NDArray[Any],
+    here: int,
+    sizes: Integers,
+    rows: Integers,
+    product: bool,
+    nearest: Floats,
+    found: Integers,
+) -> None:
+    """Put candidates of a block that are near enough into the heap."""
+    least = _least_common(nearest[0], here, sizes[0], product)
+    for chunk in range(0, len(rows), CHUNK):
+        if _largest(scores, chunk, chunk + CHUNK) < least:
+            continue
+        for place in range(chunk, min(chunk + CHUNK, len(rows))):
+            common = np.int64(scores[place])
+            if common < least:
+                continue
+            value = gram_distance(common, here, sizes[place], product)
+            if value < nearest[0] or (value == nearest[0] and rows[place] < found[0]):
+                replace_worst(nearest, found, value, rows[place])
+                least = _least_common(nearest[0], here, sizes[0], product)
+
+
+@njit(nogil=True, cache=True)
 def _largest(scores: NDArray[Any], first: int, last: int) -> int:
     largest = scores[first]
     for place in range(first, last):
         largest = max(largest, scores[place])
-    return np.int64(largest)
+    return int(largest)

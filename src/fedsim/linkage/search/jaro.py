@@ -130,7 +130,7 @@ def _search_tile(  # noqa: PLR0913, PLR0917
 
 
 @njit(nogil=True, cache=True)
-def _fill_block(  # noqa: PLR0913, PLR0917
+def _fill_block(
     queries: JaroTexts,
     candidates: JaroTexts,
     tile: Integers,
@@ -152,7 +152,7 @@ def _fill_block(  # noqa: PLR0913, PLR0917
 
 
 @njit(nogil=True, cache=True)
-def _prefix(ours: NDArray[np.uint32], begin: int, own: int, theirs: NDArray[np.uint32], start: int, size: int) -> int:  # noqa: PLR0913, PLR0917
+def _prefix(ours: NDArray[np.uint32], begin: int, own: int, theirs: NDArray[np.uint32], start: int, size: int) -> int:
     prefix = 0
     while prefix < min(own, size, LONGEST_PREFIX) and ours[begin + prefix] == theirs[start + prefix]:
         prefix += 1
@@ -185,7 +185,7 @@ def _compare(  # noqa: PLR0913, PLR0917
     """Return the distance of one pair; ``matched`` is scratch space."""
     reach = max(0, max(own, size) // 2 - 1)
     if own > 64:
-        return _compare_long(ours[begin : begin + own], theirs[start : start + size], reach, prefix, matched)
+        return float(_compare_long(ours[begin : begin + own], theirs[start : start + size], reach, prefix, matched))
     one = np.uint64(1)
     taken, count = np.uint64(0), 0
     for place in range(min(size, own + reach)):
@@ -203,7 +203,7 @@ def _compare(  # noqa: PLR0913, PLR0917
         lowest = taken & (~taken + one)
         swapped += (equal[matched[match]] & lowest) == 0
         taken ^= lowest
-    return _distance(count, swapped, own, size, prefix)
+    return float(_distance(count, swapped, own, size, prefix))
 
 
 @njit(nogil=True, cache=True)
@@ -224,4 +224,4 @@ def _compare_long(
         if taken[other]:
             swapped += ours[other] != matched[match]
             match += 1
-    return _distance(count, swapped, len(ours), len(theirs), prefix)
+    return float(_distance(count, swapped, len(ours), len(theirs), prefix))

@@ -55,10 +55,7 @@ def number_words(chars: NDArray[np.uint32], separator: int, n_texts: int) -> tup
 
     Texts are separated by ``separator``, their words by spaces; equal words have the same number.
     """
-    n_words = 0
-    for place in range(len(chars)):
-        if _is_letter(chars, place, separator) and not _is_letter(chars, place - 1, separator):
-            n_words += 1
+    n_words = _count_words(chars, separator)
     words, starts = np.empty(n_words, np.int64), np.zeros(n_texts + 1, np.int64)
     first, distinct = np.empty((n_words, 2), np.int64), 0
     slots = 16
@@ -91,6 +88,14 @@ def number_words(chars: NDArray[np.uint32], separator: int, n_texts: int) -> tup
         found += 1
     starts[n_texts] = found
     return words, starts, first[:distinct].copy()
+
+
+@njit(nogil=True, cache=True)
+def _count_words(chars: NDArray[np.uint32], separator: int) -> int:
+    count = 0
+    for place in range(len(chars)):
+        count += _is_letter(chars, place, separator) and not _is_letter(chars, place - 1, separator)
+    return count
 
 
 @njit(nogil=True, cache=True, inline="always")
