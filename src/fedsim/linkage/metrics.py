@@ -74,6 +74,16 @@ class SaturatingMetric(Protocol):
     def disjoint(self, left: Records, right: Records) -> Flags: ...
 
 
+@runtime_checkable
+class SteppedMetric(Protocol):
+    """A metric whose distances of two given filters are multiples of a step, so that guessing one exactly has a bound.
+
+    ``mean_step`` averages the step over the pairs (i, ``partner[i, j]``).
+    """
+
+    def mean_step(self, queries: Records, candidates: Records, partner: Integers) -> float: ...
+
+
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
     """Return the search that needs blocks of distances only."""
     return Backend(
@@ -123,6 +133,9 @@ class Hamming:
     def disjoint(self, left: Words, right: Words) -> Flags:
         return np.asarray(~(left & right).any(axis=1))
 
+    def mean_step(self, queries: Words, candidates: Words, partner: Integers) -> float:
+        return 1.0
+
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def cells_pay() -> bool:
             if len(queries) < MIN_QUERIES_FOR_CELLS:
@@ -163,6 +176,11 @@ class Dice:
 
     def disjoint(self, left: Words, right: Words) -> Flags:
         return Hamming().disjoint(left, right)
+
+    def mean_step(self, queries: Words, candidates: Words, partner: Integers) -> float:
+        # One more common one changes the distance of filters with a and b ones by 2 / (a + b).
+        ones = filters.count_ones(queries)[:, np.newaxis] + filters.count_ones(candidates)[partner]  # (n, K)
+        return float((2.0 / np.maximum(ones, 2)).mean())
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:

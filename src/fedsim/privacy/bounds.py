@@ -3,6 +3,11 @@
 ``spread`` is the standard deviation of the distances (sigma_0 of the paper), ``sigma`` that of the noise on the scaled
 similarities, ``tau`` the bound on the success of the greedy attack on one record. The bound holds for integer distances
 (Hamming); for kilometres or degrees it would depend on the unit and mean nothing.
+
+Dice distances of filters with a and b ones are multiples of the step 2 / (a + b): whoever knows a and b and guesses a
+distance exactly knows how many ones the filters share. With ``spread`` in such steps the bound holds for Dice, too. The
+step differs from pair to pair, so the mean step is used: as the error function is concave, the bound then holds for the
+*average* link; the filters of short texts, with longer steps, are guessed more often than that.
 """
 
 import math

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+<<<<<<< HEAD
 import json
 from collections.abc import Mapping
 from contextlib import suppress
+=======
+from collections.abc import Callable, Mapping
+>>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +25,16 @@ from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import group_matching_records
 from fedsim.data.table_reader import infer_numbers, read_table
+<<<<<<< HEAD
 from fedsim.errors import FileError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter, cell_type, normalise_text
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.protocol.cut_layer import CutNoise
+=======
+from fedsim.errors import InputError, PolicyError, SettingError
+from fedsim.linkage.encoding import Key, NormalisingEncoding, Schema, StringFilter, cell_type, normalise_text
+>>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 from fedsim.runs.approval import require_approval
 from fedsim.splitnn import layers, party_model
 from fedsim.storage import files, tensor_file
@@ -133,27 +142,54 @@ class PartyData:
         normalised = [self.normalised_identifiers(name) for name in self.job.secondaries]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
-    def encode(self, secondary: str, folder: Path) -> EncodedTable:
-        """Return the identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise."""
+    def encode(self, secondary: str, folder: Path, fit: Mapping[str, Any] | None = None) -> EncodedTable:
+        """Return the identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise.
+
+        ``fit`` is what the encodings learnt from the training table, see :meth:`fit_encoding`; by default they learn
+        from these records.
+        """
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
+<<<<<<< HEAD
         terms, secret = self.job.secondaries[secondary], files.load_or_create_secret(folder / SECRET_FILE)
         blurred = blur_identifiers(self.identifiers(secondary), terms, secret, self.source)
         # The same records flip the same bits again: filters drawn twice would average the noise out.
         seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
         rng = np.random.default_rng(int.from_bytes(seed, "big"))
         return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng)
+=======
+        terms = self.job.secondaries[secondary]
+        blurred = blur_identifiers(self.identifiers(secondary), terms, folder, self.source)
+        key, rng = Key.read(self.own.linkage.key), bit_flip_rng(blurred, folder)
+        return encode_table(terms.encoding, blurred, key, self.source, rng=rng, fit=fit)
+
+    def fit_encoding(self, secondary: str) -> dict[str, Any]:
+        """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
+        return fit_encoding(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
+>>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 
     def _infer_numbers(self, columns: tuple[str, ...]) -> pl.DataFrame:
         return infer_numbers(self.frame.select(columns), self.own.data.missing if self.own.data else ())
 
 
 def encode_table(
-    schema: Schema, frame: pl.DataFrame, key: Key, table: str, *, rng: np.random.Generator | None = None
+    schema: Schema,
+    frame: pl.DataFrame,
+    key: Key,
+    table: str,
+    *,
+    rng: np.random.Generator | None = None,
+    fit: Mapping[str, Any] | None = None,
 ) -> EncodedTable:
     """Encode a frame with the schema's columns; without ``rng``, flipped bits differ from call to call."""
-    return schema.encode(_read_identifiers(schema, frame, table), key, rng or np.random.default_rng(), table=table)
+    columns = _read_identifiers(schema, frame, table)
+    return schema.encode(columns, key, rng or np.random.default_rng(), table=table, fit=fit)
+
+
+def fit_encoding(schema: Schema, frame: pl.DataFrame, table: str) -> dict[str, Any]:
+    """Return what the schema's encodings learn from a frame, see :meth:`fedsim.linkage.encoding.Schema.fit`."""
+    return schema.fit(_read_identifiers(schema, frame, table), table)
 
 
 def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl.DataFrame:
@@ -165,20 +201,22 @@ def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl
     1
     """
     encoded = {field.column for field in schema.fields}
-    literal = {
-        name
-        for field in schema.fields
-        if isinstance(field.encoding, StringFilter) and not field.encoding.normalised
-        for name in (field.column, field.salt)
-    }
+    forms: dict[str, dict[Callable[[str], str], None]] = {}  # of each column; a dictionary keeps order and is a set
+    for field in schema.fields:
+        if isinstance(field.encoding, NormalisingEncoding):
+            forms.setdefault(field.column, {})[field.encoding.normal_form] = None
+        if isinstance(field.encoding, StringFilter) and field.salt is not None:
+            forms.setdefault(field.salt, {})[field.encoding.normal_form] = None
     columns = []
     for name, cells in _read_identifiers(schema, frame, table).items():
         if name not in encoded:  # a salt, of which only equality counts
             cells = read_cells(cells, CellType.KEY, parse=False).require(table)  # noqa: PLW2901
         if cells.dtype == pl.Float64:
             columns.append(cells + 0.0)  # no zero is negative
-        elif cells.dtype == pl.String and name not in literal:
-            columns.append(pl.Series(name, [normalise_text(cell) for cell in cells], pl.String))
+        elif cells.dtype == pl.String:
+            # Cells are equal if they are equal to every encoding of the column.
+            chosen = forms.get(name) or [normalise_text]
+            columns.append(pl.Series(name, ["\n".join(form(cell) for form in chosen) for cell in cells], pl.String))
         else:
             columns.append(cells)
     return pl.DataFrame(columns)
