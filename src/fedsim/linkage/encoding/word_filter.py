@@ -76,7 +76,7 @@ class WordFilter:
     CELLS: ClassVar[str] = "text"
 
     q: int = 2
-    hashes: int = 20
+    hashes: int = 16
     bits: int = 1024
     tolerant: bool = True
     common_words: tuple[str, ...] = ()
