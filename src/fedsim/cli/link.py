@@ -22,8 +22,7 @@ from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedS
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, links_page, summarise_links
-from fedsim.runtime.party_data import encode_table, fit_encoding
-from fedsim.runtime.run_store import load_encoding_fit, save_encoding_fit
+from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
 
 DEFAULT_METRIC = "euclidean"

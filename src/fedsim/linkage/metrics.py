@@ -76,12 +76,12 @@ class SaturatingMetric(Protocol):
 
 @runtime_checkable
 class SteppedMetric(Protocol):
-    """A metric whose distances of two given filters are multiples of a step, so that guessing one exactly has a bound.
+    """A metric whose distances of two given records are multiples of a step, so that one can be guessed exactly.
 
-    ``mean_step`` averages the step over the pairs (i, ``partner[i, j]``).
+    ``steps`` returns the step of every pair (i, ``partner[i, j]``).
     """
 
-    def mean_step(self, queries: Records, candidates: Records, partner: Integers) -> float: ...
+    def steps(self, queries: Records, candidates: Records, partner: Integers) -> Floats: ...
 
 
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
@@ -133,9 +133,6 @@ class Hamming:
     def disjoint(self, left: Words, right: Words) -> Flags:
         return np.asarray(~(left & right).any(axis=1))
 
-    def mean_step(self, queries: Words, candidates: Words, partner: Integers) -> float:
-        return 1.0
-
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def cells_pay() -> bool:
             if len(queries) < MIN_QUERIES_FOR_CELLS:
@@ -177,10 +174,10 @@ class Dice:
     def disjoint(self, left: Words, right: Words) -> Flags:
         return Hamming().disjoint(left, right)
 
-    def mean_step(self, queries: Words, candidates: Words, partner: Integers) -> float:
+    def steps(self, queries: Words, candidates: Words, partner: Integers) -> Floats:
         # One more common one changes the distance of filters with a and b ones by 2 / (a + b).
         ones = filters.count_ones(queries)[:, np.newaxis] + filters.count_ones(candidates)[partner]  # (n, K)
-        return float((2.0 / np.maximum(ones, 2)).mean())
+        return np.asarray(2.0 / np.maximum(ones, 2))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:

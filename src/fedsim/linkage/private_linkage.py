@@ -17,12 +17,7 @@ import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
-<<<<<<< HEAD
-from fedsim.linkage.metrics import get_metric
-=======
 from fedsim.linkage.metrics import SteppedMetric, get_metric
-from fedsim.linkage.nearest import topk
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
@@ -32,6 +27,7 @@ from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers, Integers32, Scale
 from fedsim.validation import validate_integer, validate_number, validate_share
 
+MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 MAX_SIGMA = 1e30  # similarities travel as float32
 
@@ -58,7 +54,7 @@ class LinkageConfig:
             raise SettingError(message, code="not-for-filters")
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
-        if self.tau is not None and not isinstance(metric, SteppedMetric):
+        if self.tau is not None and not (metric.whole or isinstance(metric, SteppedMetric)):
             message = f"tau={self.tau} has no meaning for '{metric.name}'; choose hamming or dice, or give sigma"
             raise SettingError(message, code="tau-needs-steps")
         if self.sigma is not None and self.sigma > MAX_SIGMA:
@@ -196,36 +192,31 @@ def _take(table: EncodedTable, rows: AnyArray) -> EncodedTable:
     return EncodedTable(table.bits[rows], table.n_bits, table.fingerprint)
 
 
-<<<<<<< HEAD
-def _fit_noise(linking: LinkageConfig, distance: AnyArray) -> tuple[Scale, float, float | None]:
-=======
 def _fit_noise(
-    linking: LinkageConfig, pairs: _NearestPairs, counted: NDArray[np.bool_]
+    linking: LinkageConfig, pairs: _NearestPairs, counted: Flags
 ) -> tuple[Scale, float, float | None]:
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
     """Return scale, sigma and the bound that they reach, from the distances of the training records."""
     distance, metric = pairs.distance[counted], get_metric(linking.metric)
     scale, flat = fit_scale(distance), distance.min() == distance.max()
-    spread = scale.deviation  # of the distances, in steps: Theorem 2 is about distances that differ by one
-    if isinstance(metric, SteppedMetric):
-        training = metric.prepare(_take(pairs.queries, np.flatnonzero(counted)), "primary")
-        candidates = metric.prepare(pairs.shuffled, "secondary")
-        spread /= metric.mean_step(training, candidates, pairs.partner[counted])
-    if linking.tau is None:
-        sigma = float(linking.sigma or 0.0)
-    elif flat:
+    if linking.tau is not None and flat:
         message = f"tau={linking.tau} cannot be guaranteed: all training distances are equal; give sigma instead"
         raise SettingError(message, code="flat-distances")
+    sigma = float(linking.sigma or 0.0)
+    if isinstance(metric, SteppedMetric):
+        rows = np.flatnonzero(counted)
+        rows = rows[:: -(-len(rows) * distance.shape[1] // MAX_LINKS_FOR_NOISE)]
+        tables = metric.prepare(_take(pairs.queries, rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
+        half_step = metric.steps(*tables, pairs.partner[rows]) / (2.0 * scale.deviation)
+        similarity = similarities(pairs.distance[rows], scale)
+        if linking.tau is not None:
+            sigma = bounds.sigma_for_expected_success(linking.tau, similarity, half_step)
+        success = bounds.expected_success(sigma, similarity, half_step)
     else:
-<<<<<<< HEAD
-        sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
-    bounded = get_metric(linking.metric).whole and sigma > 0 and not flat
-    return scale, sigma, bounds.success_bound(sigma, scale.deviation) if bounded else None
-=======
-        sigma = sigma_for_bound(linking.tau, spread)
-    bounded = isinstance(metric, SteppedMetric) and sigma > 0 and not flat
-    return scale, sigma, success_bound(sigma, spread) if bounded else None
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
+        if linking.tau is not None:
+            sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
+        success = bounds.success_bound(sigma, scale.deviation)
+    bounded = (metric.whole or isinstance(metric, SteppedMetric)) and sigma > 0 and not flat
+    return scale, sigma, success if bounded else None
 
 
 def _to_private_links(

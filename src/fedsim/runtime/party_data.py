@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-<<<<<<< HEAD
 import json
-from collections.abc import Mapping
-from contextlib import suppress
-=======
 from collections.abc import Callable, Mapping
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,16 +21,20 @@ from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import group_matching_records
 from fedsim.data.table_reader import infer_numbers, read_table
-<<<<<<< HEAD
 from fedsim.errors import FileError, InputError, PolicyError, SettingError
-from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter, cell_type, normalise_text
+from fedsim.linkage.encoding import (
+    FittedEncoding,
+    Key,
+    NormalisingEncoding,
+    NumericFilter,
+    Schema,
+    StringFilter,
+    cell_type,
+    normalise_text,
+)
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.protocol.cut_layer import CutNoise
-=======
-from fedsim.errors import InputError, PolicyError, SettingError
-from fedsim.linkage.encoding import Key, NormalisingEncoding, Schema, StringFilter, cell_type, normalise_text
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 from fedsim.runs.approval import require_approval
 from fedsim.splitnn import layers, party_model
 from fedsim.storage import files, tensor_file
@@ -151,23 +151,16 @@ class PartyData:
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
-<<<<<<< HEAD
         terms, secret = self.job.secondaries[secondary], files.load_or_create_secret(folder / SECRET_FILE)
         blurred = blur_identifiers(self.identifiers(secondary), terms, secret, self.source)
         # The same records flip the same bits again: filters drawn twice would average the noise out.
         seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
         rng = np.random.default_rng(int.from_bytes(seed, "big"))
-        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng)
-=======
-        terms = self.job.secondaries[secondary]
-        blurred = blur_identifiers(self.identifiers(secondary), terms, folder, self.source)
-        key, rng = Key.read(self.own.linkage.key), bit_flip_rng(blurred, folder)
-        return encode_table(terms.encoding, blurred, key, self.source, rng=rng, fit=fit)
+        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng, fit=fit)
 
     def fit_encoding(self, secondary: str) -> dict[str, Any]:
         """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
         return fit_encoding(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
->>>>>>> ec26288 (Encode names by their words, with ones in proportion to a word's rarity)
 
     def _infer_numbers(self, columns: tuple[str, ...]) -> pl.DataFrame:
         return infer_numbers(self.frame.select(columns), self.own.data.missing if self.own.data else ())
@@ -302,13 +295,28 @@ class RunStore:
             saved = str(json.loads(note.read_text())["identifiers"])
         if path.is_file() and saved == current:
             return load_encoded(path)
-        encoded = table.encode(secondary, self.folder)
+        fit = table.fit_encoding(secondary)
+        encoded = table.encode(secondary, self.folder, fit)
         path.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
+        save_encoding_fit(fit, self.fit_path(secondary))
         save_encoded(encoded, path)
         with files.atomic_write(note) as part:
             part.write_text(json.dumps({"identifiers": current}))
         return encoded
+
+    def encode_new(self, table: PartyData, secondary: str) -> EncodedTable:
+        """Return the filters of records that were not in the training table; words weigh as they did in training."""
+        fit = load_encoding_fit(self.fit_path(secondary))
+        fields = self.job.secondaries[secondary].encoding.fields
+        if fit is None and any(isinstance(field.encoding, FittedEncoding) for field in fields):
+            message = f"the word counts of job '{self.job.name}' are not in {self.folder}; train it again"
+            raise FileError(message, code="not-trained")
+        return table.encode(secondary, self.folder, fit)
+
+    def fit_path(self, secondary: str) -> Path:
+        """Return the path of what the encodings for one list learnt from the training table."""
+        return self.folder / "encoded" / f"{secondary}-fit.json"
 
     def encoded_path(self, secondary: str) -> Path:
         """Return the path of the filters for one list."""
@@ -316,6 +324,25 @@ class RunStore:
 
     def _checkpoints(self, name: str) -> party_model.CheckpointStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
+
+
+def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:
+    """Save what encodings learnt from a table for its owner alone: it may contain words of the table."""
+    with files.atomic_write(path, mode=0o600) as part:
+        part.write_text(json.dumps(fit, ensure_ascii=False), encoding="utf-8")
+
+
+def load_encoding_fit(path: Path) -> dict[str, Any] | None:
+    """Load what :func:`save_encoding_fit` saved; None where there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        fit = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}; train or encode the first table again", code="damaged-file") from error
+    if not isinstance(fit, dict):
+        raise FileError(f"{path} is not a file of word counts; name another file", code="damaged-file")
+    return fit
 
 
 def frame_digest(frame: pl.DataFrame) -> str:
