@@ -208,6 +208,11 @@ for _name, _class, _summary in (
     ("day", "DatePosition", "Dates, at any resolution."),
 ):
     ENCODINGS.register(_name, f"fedsim.linkage.encoding.positions:{_class}", summary=_summary)
+ENCODINGS.register(
+    "words",
+    "fedsim.linkage.encoding.word_filter:WordFilter",
+    summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
+)
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (

@@ -27,6 +27,7 @@ from fedsim.linkage.encoding import (
     Shuffle,
     StringFilter,
     Union,
+    WordFilter,
     XorFold,
 )
 from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, element_from_dict, element_to_dict
@@ -39,6 +40,7 @@ ENCODED = [
     (StringFilter(bits=136), ["ada", "alan", "alan", "grace"]),
     (NumberPosition(0.5), [0, 5, 5, 10]),
     (DatePosition(), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
+    (WordFilter(bits=136, common_words=("ltd",)), ["ada ltd", "alan", "alan", "grace"]),
 ]
 COMBINED = [Concatenate(), Union(), Sample(bits=72, weights=(1, 2))]
 STEPS = [Shuffle(), XorFold(), Balance(), BitFlip(1.0)]

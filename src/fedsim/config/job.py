@@ -193,11 +193,11 @@ class SecondaryTerms(ConfigSection):
     """Distance between two encoded identifiers. Default: `position` if the schema encodes positions, else `hamming`."""
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
-    partner's filter from one similarity, below this number; smaller means more noise. Requires the metric `hamming`.
-    Without `tau` and `sigma` there is no noise."""
+    partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
+    holds for the average link. Without `tau` and `sigma` there is no noise."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
-    `tau` that works with every metric."""
+    `tau` that works with every metric and every table."""
     similarities: Literal["record", "fields"] = "record"
     """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
     ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
@@ -219,9 +219,9 @@ class SecondaryTerms(ConfigSection):
     def _check_noise_and_blur(self) -> Self:
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
-        if self.tau is not None and self.metric != "hamming":
-            message = f"tau requires the metric hamming, but the metric is {self.metric}; use sigma instead"
-            raise RuleError(message, "tau", code="tau-needs-hamming")
+        if self.tau is not None and self.metric not in ("hamming", "dice"):
+            message = f"tau requires the metric hamming or dice, but the metric is {self.metric}; use sigma instead"
+            raise RuleError(message, "tau", code="tau-needs-steps")
         if "metric" not in self.model_fields_set and self.metric != self.encoding.metric:
             return self.model_copy(update={"metric": self.encoding.metric})
         if (self.metric == "position") != (self.encoding.metric == "position"):

@@ -10,7 +10,18 @@ from fedsim.linkage.encoding.filters import (
 )
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
-from fedsim.linkage.encoding.schema import Combination, FieldEncoding, Hardening, Key, Schema, SchemaField, cell_type
+from fedsim.linkage.encoding.schema import (
+    Combination,
+    FieldEncoding,
+    FittedEncoding,
+    Hardening,
+    Key,
+    NormalisingEncoding,
+    Schema,
+    SchemaField,
+    cell_type,
+)
+from fedsim.linkage.encoding.word_filter import WordFilter, choose_word_filter
 
 __all__ = [
     "Balance",
@@ -21,9 +32,11 @@ __all__ = [
     "DateFilter",
     "DatePosition",
     "FieldEncoding",
+    "FittedEncoding",
     "Hardening",
     "IdentifierColumn",
     "Key",
+    "NormalisingEncoding",
     "NumberPosition",
     "NumericFilter",
     "PlacePosition",
@@ -33,7 +46,9 @@ __all__ = [
     "Shuffle",
     "StringFilter",
     "Union",
+    "WordFilter",
     "XorFold",
     "cell_type",
+    "choose_word_filter",
     "normalise_text",
 ]
