@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from fedsim.runtime.run_store import RunStore
 from typer.testing import CliRunner
 
 from fedsim.cli.app import app
@@ -23,7 +24,6 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData, read_party_data
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
-from fedsim.runtime.run_store import RunStore
 from job_fixtures import lay_out, read_all, staying
 
 WORDS = ["Belgor", "Halver", "Tanros", "Miran", "Ultor", "Kelpal", "Sentor", "Dandor", "Norhal", "Elper"]

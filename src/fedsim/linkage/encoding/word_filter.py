@@ -22,7 +22,7 @@ from fedsim.linkage.words import WordRules, WordTable, WordWeights, tabulate_wor
 from fedsim.privacy.keyed_prng import shake_words
 from fedsim.types import Bits, Integers
 from fedsim.validation import (
-    convert_numpy_scalars,
+    convert_scalars,
     validate_filter_bits,
     validate_flag,
     validate_integer,
@@ -86,7 +86,7 @@ class WordFilter:
     drop_legal_forms: bool = False
 
     def __post_init__(self) -> None:
-        convert_numpy_scalars(self)
+        convert_scalars(self)
         validate_integer(self.q, "q", least=1, most=MAX_Q)
         validate_integer(self.hashes, "hashes", least=1, most=MAX_HASHES)
         validate_filter_bits(self.bits)

@@ -10,8 +10,15 @@ import numpy as np
 import pytest
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.encoding import IdentifierColumn, Key, Schema, SchemaField, WordFilter, choose_word_filter
-from fedsim.linkage.encoding import word_filter as module
+from fedsim.linkage.encoding import (
+    IdentifierColumn,
+    Key,
+    Schema,
+    SchemaField,
+    WordFilter,
+    choose_word_filter,
+    word_filter as module,
+)
 from fedsim.linkage.words import WordRules
 from reference_distances import levenshtein
 
