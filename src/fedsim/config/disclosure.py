@@ -178,8 +178,9 @@ def privacy_guarantees(job: Job) -> list[str]:
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
     if terms.tau is not None:
+        which = "the similarity of an average link" if terms.metric == "dice" else "one similarity"
         yield (
-            f"The paper's greedy attack guesses a filter from one similarity with probability at most {terms.tau:g}. "
+            f"The paper's greedy attack guesses a filter from {which} with probability at most {terms.tau:g}. "
             "Attacks that combine all links of a partner, or only use who is listed, are not bounded."
         )
     if terms.sigma is not None:

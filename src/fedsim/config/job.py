@@ -192,11 +192,11 @@ class SecondaryTerms(ConfigSection):
     """Distance between two encoded identifiers (Bloom filters)."""
     tau: Annotated[float | None, real_number(0, 1)] = setting(None, example=0.05)
     """Adds enough noise to the similarities to keep the success rate of the paper's greedy attack, which guesses a
-    partner's filter from one similarity, below this number; smaller means more noise. Requires the metric `hamming`.
-    Without `tau` and `sigma` there is no noise."""
+    partner's filter from one similarity, below this number; smaller means more noise. With the metric `dice` the bound
+    holds for the average link. Without `tau` and `sigma` there is no noise."""
     sigma: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=0.4)
     """Standard deviation of the noise on the similarities, which are scaled to standard deviation 1. An alternative to
-    `tau` that works with every metric."""
+    `tau` that works with every metric and every table."""
     blur: Blur | None = None
     """Displaces coordinates at random before both parties encode them. The guarantee does not weaken with the number of
     links."""
@@ -214,9 +214,9 @@ class SecondaryTerms(ConfigSection):
     def _check_noise_and_blur(self) -> Self:
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
-        if self.tau is not None and self.metric != "hamming":
-            message = f"tau requires the metric hamming, but the metric is {self.metric}; use sigma instead"
-            raise RuleError(message, "tau", code="tau-needs-hamming")
+        if self.tau is not None and self.metric not in ("hamming", "dice"):
+            message = f"tau requires the metric hamming or dice, but the metric is {self.metric}; use sigma instead"
+            raise RuleError(message, "tau", code="tau-needs-steps")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
                 message = f"'{column}' is not an identifier of the schema; name an identifier"

@@ -74,6 +74,16 @@ class SaturatingMetric(Protocol):
     def disjoint(self, left: Records, right: Records) -> Flags: ...
 
 
+@runtime_checkable
+class SteppedMetric(Protocol):
+    """A metric whose distances of two given records are multiples of a step, so that one can be guessed exactly.
+
+    ``steps`` returns the step of every pair (i, ``partner[i, j]``).
+    """
+
+    def steps(self, queries: Records, candidates: Records, partner: Integers) -> Floats: ...
+
+
 def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Backend:
     """Return the search that needs blocks of distances only."""
     return Backend(
@@ -163,6 +173,11 @@ class Dice:
 
     def disjoint(self, left: Words, right: Words) -> Flags:
         return Hamming().disjoint(left, right)
+
+    def steps(self, queries: Words, candidates: Words, partner: Integers) -> Floats:
+        # One more common one changes the distance of filters with a and b ones by 2 / (a + b).
+        ones = filters.count_ones(queries)[:, np.newaxis] + filters.count_ones(candidates)[partner]  # (n, K)
+        return np.asarray(2.0 / np.maximum(ones, 2))
 
     def backends(self, queries: Words, candidates: Words, k: int) -> Sequence[Backend]:
         def flat() -> Search:

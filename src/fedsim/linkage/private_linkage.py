@@ -17,7 +17,7 @@ import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
-from fedsim.linkage.metrics import get_metric
+from fedsim.linkage.metrics import SteppedMetric, get_metric
 from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
@@ -27,6 +27,7 @@ from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers, Integers32, Scale
 from fedsim.validation import validate_integer, validate_number, validate_share
 
+MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 MAX_SIGMA = 1e30  # similarities travel as float32
 
@@ -53,9 +54,9 @@ class LinkageConfig:
             raise SettingError(message, code="not-for-filters")
         if self.tau is not None and self.sigma is not None:
             raise SettingError(f"tau={self.tau} and sigma={self.sigma} both set the noise; give one", code="two-noises")
-        if self.tau is not None and not metric.whole:
-            message = f"tau={self.tau} needs integer distances, unlike '{metric.name}'; choose hamming, or give sigma"
-            raise SettingError(message, code="tau-needs-integers")
+        if self.tau is not None and not (metric.whole or isinstance(metric, SteppedMetric)):
+            message = f"tau={self.tau} has no meaning for '{metric.name}'; choose hamming or dice, or give sigma"
+            raise SettingError(message, code="tau-needs-steps")
         if self.sigma is not None and self.sigma > MAX_SIGMA:
             message = f"sigma={self.sigma}; similarities travel as float32, so choose at most {MAX_SIGMA:g}"
             raise SettingError(message, code="sigma-too-large", limit=MAX_SIGMA)
@@ -67,7 +68,7 @@ class LinkageState:
 
     ``candidates`` are in the secondary's order, and ``order[pseudonym]`` is the secondary's row; ``allowed`` are the
     pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without
-    noise, for a metric that does not count, or where all training distances are equal.
+    noise, for a metric without steps, or where all training distances are equal.
     """
 
     candidates: EncodedTable
@@ -134,7 +135,7 @@ def link_encoded_tables(  # noqa: PLR0913
             message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
             raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
     pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress)
-    scale, sigma, tau = _fit_noise(linking, pairs.distance[counted])
+    scale, sigma, tau = _fit_noise(linking, pairs, counted)
     state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric)
     return state, _to_private_links(pairs, state, linking, secret, list_name)
 
@@ -191,18 +192,29 @@ def _take(table: EncodedTable, rows: AnyArray) -> EncodedTable:
     return EncodedTable(table.bits[rows], table.n_bits, table.fingerprint)
 
 
-def _fit_noise(linking: LinkageConfig, distance: AnyArray) -> tuple[Scale, float, float | None]:
+def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> tuple[Scale, float, float | None]:
     """Return scale, sigma and the bound that they reach, from the distances of the training records."""
+    distance, metric = pairs.distance[counted], get_metric(linking.metric)
     scale, flat = fit_scale(distance), distance.min() == distance.max()
-    if linking.tau is None:
-        sigma = float(linking.sigma or 0.0)
-    elif flat:
+    if linking.tau is not None and flat:
         message = f"tau={linking.tau} cannot be guaranteed: all training distances are equal; give sigma instead"
         raise SettingError(message, code="flat-distances")
+    sigma = float(linking.sigma or 0.0)
+    if isinstance(metric, SteppedMetric):
+        rows = np.flatnonzero(counted)
+        rows = rows[:: -(-len(rows) * distance.shape[1] // MAX_LINKS_FOR_NOISE)]
+        tables = metric.prepare(_take(pairs.queries, rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
+        half_step = metric.steps(*tables, pairs.partner[rows]) / (2.0 * scale.deviation)
+        similarity = similarities(pairs.distance[rows], scale)
+        if linking.tau is not None:
+            sigma = bounds.sigma_for_expected_success(linking.tau, similarity, half_step)
+        success = bounds.expected_success(sigma, similarity, half_step)
     else:
-        sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
-    bounded = get_metric(linking.metric).whole and sigma > 0 and not flat
-    return scale, sigma, bounds.success_bound(sigma, scale.deviation) if bounded else None
+        if linking.tau is not None:
+            sigma = bounds.sigma_for_bound(linking.tau, scale.deviation)
+        success = bounds.success_bound(sigma, scale.deviation)
+    bounded = (metric.whole or isinstance(metric, SteppedMetric)) and sigma > 0 and not flat
+    return scale, sigma, success if bounded else None
 
 
 def _to_private_links(

@@ -3,13 +3,20 @@
 ``spread`` is the standard deviation of the distances (sigma_0 of the paper), ``sigma`` that of the noise on the scaled
 similarities, ``tau`` the bound on the success of the greedy attack on one record. The bound holds for integer distances
 (Hamming); for kilometres or degrees it would depend on the unit and mean nothing.
+
+Distances whose step differs from pair to pair have no such formula: Dice distances of filters with a and b ones are
+multiples of 2 / (a + b), and whoever knows a and b and guesses one exactly knows how many ones the filters share. For
+these the success of the attack is computed from the links themselves (:func:`expected_success`), which needs no
+assumption about the distribution of distances, but holds for these links on average and not for each of them.
 """
 
 import math
 
-from scipy.special import erfinv
+import numpy as np
+from scipy.special import erfinv, ndtr
 
 from fedsim.errors import SettingError
+from fedsim.types import Floats
 from fedsim.validation import validate_integer, validate_number, validate_positive
 
 
@@ -39,16 +46,10 @@ def sigma_for_bound(tau: float, spread: float) -> float:
     0.001884
     """
     validate_positive(spread=spread)
-    if not 0 < tau <= 1:
-        raise SettingError(f"tau={tau}; choose a probability above 0 and at most 1", code="bad-tau", tau=tau)
+    _check_tau(tau)
     ratio = 2.0 * math.sqrt(2.0) * spread * float(erfinv(tau))  # sqrt(sigma^2 + 1) / sigma
     if ratio <= 1:
-        limit = lowest_bound(spread)
-        message = (
-            f"tau={tau}, but with spread {spread:g} no noise brings the bound below {limit:.4e}; choose a larger tau, "
-            "give sigma instead, or displace places (longer filters lower the number but do not protect better)"
-        )
-        raise SettingError(message, code="tau-too-small", tau=tau, limit=limit)
+        raise _unreachable_tau(tau, lowest_bound(spread), f"spread {spread:g}")
     return 1.0 / math.sqrt((ratio - 1.0) * (ratio + 1.0))
 
 
@@ -60,6 +61,59 @@ def lowest_bound(spread: float) -> float:
     """
     validate_positive(spread=spread)
     return math.erf(1.0 / (2.0 * math.sqrt(2.0) * spread))
+
+
+def expected_success(sigma: float, similarity: Floats, half_step: Floats) -> float:
+    """Return the expected share of links whose distance the greedy attacker guesses exactly.
+
+    ``similarity`` holds scaled similarities without noise, ``half_step`` half the step between possible distances of
+    each pair on the same scale. The attacker knows both scale and step; the better counts of one who expects standard
+    normal similarities, as in the paper, and one who ignores the noise.
+
+    >>> round(expected_success(0.5, np.array([-1.0, 0.0, 1.0]), np.full(3, 0.05)), 3)
+    0.092
+    """
+    if sigma == 0:
+        return 1.0
+    shrink = 1.0 + sigma**2
+    low, high = (((similarity + step) * shrink - similarity) / sigma for step in (-half_step, half_step))
+    naive = ndtr(half_step / sigma) - ndtr(-half_step / sigma)
+    return float(max((ndtr(high) - ndtr(low)).mean(), naive.mean()))
+
+
+def sigma_for_expected_success(tau: float, similarity: Floats, half_step: Floats) -> float:
+    """Return the smallest noise scale, to a quarter of a percent, with an expected success of at most ``tau``.
+
+    More noise does not always help: an attacker who guesses the mean is right wherever the distance is the mean.
+
+    >>> links = np.linspace(-2, 2, 101), np.full(101, 0.05)
+    >>> round(sigma_for_expected_success(0.05, *links), 2)
+    0.93
+    """
+    _check_tau(tau)
+    grid = 1e-6 * 1.25 ** np.arange(130)  # up to 4 million
+    reached = [expected_success(sigma, similarity, half_step) for sigma in grid]
+    place = next((place for place, success in enumerate(reached) if success <= tau), None)
+    if place is None:
+        raise _unreachable_tau(tau, min(reached), "these links")
+    low, high = grid[max(0, place - 1)], grid[place]
+    for _ in range(8):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if expected_success(middle, similarity, half_step) <= tau else (middle, high)
+    return float(high)
+
+
+def _check_tau(tau: float) -> None:
+    if not 0 < tau <= 1:
+        raise SettingError(f"tau={tau}; choose a probability above 0 and at most 1", code="bad-tau", tau=tau)
+
+
+def _unreachable_tau(tau: float, limit: float, where: str) -> SettingError:
+    message = (
+        f"tau={tau}, but with {where} no noise brings the bound below {limit:.4e}; choose a larger tau, give sigma "
+        "instead, or displace places (longer filters lower the number but do not protect better)"
+    )
+    return SettingError(message, code="tau-too-small", tau=tau, limit=limit)
 
 
 def check_sigma(sigma: float) -> None:

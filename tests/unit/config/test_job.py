@@ -96,7 +96,6 @@ def test_any_changed_setting_changes_the_hash_and_can_be_named(tmp_path, old, ne
         ('"city"', '"notary"', "duplicate-name", "secondaries", 26),
         ("schools", "City", "invalid-name", "secondaries.City", 26),
         ("sigma = 0.4", "sigma = 0.4\ntau = 0.1", "tau-and-sigma", "secondaries.schools.sigma", 29),
-        ("sigma = 0.4", "tau = 0.4", "tau-needs-hamming", "secondaries.schools.tau", 29),
         ("sigma = 0.4", "sigma = 0", "invalid-value", "secondaries.schools.sigma", 29),
         ("sigma = 0.4", "sgima = 0.4", "unknown-setting", "secondaries.schools.sgima", 29),
         ("k = 50", "", "missing-setting", "secondaries.rentals.k", 38),

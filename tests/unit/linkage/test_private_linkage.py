@@ -169,7 +169,23 @@ def test_tau_sets_the_noise_from_the_training_distances():
     assert linked_with(NOISY)[0].tau == success_bound(0.5, linked.scale.deviation)
 
 
-@pytest.mark.parametrize("linking", [PLAIN, LinkageConfig("hamming", 6, tau=1.0), LinkageConfig("dice", 6, sigma=0.5)])
+def test_tau_of_dice_bounds_how_often_the_common_ones_of_a_link_are_guessed():
+    queries, candidates = table(400, 2, n_bits=256), table(500, 3, n_bits=256)
+    counted = np.ones(400, np.bool_)
+    state, links = linked_with(
+        LinkageConfig("dice", 20, tau=0.25), queries=queries, candidates=candidates, counted=counted
+    )
+    ones, theirs = (np.bitwise_count(side.bits).sum(axis=1).astype(float) for side in (queries, candidates))
+    row = state.order[links.partner]
+    total = ones[:, np.newaxis] + theirs[row]
+    common = np.bitwise_count(queries.bits[:, np.newaxis] & candidates.bits[row]).sum(axis=2)
+    distance = -state.scale.mean - state.scale.deviation * links.similarity / (1 + state.sigma**2)
+    guessed = np.rint((1 - distance) * total / 2) == common  # knows the ones of both filters, and the scale
+    assert state.tau == pytest.approx(0.25, rel=1e-3)
+    assert guessed.mean() == pytest.approx(0.25, abs=4 * np.sqrt(0.25 * 0.75 / guessed.size))
+
+
+@pytest.mark.parametrize("linking", [PLAIN, LinkageConfig("hamming", 6, tau=1.0), LinkageConfig("dice", 6)])
 def test_no_bound_is_claimed_where_none_holds(linking):
     assert linked_with(linking)[0].tau is None
 
@@ -187,7 +203,6 @@ def test_a_bound_is_neither_promised_nor_claimed_on_flat_distances():
     ("settings", "code"),
     [
         ({"tau": 0.1, "sigma": 0.1}, "two-noises"),
-        ({"metric": "dice", "tau": 0.1}, "tau-needs-integers"),
         ({"metric": "euclidean"}, "not-for-filters"),
         ({"metric": "haming"}, "unknown-metric"),
         ({"sigma": -0.1}, "out-of-range"),

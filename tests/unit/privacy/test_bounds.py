@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from fedsim.errors import SettingError
-from fedsim.privacy.bounds import lowest_bound, sigma_for_bound, success_bound
+from fedsim.privacy.bounds import (
+    expected_success,
+    lowest_bound,
+    sigma_for_bound,
+    sigma_for_expected_success,
+    success_bound,
+)
 
 sigmas = st.floats(1e-3, 1e2)
 spreads = st.floats(1.0, 1e6)
@@ -50,3 +57,27 @@ def test_an_unreachable_tau_is_refused_with_the_lowest_bound():
 def test_values_without_meaning_are_refused(tau, spread):
     with pytest.raises(SettingError):
         sigma_for_bound(tau, spread)
+
+
+def test_expected_success_is_what_many_draws_of_the_noise_give():
+    rng, sigma = np.random.default_rng(0), 0.4
+    step = rng.uniform(0.02, 0.2, 300)
+    similarity = np.rint(rng.standard_normal(300) / step) * step
+    noisy = similarity + sigma * rng.standard_normal((3_000, 300))
+    guesses = [np.rint(seen / step) * step for seen in (noisy / (1 + sigma**2), noisy)]
+    share = max(np.isclose(guess, similarity).mean() for guess in guesses)
+    assert expected_success(sigma, similarity, step / 2) == pytest.approx(share, abs=0.002)
+
+
+@pytest.mark.parametrize("tau", [0.9, 0.3, 0.1])
+def test_the_noise_for_an_expected_success_is_enough_and_hardly_more(tau):
+    links = np.random.default_rng(1).standard_normal(2_000), np.full(2_000, 0.03)
+    sigma = sigma_for_expected_success(tau, *links)
+    assert expected_success(sigma, *links) <= tau < expected_success(0.99 * sigma, *links)
+
+
+def test_a_success_that_no_noise_prevents_is_refused_with_the_least_one():
+    with pytest.raises(SettingError) as caught:
+        sigma_for_expected_success(0.05, np.zeros(10), np.full(10, 0.1))
+    assert caught.value.code == "tau-too-small"
+    assert caught.value.limit == pytest.approx(expected_success(1.0, np.zeros(10), np.full(10, 0.1)), rel=0.05)
