@@ -254,7 +254,7 @@ def _quick_job(secondaries: list[str]) -> Words:
     for role in ("coordinator", "primary"):
         words[role]["address"] = f"127.0.0.1:{next(ports)}"
     words["training"] |= {"preset": "paper", "epochs": 3, "batch_size": 16, "checkpoint_steps": 2}
-    schools = {"version": 1, "fields": [{"column": "district", "encoding": {"kind": "string", "bits": 256}}]}
+    schools = {"version": 1, "fields": [{"column": "district", "encoding": {"kind": "words", "bits": 256}}]}
     terms = {
         RENTALS: words["secondaries"][RENTALS] | {"k": 5, "tau": 0.2},
         SCHOOLS: {"k": 3, "metric": "dice", "sigma": 0.4, "schema": schools},

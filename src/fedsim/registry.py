@@ -201,6 +201,11 @@ for _name, _summary in (
     ("string", "Text, such as a name."),
 ):
     ENCODINGS.register(_name, f"fedsim.linkage.encoding.filters:{_name.title()}Filter", summary=_summary)
+ENCODINGS.register(
+    "words",
+    "fedsim.linkage.encoding.word_filter:WordFilter",
+    summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
+)
 
 TRANSPORTS = Registry("transport")
 for _name, _path, _summary in (

@@ -24,6 +24,7 @@ from fedsim.config.schema import (
     schema_text,
 )
 from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, SCHEMA_VERSION
+from fedsim.linkage.words import ABBREVIATIONS, LEGAL_FORMS
 from fedsim.registry import ENCODINGS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -48,6 +49,33 @@ _PART_SETTINGS: dict[str, tuple[str, str, Any]] = {
     "string.bits": ("a multiple of 8", "Size of the filter; about a third of the bits should be set.", 1024),
     "string.padded": ("true or false", "Mark both ends of the text, so that they count as much as its middle.", True),
     "string.normalised": ("true or false", "Normalise letter case, character width and repeated spaces.", True),
+    "words.q": ("a whole number from 1 to 8", "Length of the substrings (q-grams) of each word that are hashed.", 2),
+    "words.hashes": (
+        "a whole number from 1 to 1,024",
+        "Number of bits that a q-gram of a rare word sets; frequent words set fewer.",
+        20,
+    ),
+    "words.bits": ("a multiple of 8", "Size of the filter; at most half of the bits should be set.", 1024),
+    "words.tolerant": ("true or false", "Count a misspelling of a frequent word as frequent.", True),
+    "words.common_words": (
+        "a list of words",
+        "Common words, most frequent first, that both parties agree on. Default: each party counts the words of its "
+        "own table.",
+        ["ltd", "gmbh", "services"],
+    ),
+    "words.casefold": ("true or false", "Treat upper and lower case as equal.", True),
+    "words.strip_accents": ("true or false", "Treat letters with and without accents as equal.", True),
+    "words.legal_forms": (
+        "a list of languages",
+        f"Languages whose legal forms are shortened, such as Limited to ltd: {', '.join(LEGAL_FORMS)}.",
+        ["en", "de"],
+    ),
+    "words.abbreviations": (
+        "a list of languages",
+        f"Languages whose common words are abbreviated, such as Brothers to bros: {', '.join(ABBREVIATIONS)}.",
+        ["en"],
+    ),
+    "words.drop_legal_forms": ("true or false", "Leave these legal forms out instead of shortening them.", False),
     "sample.bits": ("a multiple of 8", "Size of the filter of the record.", 1024),
     "sample.weights": ("a number for each field", "Weight of each field. Default: equal weights.", [2, 1]),
     "bit-flip.epsilon": (
@@ -60,6 +88,7 @@ _PART_KINDS = {
     "numeric": "Numbers, such as latitude.",
     "date": "Dates.",
     "string": "Text, such as a name.",
+    "words": ENCODINGS.summary("words"),
     "concatenate": "Puts the filters side by side; distances add up.",
     "sample": "Takes secretly chosen bits of every field, by weight.",
     "union": "Combines filters of equal size with OR.",

@@ -24,6 +24,7 @@ from fedsim.linkage.encoding import (
     Shuffle,
     StringFilter,
     Union,
+    WordFilter,
     XorFold,
 )
 from fedsim.linkage.encoding.schema import COMBINATIONS, HARDENINGS, element_from_dict, element_to_dict
@@ -34,6 +35,7 @@ ENCODED = [
     (NumericFilter(0, 10, 1, bits=72), [0, 5, 5, 10]),
     (DateFilter(date(2000, 1, 1), date(2001, 1, 1), 30), ["2000-01-01", "2000-05-05", "2000-05-05", "2001-01-01"]),
     (StringFilter(bits=136), ["ada", "alan", "alan", "grace"]),
+    (WordFilter(bits=136, common_words=("ltd",)), ["ada ltd", "alan", "alan", "grace"]),
 ]
 COMBINED = [Concatenate(), Union(), Sample(bits=72, weights=(1, 2))]
 STEPS = [Shuffle(), XorFold(), Balance(), BitFlip(1.0)]

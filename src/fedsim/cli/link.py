@@ -22,7 +22,7 @@ from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedS
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, links_page, summarise_links
-from fedsim.runtime.party_data import encode_table
+from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
 
 DEFAULT_METRIC = "euclidean"
@@ -203,12 +203,26 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
         yield "warning", warning
 
 
-def run_encode(table: TableSource, schema: Path, key: Path, out: Path, separator: str | None, mode: OutputMode) -> None:
-    """Encode the identifiers of a table and write the filters."""
-    check_output_paths([out], [*source_files([table]), schema, key])
+def run_encode(
+    table: TableSource,
+    schema: Path,
+    key: Path,
+    out: Path,
+    fit: Path | None,
+    separator: str | None,
+    mode: OutputMode,
+) -> None:
+    """Encode the identifiers of a table and write the filters; ``fit`` is used, or written if it does not exist."""
+    inputs = [*source_files([table]), schema, key]
+    check_output_paths([out], inputs if fit is None else [*inputs, fit])
     agreed = read_schema(schema)
     frame = read_table(table, list(agreed.columns), separator=separator)
-    encoded = encode_table(agreed, frame, Key.read(key), str(table))
+    fitted = None if fit is None else load_encoding_fit(fit)
+    if fit is not None and fitted is None:
+        fitted = fit_encoding(agreed, frame, str(table))
+        check_output_paths([fit], inputs)
+        save_encoding_fit(fitted, fit)
+    encoded = encode_table(agreed, frame, Key.read(key), str(table), fit=fitted)
     save_encoded(encoded, out)
     size, fingerprint = {"records": len(encoded), "bits": encoded.n_bits}, encoded.fingerprint
     text = f"Wrote {out}: {fmt.pluralise(len(encoded), 'record')}, {encoded.n_bits:,} bits each."

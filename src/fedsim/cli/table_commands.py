@@ -281,6 +281,10 @@ def encode(
     schema: Annotated[Path, option("FILE", "Encoding schema in JSON, the same for all parties.")],
     key: Annotated[Path, option("FILE", "Key file from `fedsim key`, the same for all parties.")],
     out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
+    fit: Annotated[
+        Path | None,
+        option("FILE", "How frequent words are in your first table: written if missing, else used. Keep it secret."),
+    ] = None,
     separator: opt.Separator = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -288,8 +292,9 @@ def encode(
     """Encode the identifiers of a table as keyed bit filters.
 
     The coordinator links encoded tables with `fedsim link --metric hamming` or `dice`; it never sees an identifier.
+    Filters of the kind `words` depend on how frequent words are: give the same --fit to encode later records alike.
     """
     from fedsim.cli.link import run_encode
     from fedsim.data.sql import parse_source
 
-    run_encode(parse_source(table), schema, key, out, separator, OutputMode(quiet, as_json))
+    run_encode(parse_source(table), schema, key, out, fit, separator, OutputMode(quiet, as_json))

@@ -33,6 +33,7 @@ _PART_TYPES: dict[str, JsonSchema] = {
     "str": {"type": "string"},
     "date": {"type": "string", "format": "date"},
     "tuple[float, ...]": {"type": "array", "items": {"type": "number"}},
+    "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
 }
 
 

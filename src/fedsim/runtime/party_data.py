@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,16 @@ from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preproce
 from fedsim.data.splits import group_matching_records
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError, PolicyError, SettingError
-from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter, cell_type, normalise_text
+from fedsim.linkage.encoding import (
+    FittedEncoding,
+    Key,
+    NormalisingEncoding,
+    NumericFilter,
+    Schema,
+    StringFilter,
+    cell_type,
+    normalise_text,
+)
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
 from fedsim.protocol.cut_layer import CutNoise
@@ -133,8 +142,12 @@ class PartyData:
         normalised = [self.normalised_identifiers(name) for name in self.job.secondaries]
         return group_matching_records(written, normalised, party=str(self.own.party))
 
-    def encode(self, secondary: str, folder: Path) -> EncodedTable:
-        """Return the identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise."""
+    def encode(self, secondary: str, folder: Path, fit: Mapping[str, Any] | None = None) -> EncodedTable:
+        """Return the identifiers as the coordinator may see them; ``folder`` holds the secret of this party's noise.
+
+        ``fit`` is what the encodings learnt from the training table, see :meth:`fit_encoding`; by default they learn
+        from these records.
+        """
         if self.own.linkage is None:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
@@ -143,17 +156,33 @@ class PartyData:
         # The same records flip the same bits again: filters drawn twice would average the noise out.
         seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
         rng = np.random.default_rng(int.from_bytes(seed, "big"))
-        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng)
+        return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng, fit=fit)
+
+    def fit_encoding(self, secondary: str) -> dict[str, Any]:
+        """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
+        return fit_encoding(self.job.secondaries[secondary].encoding, self.identifiers(secondary), self.source)
 
     def _infer_numbers(self, columns: tuple[str, ...]) -> pl.DataFrame:
         return infer_numbers(self.frame.select(columns), self.own.data.missing if self.own.data else ())
 
 
 def encode_table(
-    schema: Schema, frame: pl.DataFrame, key: Key, table: str, *, rng: np.random.Generator | None = None
+    schema: Schema,
+    frame: pl.DataFrame,
+    key: Key,
+    table: str,
+    *,
+    rng: np.random.Generator | None = None,
+    fit: Mapping[str, Any] | None = None,
 ) -> EncodedTable:
     """Encode a frame with the schema's columns; without ``rng``, flipped bits differ from call to call."""
-    return schema.encode(_read_identifiers(schema, frame, table), key, rng or np.random.default_rng(), table=table)
+    columns = _read_identifiers(schema, frame, table)
+    return schema.encode(columns, key, rng or np.random.default_rng(), table=table, fit=fit)
+
+
+def fit_encoding(schema: Schema, frame: pl.DataFrame, table: str) -> dict[str, Any]:
+    """Return what the schema's encodings learn from a frame, see :meth:`fedsim.linkage.encoding.Schema.fit`."""
+    return schema.fit(_read_identifiers(schema, frame, table), table)
 
 
 def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl.DataFrame:
@@ -165,20 +194,22 @@ def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl
     1
     """
     encoded = {field.column for field in schema.fields}
-    literal = {
-        name
-        for field in schema.fields
-        if isinstance(field.encoding, StringFilter) and not field.encoding.normalised
-        for name in (field.column, field.salt)
-    }
+    forms: dict[str, dict[Callable[[str], str], None]] = {}  # of each column; a dictionary keeps order and is a set
+    for field in schema.fields:
+        if isinstance(field.encoding, NormalisingEncoding):
+            forms.setdefault(field.column, {})[field.encoding.normal_form] = None
+        if isinstance(field.encoding, StringFilter) and field.salt is not None:
+            forms.setdefault(field.salt, {})[field.encoding.normal_form] = None
     columns = []
     for name, cells in _read_identifiers(schema, frame, table).items():
         if name not in encoded:  # a salt, of which only equality counts
             cells = read_cells(cells, CellType.KEY, parse=False).require(table)  # noqa: PLW2901
         if cells.dtype == pl.Float64:
             columns.append(cells + 0.0)  # no zero is negative
-        elif cells.dtype == pl.String and name not in literal:
-            columns.append(pl.Series(name, [normalise_text(cell) for cell in cells], pl.String))
+        elif cells.dtype == pl.String:
+            # Cells are equal if they are equal to every encoding of the column.
+            chosen = forms.get(name) or [normalise_text]
+            columns.append(pl.Series(name, ["\n".join(form(cell) for form in chosen) for cell in cells], pl.String))
         else:
             columns.append(cells)
     return pl.DataFrame(columns)
@@ -264,13 +295,28 @@ class RunStore:
             saved = str(json.loads(note.read_text())["identifiers"])
         if path.is_file() and saved == current:
             return load_encoded(path)
-        encoded = table.encode(secondary, self.folder)
+        fit = table.fit_encoding(secondary)
+        encoded = table.encode(secondary, self.folder, fit)
         path.parent.mkdir(parents=True, exist_ok=True)
         note.unlink(missing_ok=True)
+        save_encoding_fit(fit, self.fit_path(secondary))
         save_encoded(encoded, path)
         with files.atomic_write(note) as part:
             part.write_text(json.dumps({"identifiers": current}))
         return encoded
+
+    def encode_new(self, table: PartyData, secondary: str) -> EncodedTable:
+        """Return the filters of records that were not in the training table; words weigh as they did in training."""
+        fit = load_encoding_fit(self.fit_path(secondary))
+        fields = self.job.secondaries[secondary].encoding.fields
+        if fit is None and any(isinstance(field.encoding, FittedEncoding) for field in fields):
+            message = f"the word counts of job '{self.job.name}' are not in {self.folder}; train it again"
+            raise FileError(message, code="not-trained")
+        return table.encode(secondary, self.folder, fit)
+
+    def fit_path(self, secondary: str) -> Path:
+        """Return the path of what the encodings for one list learnt from the training table."""
+        return self.folder / "encoded" / f"{secondary}-fit.json"
 
     def encoded_path(self, secondary: str) -> Path:
         """Return the path of the filters for one list."""
@@ -278,6 +324,25 @@ class RunStore:
 
     def _checkpoints(self, name: str) -> party_model.CheckpointStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
+
+
+def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:
+    """Save what encodings learnt from a table for its owner alone: it may contain words of the table."""
+    with files.atomic_write(path, mode=0o600) as part:
+        part.write_text(json.dumps(fit, ensure_ascii=False), encoding="utf-8")
+
+
+def load_encoding_fit(path: Path) -> dict[str, Any] | None:
+    """Load what :func:`save_encoding_fit` saved; None where there is no such file."""
+    if not path.exists():
+        return None
+    try:
+        fit = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise FileError(f"cannot read {path}; train or encode the first table again", code="damaged-file") from error
+    if not isinstance(fit, dict):
+        raise FileError(f"{path} is not a file of word counts; name another file", code="damaged-file")
+    return fit
 
 
 def frame_digest(frame: pl.DataFrame) -> str:

@@ -145,7 +145,8 @@ class Predictor:
             raise InputError(message, code="missing-column", column=missing[0])
         features = self._trained.features(records, table)
         data = PartyData(records, resolve_columns(job, own), own, job, table)
-        encoded = {name: data.encode(name, self.context.folder) for name in job.secondaries}
+        store = RunStore(self.context.folder, job)
+        encoded = {name: store.encode_new(data, name) for name in job.secondaries}
         with self._lock:
             try:
                 return self._predict_together(features, encoded)

@@ -9,7 +9,18 @@ from fedsim.linkage.encoding.filters import (
     normalise_text,
 )
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
-from fedsim.linkage.encoding.schema import Combination, FieldEncoding, Hardening, Key, Schema, SchemaField, cell_type
+from fedsim.linkage.encoding.schema import (
+    Combination,
+    FieldEncoding,
+    FittedEncoding,
+    Hardening,
+    Key,
+    NormalisingEncoding,
+    Schema,
+    SchemaField,
+    cell_type,
+)
+from fedsim.linkage.encoding.word_filter import WordFilter, choose_word_filter
 
 __all__ = [
     "Balance",
@@ -19,9 +30,11 @@ __all__ = [
     "Concatenate",
     "DateFilter",
     "FieldEncoding",
+    "FittedEncoding",
     "Hardening",
     "IdentifierColumn",
     "Key",
+    "NormalisingEncoding",
     "NumericFilter",
     "Sample",
     "Schema",
@@ -29,7 +42,9 @@ __all__ = [
     "Shuffle",
     "StringFilter",
     "Union",
+    "WordFilter",
     "XorFold",
     "cell_type",
+    "choose_word_filter",
     "normalise_text",
 ]

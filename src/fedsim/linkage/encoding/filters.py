@@ -235,6 +235,10 @@ class StringFilter:
             text = _START_PADDING * (self.q - 1) + text + _END_PADDING * (self.q - 1)
         return {text[start : start + self.q] for start in range(max(1, len(text) - self.q + 1))}
 
+    def normal_form(self, text: str) -> str:
+        """Return a text that is equal wherever the filters are."""
+        return normalise_text(text) if self.normalised else text
+
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
         """Return one packed filter per text."""
         return self._encode(self._prepared(column, column.texts()), [""] * len(column), subkey)
@@ -244,7 +248,7 @@ class StringFilter:
         return self._encode(self._prepared(column, column.texts()), self._prepared(salt, salt.labels()), subkey)
 
     def _prepared(self, column: IdentifierColumn, texts: list[str]) -> list[str]:
-        prepared = [normalise_text(text) for text in texts] if self.normalised else texts
+        prepared = [self.normal_form(text) for text in texts]
         empty = np.array([not text for text in prepared], dtype=np.bool_)
         column.refuse(empty, "is empty; fill it in or drop the record", "empty-text")
         return prepared

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -116,6 +117,13 @@ class FieldEncoding(Protocol):
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits: ...
 
 
+@runtime_checkable
+class NormalisingEncoding(Protocol):
+    """An encoding of text that knows which texts it cannot tell apart: those of one normal form."""
+
+    def normal_form(self, text: str) -> str: ...
+
+
 def cell_type(encoding: FieldEncoding) -> str:
     """Return what an encoding reads, a word of :class:`fedsim.cells.CellType`."""
     return str(getattr(encoding, "CELLS", "text"))
@@ -126,6 +134,18 @@ class SaltedEncoding(Protocol):
     """An encoding whose hashes can depend on a second column."""
 
     def encode_salted(self, column: IdentifierColumn, salt: IdentifierColumn, subkey: bytes) -> Bits: ...
+
+
+@runtime_checkable
+class FittedEncoding(Protocol):
+    """An encoding that depends on what is frequent in a party's own column; ``encode`` takes the result of ``fit``.
+
+    The fit of the table that a model is trained on encodes later records, too. It stays with its party.
+    """
+
+    def fit(self, column: IdentifierColumn) -> dict[str, Any]:
+        """Return what later records are encoded by, in types that JSON has."""
+        ...
 
 
 @runtime_checkable
@@ -223,7 +243,7 @@ def element_to_dict(element: Any) -> dict[str, Any]:
         if isinstance(value, date):
             value = value.isoformat()
         elif isinstance(value, tuple):
-            value = [float(item) for item in value]
+            value = [item if isinstance(item, str) else float(item) for item in value]
         elif setting_type(field) == "float":  # 5 and 5.0 are one setting, and must have one fingerprint
             value = float(value)
         settings[field.name] = value
@@ -368,8 +388,26 @@ class Schema:
         """Return 64 hexadecimal digits that identify schema and key and reveal neither."""
         return self._subkey(key, "fingerprint").hex()
 
+    def fit(self, records: Any, table: str = "primary") -> dict[str, Any]:
+        """Return what encodings learn from a party's own table, in types that JSON has.
+
+        Pass it to :meth:`encode` for later records. It may contain words of the table: keep it where the table is.
+        """
+        columns = read_columns(records, self.columns, table)
+        fitted = {
+            str(index): field.encoding.fit(columns[field.column])
+            for index, field in enumerate(self.fields)
+            if isinstance(field.encoding, FittedEncoding)
+        }
+        return {"schema": hashlib.sha256(self._description().encode()).hexdigest(), "fields": fitted}
+
     def encode(
-        self, records: Any, key: Key, rng: np.random.Generator | None = None, table: str = "primary"
+        self,
+        records: Any,
+        key: Key,
+        rng: np.random.Generator | None = None,
+        table: str = "primary",
+        fit: Mapping[str, Any] | None = None,
     ) -> EncodedTable:
         """Encode a table as the coordinator may see it.
 
@@ -383,16 +421,19 @@ class Schema:
             Random generator, for schemas that flip bits.
         table
             Name of the table in error messages.
+        fit
+            What :meth:`fit` returned for an earlier table; by default encodings are fitted to these records.
         """
         if not isinstance(rng, np.random.Generator | None):
             raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
-        columns, filters = read_columns(records, self.columns, table), []
+        columns, filters, fitted = read_columns(records, self.columns, table), [], self._fitted_fields(fit)
         for index, field in enumerate(self.fields):
             column, subkey = columns[field.column], self._subkey(key, f"field {index}")
+            options = {"fit": fitted[str(index)]} if str(index) in fitted else {}
             if field.salt is not None and isinstance(field.encoding, SaltedEncoding):
-                filters.append(field.encoding.encode_salted(column, columns[field.salt], subkey))
+                filters.append(field.encoding.encode_salted(column, columns[field.salt], subkey, **options))
             else:
-                filters.append(field.encoding.encode(column, subkey))
+                filters.append(field.encoding.encode(column, subkey, **options))
         bits = self.combine.combine(filters, self._subkey(key, "combine"))
         for index, step in enumerate(self.hardening):
             bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
@@ -459,7 +500,22 @@ class Schema:
             message = f"the key is a {type(key).__name__}; create one with Key.generate() or Key.read(path)"
             raise SettingError(message, code="bad-key")
         # The complete schema enters every subkey: filters of two projects cannot be joined, even under one key.
-        return key.derive(f"{purpose} of {json.dumps(self.to_dict(), sort_keys=True, separators=(',', ':'))}")
+        return key.derive(f"{purpose} of {self._description()}")
+
+    def _description(self) -> str:
+        return json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"))
+
+    def _fitted_fields(self, fit: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """Return the fit of each field that has one; a fit of another schema is refused."""
+        if fit is None:
+            return {}
+        fields = fit.get("fields")
+        needed = {str(index) for index, field in enumerate(self.fields) if isinstance(field.encoding, FittedEncoding)}
+        same = fit.get("schema") == hashlib.sha256(self._description().encode()).hexdigest()
+        if not same or not isinstance(fields, Mapping) or set(fields) != needed:
+            message = "the word counts are damaged or belong to another schema; train or encode the first table again"
+            raise InputError(message, code="bad-word-counts")
+        return fields
 
 
 def _check_elements(name: str, given: Any, kind: type, example: str) -> tuple[Any, ...]:
