@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from fedsim.runtime.run_store import RunStore
 from typer.testing import CliRunner
 
 from fedsim.cli.app import app
@@ -21,7 +20,7 @@ from fedsim.linkage.files import load_encoded
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
-from fedsim.runtime.party_data import PartyData, read_party_data
+from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all, staying
@@ -73,7 +72,7 @@ def test_counts_are_kept_for_their_owner_alone_and_hold_no_unique_word(trained):
 def test_records_are_encoded_for_predictions_as_in_training(trained):
     _, job, files = trained
     store = RunStore(run_path(job, files["city"]), job)
-    data = read_party_data(job, files["city"])
+    data = PartyData.read(job, files["city"])
     encoded = load_encoded(store.encoded_path("rentals"))
     assert (store.encode_new(data.take(np.array([4])), "rentals").bits == encoded.bits[4]).all()
     assert (data.take(np.array([4])).encode("rentals", store.folder).bits != encoded.bits[4]).any()
@@ -95,7 +94,7 @@ def test_one_record_alone_is_predicted_as_among_others(trained):
 def test_a_lost_or_foreign_file_of_counts_is_an_error(trained):
     _, job, files = trained
     store = RunStore(run_path(job, files["city"]), job)
-    data: PartyData = read_party_data(job, files["city"])
+    data: PartyData = PartyData.read(job, files["city"])
     path = store.fit_path("rentals")
     path.write_text('{"schema": "another", "fields": {}}')
     with pytest.raises(InputError) as foreign:
@@ -115,7 +114,7 @@ def test_a_lost_or_foreign_file_of_counts_is_an_error(trained):
 
 def test_records_that_differ_in_the_order_of_words_are_one_group(trained):
     _, job, files = trained
-    data = read_party_data(job, files["city"])
+    data = PartyData.read(job, files["city"])
     frame = pl.concat(
         [data.frame[:2], data.frame[:1].with_columns(name=pl.lit("Ltd, " + data.frame["name"][0].upper()))]
     )
