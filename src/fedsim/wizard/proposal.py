@@ -26,7 +26,7 @@ from fedsim.linkage.encoding import (
     PlacePosition,
     Schema,
     SchemaField,
-    StringFilter,
+    choose_word_filter,
 )
 from fedsim.linkage.encoding.positions import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
@@ -304,7 +304,7 @@ RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about
 MIN_RECALL = 0.9
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
-MAX_FILL = 0.45  # share of ones above which filters of texts look alike
+SAMPLE_SIZE = 2_000  # texts of a column that decide on the size of its filters
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
 
@@ -351,11 +351,8 @@ def _find_places(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierP
 def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[SchemaField]:
     for pair, columns in zip(pairs, profiles, strict=True):
         if columns[0].kind == CellType.CATEGORY:
-            text = StringFilter()
-            grams = max(column.length for column in columns) + text.q - 1
-            while 1 - math.exp(-text.hashes * grams / text.bits) > MAX_FILL:
-                text = StringFilter(bits=2 * text.bits)
-            yield SchemaField(pair.agreed, text)
+            sample = [text for column in columns for text in column.filled.head(SAMPLE_SIZE).to_list()]
+            yield SchemaField(pair.agreed, choose_word_filter(sample))
         else:
             yield SchemaField(pair.agreed, _numeric_filter(columns, _degree_limit(pair, columns)))
 

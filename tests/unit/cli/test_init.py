@@ -68,7 +68,7 @@ def test_names_link_registers_end_to_end():
     registers.theirs.rename({"name": "company"}).write_csv("theirs.csv.gz", compression="gzip")
     tables = ["--primary", "ours.parquet", "--secondary", "theirs.csv.gz"]
     said = json.loads(fedsim("init", *tables, "--yes", "--label", "late", "--epochs", "1", "--json"))
-    assert said["link_by"] == [{"primary": "name", "secondary": "company", "kind": "string"}]
+    assert said["link_by"] == [{"primary": "name", "secondary": "company", "kind": "words"}]
     assert said["task"] == "classification"
     assert "id" not in said["features"]["primary"]
     assert trained("notary", "ours", "theirs")["test"]["accuracy"] > 0

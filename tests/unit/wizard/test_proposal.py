@@ -11,7 +11,7 @@ import pytest
 
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
-from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, StringFilter
+from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, WordFilter
 from init_fixtures import BOTH, FIRST, PEOPLE, REGISTERS, TOWN, encodings, error_of, fedsim, registers
 
 
@@ -61,7 +61,7 @@ def test_people_link_by_names_and_birth():
     people.rename({"First name": "first_name"}).write_csv("theirs.csv")
     fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--yes", "--label", "income")
     found = encodings(read_job(Path("job.toml")))
-    assert [type(encoding) for encoding in found.values()] == [StringFilter, DateFilter]
+    assert [type(encoding) for encoding in found.values()] == [WordFilter, DateFilter]
     assert (found["dob"].low, found["dob"].high) == (date(1946, 1, 1), date(1976, 12, 31))
     assert read_party_file(Path("theirs.toml")).identifiers == {"First name": "first_name"}
 
