@@ -22,7 +22,7 @@ class SlowList:
     networks: list
     features: list[FeatureTensors]
     partner: Tensor  # (B, K), -1 for nobody
-    similarity: Tensor  # (B, K)
+    similarity: Tensor  # (B, K, F), NaN where missing
 
 
 def slow_scores(method, network, own, lists, generator=None):
@@ -59,32 +59,77 @@ def _drop(inputs, share, generator):
 
 
 def _fedsim(network, own, lists, generator):
-    sorted_outputs, sorted_weights = [], []
+    sorted_outputs, sorted_weights, matched = [], [], []
     for gates, entry in zip(network.lists, lists, strict=True):
         pairs = [network.local(_copies(own, entry.partner.shape[1])), _pair_cuts(entry)]
+        inputs = _similarity_inputs(entry.similarity, gates.inputs)
         if gates.bins is not None:
-            pairs.append(gates.bins(entry.similarity.reshape(-1, 1)).flatten(1))
+            fields = entry.similarity.shape[2]
+            pairs.append(gates.bins(inputs[..., :fields]).flatten(2).flatten(0, 1))
+            pairs.append(inputs[..., fields:].flatten(0, 1))
         outputs = network.task.squash(_per_pair(gates.aggregate, pairs, entry.partner.shape))
-        weights = gates.weigh(entry.similarity)
-        order = entry.similarity.argsort(dim=1, stable=True)
+        weights = gates.weigh(inputs)
+        order = entry.similarity.nanmean(dim=2).argsort(dim=1, stable=True)
         weighted = torch.stack([torch.diag(w) @ o for w, o in zip(weights, outputs, strict=True)])
         sorted_outputs.append(torch.stack([rows[places] for rows, places in zip(weighted, order, strict=True)]))
         sorted_weights.append(weights.gather(1, order))
-    return _merge(network, own, sorted_outputs, sorted_weights, generator).unsqueeze(1)
+        matched += [] if gates.match is None else _matched(gates.match, entry, inputs)
+    return _merge(network, own, sorted_outputs, sorted_weights, matched, generator).unsqueeze(1)
 
 
-def _merge(network, own, outputs, weights, generator):
+def _similarity_inputs(similarity, module):
+    """Similarities with zeros for missing ones and, if there are several fields, a mark where one is missing."""
+    missing = similarity.isnan()
+    filled = torch.where(missing, torch.zeros_like(similarity), similarity)
+    if similarity.shape[2] == 1:
+        return filled
+    return torch.cat([filled, missing * module.marked], dim=2)
+
+
+def _matched(match, entry, inputs):
+    """What the match is expected to send, and how likely there is none, record by record."""
+    sent = _pair_cuts(entry).view(*entry.partner.shape, -1)
+    means, none = [], []
+    for row, similarity in enumerate(entry.similarity):
+        odds = []
+        for place, vector in enumerate(similarity):
+            ratio = 0.0
+            for field, value in enumerate(vector):
+                if value.isnan():
+                    continue
+                within = torch.minimum(torch.maximum(value, match.least[field]), match.greatest[field])
+                laws = [
+                    torch.distributions.Normal(mean[field], variance[field].sqrt()).log_prob(within)
+                    for mean, variance in (
+                        (match.match_mean, match.match_variance),
+                        (match.other_mean, match.other_variance),
+                    )
+                ]
+                ratio = ratio + laws[0] - laws[1]
+            correction = _perceptron(match.correct, inputs[row, place], None)[0]
+            odds.append((match.trust.logarithm.exp() * (ratio + match.log_odds) + correction).exp())
+        total = 1 + sum(odds)
+        means.append(sum(odd / total * partner for odd, partner in zip(odds, sent[row], strict=True)))
+        none.append(1 / total)
+    return [torch.stack(means), torch.stack(none).unsqueeze(1)]
+
+
+def _merge(network, own, outputs, weights, matched, generator):
     merge = network.merge
     if isinstance(merge, ConvolutionMergeNetwork):
         found = [_drop(part, merge.dropout.share, generator) for part in _convolved(merge, outputs)]
+        found += [_drop(part, merge.dropout.share, generator) for part in matched]
         return _perceptron(merge.perceptron, torch.cat(found, dim=1), generator)
     if isinstance(merge, PerceptronMergeNetwork):
-        return _perceptron(merge.perceptron, torch.cat([part.flatten(1) for part in outputs], dim=1), generator)
+        return _perceptron(
+            merge.perceptron, torch.cat([*(part.flatten(1) for part in outputs), *matched], dim=1), generator
+        )
     if isinstance(merge, AttentionMergeNetwork):
         cut = network.local(own)
         found = [_drop(part, merge.dropout.share, generator) for part in _convolved(merge, outputs)]
         asked = [_attended(ask, part, cut) for ask, part in zip(merge.questions, outputs, strict=True)]
-        return _perceptron(merge.perceptron, torch.cat([cut, *found, *asked], dim=1), generator)
+        matched = [_drop(part, merge.dropout.share, generator) for part in matched]
+        return _perceptron(merge.perceptron, torch.cat([cut, *found, *asked, *matched], dim=1), generator)
     means = [
         sum(part[row].sum(dim=0) for part in outputs) / sum(weight[row].sum() for weight in weights)
         for row in range(len(outputs[0]))
@@ -134,9 +179,11 @@ def _avgsim(network, own, lists):
 
 def _featuresim(network, own, lists):
     opinions = []
-    for aggregate, entry in zip(network.lists, lists, strict=True):
+    for aggregate, module, entry in zip(network.lists, network.inputs, lists, strict=True):
         record = network.encode(_copies(own, entry.partner.shape[1]))
-        inputs = torch.cat([record, entry.similarity.reshape(-1, 1)], dim=1)
+        per_pair = _similarity_inputs(entry.similarity, module).flatten(0, 1)
+        missing = network.per_pair - per_pair.shape[1]
+        inputs = torch.cat([record, per_pair, torch.zeros(len(record), missing)], dim=1)
         cut = _perceptron(network.perceptron, inputs, None)
         opinions.append(_per_pair(aggregate, [cut, _pair_cuts(entry)], entry.partner.shape))
     return torch.cat(opinions, dim=1)

@@ -8,6 +8,7 @@ import torch
 from fedsim.splitnn import AvgSim, Combine, Exact, Features, FeatureSim, FedSim, Solo, Top1Sim
 from fedsim.splitnn.gates import AttentionMerge, ConvolutionMerge
 from fedsim.splitnn.layers import Local, Piecewise
+from fedsim.splitnn.match_gate import MatchGate
 from fedsim.splitnn.party_model import AdamW
 from fedsim.training import Config, PrimaryData, SecondaryData, StandardLabel, TaskType
 from fedsim.types import Split
@@ -27,6 +28,14 @@ METHODS = {
         outputs=3,
         similarity_bins=3,
         merge=AttentionMerge(heads=2, head_width=3, channels=2, kernel=3, hidden=(6, 5), dropout=0.25),
+    ),
+    "fedsim with match gate": FedSim(hidden=6, outputs=3, merge=CONVOLUTION, match=MatchGate(5, 0.0)),
+    "fedsim with attention and match gate": FedSim(
+        hidden=6,
+        outputs=3,
+        similarity_bins=3,
+        merge=AttentionMerge(heads=2, head_width=3, channels=2, kernel=3, hidden=(6, 5), dropout=0.25),
+        match=MatchGate(5, 0.0),
     ),
     "avgsim": AvgSim(6),
     "featuresim": FeatureSim(6),
@@ -58,6 +67,16 @@ def small_list(n_candidates, seed, k=K):
     rng = np.random.default_rng(seed)
     partner = rng.random((N_RECORDS, n_candidates)).argsort(axis=1)[:, :k]
     return partner, rng.normal(size=(N_RECORDS, k))
+
+
+def small_fields(n_candidates, seed, k=K, n_fields=3):
+    """A list with several similarities per pair, of which some are missing."""
+    rng = np.random.default_rng(seed)
+    partner = rng.random((N_RECORDS, n_candidates)).argsort(axis=1)[:, :k]
+    similarity = rng.normal(size=(N_RECORDS, k, n_fields))
+    similarity[rng.random(similarity.shape) < 0.2] = np.nan
+    similarity[:, :, 0] = rng.normal(size=(N_RECORDS, k))
+    return partner, similarity
 
 
 def small_primary(classes=1, seed=0) -> PrimaryData:

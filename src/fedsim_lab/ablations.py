@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsim.errors import SettingError
-from fedsim.splitnn.gates import MergeShape, Neighbours, PredictionTask, WeightedOutputs
+from fedsim.splitnn.gates import MergeShape, Neighbours, PredictionTask, SimilarityInput, WeightedOutputs
 from fedsim.splitnn.layers import Perceptron
 from fedsim.splitnn.methods import FedSim
 
@@ -21,15 +21,26 @@ class Shuffled:
     """No sort gate: linkage returns the nearest first, so an unchanged list would still be sorted."""
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return neighbours.reorder(rng.random(neighbours.similarity.shape).argsort(axis=1))
+        return neighbours.reorder(rng.random(neighbours.partner.shape).argsort(axis=1))
 
 
 @dataclass(frozen=True)
 class SimilarityAsWeight:
     """The paper's "without weight gate": the similarity, which may be negative, is the weight."""
 
-    def build(self) -> nn.Module:
-        return nn.Identity()
+    def build(self, inputs: SimilarityInput) -> nn.Module:
+        return MeanSimilarity(inputs.fields)
+
+
+class MeanSimilarity(nn.Module):
+    """The mean over the fields, a missing one counted as 0."""
+
+    def __init__(self, fields: int) -> None:
+        super().__init__()
+        self.fields = fields
+
+    def forward(self, similarity: Tensor) -> Tensor:
+        return similarity[..., : self.fields].mean(dim=-1)  # (B, K)
 
 
 @dataclass(frozen=True)
@@ -48,11 +59,12 @@ class PerceptronMergeNetwork(nn.Module):
 
     def __init__(self, shape: MergeShape, sizes: PerceptronMerge) -> None:
         super().__init__()
-        inputs = sum(shape.partners) * shape.outputs
+        inputs = sum(shape.partners) * shape.outputs + shape.matched
         self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
         flat = [weighted.outputs.flatten(1) for weighted in lists]  # each (B, K * R)
+        flat += [part for weighted in lists for part in weighted.matched]
         return self.perceptron.on_parts(flat, generator).unsqueeze(1)  # (B, 1, T)
 
 
@@ -72,6 +84,9 @@ class MeanMerge:
                 f"outputs={shape.task.outputs} or choose another merge gate",
                 code="mean-merge-outputs",
             )
+        if shape.matched:
+            message = "MeanMerge has no inputs beside the partners' outputs; leave out the match gate"
+            raise SettingError(message, code="mean-merge-match")
         return MeanMergeNetwork(shape.task)
 
 

@@ -49,7 +49,7 @@ BASELINE_METHODS: dict[str, type[Exact] | type[FeatureSim] | type[AvgSim] | type
 def count_parameters(data: PaperData, config: Config, partners: int) -> int:
     """Parameters of both parties' networks."""
     own, theirs = (Features(np.zeros((1, columns), np.float32)) for columns in data.columns)
-    branch = BranchShape(partners, (config.local.cut,), np.zeros((1, partners)))
+    branch = BranchShape(partners, (config.local.cut,), np.zeros((1, partners, 1)))
     primary = config.method.build(NetworkSpec(own, config.local, (branch,), Regression()))
     secondary = config.local.build(theirs)
     return sum(part.numel() for network in (primary, secondary) for part in network.parameters())

@@ -56,10 +56,10 @@ def test_the_sort_gate_sorts_and_keeps_pairs_together(similarity):
     neighbours = Neighbours(np.arange(20).reshape(5, 4), similarity)
     for order in (BySimilarity(), Shuffled()):
         arranged = order.arrange(neighbours, np.random.default_rng(0))
-        assert (similarity.ravel()[arranged.partner] == arranged.similarity).all()
+        assert (similarity.ravel()[arranged.partner] == arranged.overall).all()
         assert (np.sort(arranged.partner, axis=1) == neighbours.partner).all()
-    assert (np.diff(BySimilarity().arrange(neighbours, np.random.default_rng(0)).similarity, axis=1) >= 0).all()
-    assert (keep_most_similar(neighbours).similarity[:, 0] == similarity.max(axis=1)).all()
+    assert (np.diff(BySimilarity().arrange(neighbours, np.random.default_rng(0)).overall, axis=1) >= 0).all()
+    assert (keep_most_similar(neighbours).overall[:, 0] == similarity.max(axis=1)).all()
 
 
 @given(labels)

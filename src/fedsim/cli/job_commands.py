@@ -307,6 +307,9 @@ def predict(
     out: Annotated[Path, option("FILE", "File to write, such as predictions.csv.")],
     query: Annotated[str | None, option("SQL", "Query for the database of --records, instead of a table.")] = None,
     keep: Annotated[list[str] | None, option("COLUMN", "Column to copy to the output; may be repeated.")] = None,
+    matches: Annotated[
+        bool, flag("Add which partner record was taken for the match, and how sure that is.", "--matches")
+    ] = False,
     wait: opt.Wait = 60.0,
     separator: opt.Separator = None,
     insecure: opt.Insecure = False,
@@ -324,7 +327,9 @@ def predict(
     from fedsim.cli.results import run_predict
 
     mode, table, columns = OutputMode(quiet, as_json, verbose), (records, query), keep or []
-    run_predict(job, party, table, out, mode, keep=columns, separator=separator, wait=wait, insecure=insecure)
+    run_predict(
+        job, party, table, out, mode, keep=columns, matches=matches, separator=separator, wait=wait, insecure=insecure
+    )
 
 
 def serve(

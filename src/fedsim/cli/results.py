@@ -4,9 +4,11 @@ import json
 import os
 import socket
 import threading
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 
 import polars as pl
@@ -31,6 +33,7 @@ from fedsim.runtime.party_context import open_party_context, open_transport, sof
 from fedsim.runtime.predict import Predictor
 from fedsim.serving import create_app
 from fedsim.storage.files import atomic_write, check_output_paths
+from fedsim.training.explain import Matches
 
 # Runs, reports and audit logs
 
@@ -119,6 +122,7 @@ def run_predict(
     mode: OutputMode,
     *,
     keep: Sequence[str],
+    matches: bool,
     separator: str | None,
     wait: float,
     insecure: bool,
@@ -142,12 +146,24 @@ def run_predict(
     if (probabilities := predictions.probabilities) is not None:
         columns += [pl.Series(f"probability {c}", probabilities[:, i]) for i, c in enumerate(predictions.classes)]
     columns.append(pl.Series("by", [predictions.by] * len(predictions.values)))
+    columns += [column for one in predictions.matches for column in match_columns(one)] if matches else []
     with atomic_write(out) as part:
         pl.DataFrame(columns).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     text = f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
     mode.show({**facts, "file": str(out), **traffic.as_dict()}, lambda: typer.echo(text))
+
+
+def match_columns(matches: Matches) -> list[pl.Series]:
+    """Return the partner that was taken, under a number that counts from one in this file, and how sure that is."""
+    number: defaultdict[int, int] = defaultdict(count(1).__next__)
+    taken = [None if row < 0 else number[row] for row in matches.taken.tolist()]
+    return [
+        pl.Series(f"partner in {matches.party}", taken, dtype=pl.Int64),
+        pl.Series(f"match in {matches.party}", matches.probability.max(axis=1)),
+        pl.Series(f"no match in {matches.party}", matches.unmatched),
+    ]
 
 
 def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: Sequence[str]) -> pl.DataFrame:

@@ -21,7 +21,7 @@ from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabe
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
 from fedsim.linkage import Metric
 from fedsim.splitnn import methods, party_model
-from fedsim.training import TaskType
+from fedsim.training import TaskType, explain
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
 from fedsim.types import DEFAULT_K, Floats, Links, Split
@@ -115,6 +115,22 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         """Link new records to the known secondaries, and return numbers or probabilities per class."""
         check_is_fitted(self, "federation_")
         return self.federation_.predict(inputs.check_table(self, X, reset=False))
+
+    def find_matches(self, X: Any) -> list[explain.Matches]:  # noqa: N803
+        """Return which row of each secondary is taken for the match of each record, and how sure that is.
+
+        Parameters
+        ----------
+        X
+            Records, as in ``predict``.
+
+        Returns
+        -------
+        One entry per secondary whose links have a match gate; none where no single partner stands out, as with places.
+        """
+        check_is_fitted(self, "federation_")
+        table = inputs.check_table(self, X, reset=False)
+        return explain.find_matches(self.federation_.model, self.federation_.neighbours(table))
 
     def save(self, path: str | Path) -> None:
         """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""

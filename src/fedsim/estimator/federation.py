@@ -129,10 +129,13 @@ class Federation:
     def predict(self, primary: pl.DataFrame) -> Floats:
         """Link new records; return numbers in the unit of the labels, or class probabilities."""
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
+        return self.model.predict(Features.of(self.preparation.apply(own)), self.neighbours(primary))
+
+    def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
+        """Link records to every secondary, as the method needs them."""
         random = party_model.RandomSource(self.model.config.seed, COORDINATOR)
         links = [party.rule.links(primary, party.table, random) for party in self.linked]
-        lists = [_method_neighbours(found, self.model.config) for found in links]
-        return self.model.predict(Features.of(self.preparation.apply(own)), lists)
+        return [_method_neighbours(found, self.model.config) for found in links]
 
 
 def fit_federation(
@@ -305,6 +308,8 @@ def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config
     overrides = ConfigOverrides(estimator.epochs, estimator.batch_size, estimator.learning_rate, estimator.patience)
     method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
     config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
+    if isinstance(config.method, methods.FedSim) and "match" not in facts["config"]["method"]:  # trained by version 0.1
+        config = replace(config, method=replace(config.method, match=None))
     other = validation.first_difference(_describe_config(config), facts["config"], "setting")
     if other:
         message = f"the model was trained with another configuration: {other}; use that version of FedSim"

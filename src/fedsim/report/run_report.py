@@ -174,6 +174,12 @@ def links_section(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, 
     if has_places and not maps:
         file = shlex.quote(f"{run.record.party}.toml")
         notes.append(f"To add a map of the primary's places: fedsim report {run.path_argument} --map {file}")
+    notes += [
+        f"{links.secondary}: {format_percent(links.unmatched)} of the test records have no match among their "
+        f"{pluralise(links.k, 'partner record')}, by the probabilities of the match gate."
+        for links in run.record.lists
+        if links.unmatched is not None
+    ]
     figures = [figure for links in run.record.lists for figure in _link_figures(run, links)]
     return PageSection("links", "Links", tuple(notes), (*figures, *maps), tuple(_example_tables(run, names)))
 
@@ -236,7 +242,9 @@ def _example_tables(run: FinishedRun, names: Mapping[int, str]) -> Iterator[Page
         examples = [example for example in run.record.examples if example.secondary == secondary]
         most = max(len(example.partners) for example in examples)
         gates = any(partner.share is not None for example in examples for partner in example.partners)
+        matched = any(example.unmatched is not None for example in examples)
         shown = "similarity, learned weight and share of the contribution" if gates else "similarity"
+        shown += " and probability of being the match" if matched else ""
         made_up = "Numbers of partner records" if names else "Letters and numbers"
         note = (
             f"{pluralise(len(examples), 'test record')}, from the best to the worst linked one, with the {shown} of "
@@ -250,9 +258,13 @@ def _example_tables(run: FinishedRun, names: Mapping[int, str]) -> Iterator[Page
                 parts = [f"no. {partner.partner}: {format_number(partner.similarity)}"]
                 parts += [] if partner.weight is None else [f"weight {format_number(partner.weight)}"]
                 parts += [] if partner.share is None else [format_percent(partner.share)]
+                parts += [] if partner.match is None else [f"match {format_percent(partner.match)}"]
                 own.append(", ".join(part.replace(" ", NO_BREAK_SPACE) for part in parts))
+            own += [""] * (most - len(example.partners)) if matched else []
+            own += [format_percent(example.unmatched or 0.0)] if matched else []
             cells.append(tuple(own))
-        head = ("record", *(["identifiers"] if names else []), *RANK_NAMES[:most])
+        ends = ["no match"] if matched else []
+        head = ("record", *(["identifiers"] if names else []), *RANK_NAMES[:most], *ends)
         yield PageTable(f"Examples: {secondary}", head, tuple(cells), note)
 
 

@@ -54,6 +54,7 @@ class LinkListSummary:
     candidates: int | None
     similarity_by_rank: list[list[float]]
     reuse: list[tuple[int, int]]
+    unmatched: float | None = None  # mean probability of no match among test records; None without a match gate
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,14 @@ class ExamplePartner:
     """A partner of an example record, under a number that is valid in this run only.
 
     ``share`` is its share of the contribution of all partners to the prediction; methods without gates have neither
-    ``share`` nor ``weight``.
+    ``share`` nor ``weight``. ``match`` is the probability that it is the record's match, where there is a match gate.
     """
 
     partner: int
     similarity: float
     weight: float | None
     share: float | None
+    match: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class ExampleRecord:
     row: int
     secondary: str
     partners: list[ExamplePartner]
+    unmatched: float | None = None  # the probability that none of all its partners is the match
 
 
 @dataclass(frozen=True)

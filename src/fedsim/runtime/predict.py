@@ -28,7 +28,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours
-from fedsim.training import Model, NeighbourList, restore_model
+from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.data import target_from_state
 from fedsim.types import EncodedTable, Floats
 
@@ -49,6 +49,7 @@ class Predictions:
     by: str
     away: tuple[str, ...] = ()
     reason: str = ""  # why the solo model was used
+    matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +167,8 @@ class Predictor:
                 model = self._current_model()
                 lists = [self._neighbours(name, table) for name, table in encoded.items()]
                 values = model.predict(features, lists)
-                return self._trained.predictions(values, self.context.job.training.method)
+                found = self._trained.predictions(values, self.context.job.training.method)
+                return replace(found, matches=tuple(explain.find_matches(model, lists)))
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)
 

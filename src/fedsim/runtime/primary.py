@@ -9,7 +9,7 @@ import platform
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
@@ -234,6 +234,7 @@ class PartnerContributions:
     similarity: Floats  # (n, K)
     weight: Floats  # (n, K)
     share: Floats  # (n, K) of all contributions to a prediction
+    matches: explain.Matches | None = None
 
 
 def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> list[record.ExampleRecord]:
@@ -247,7 +248,8 @@ def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> li
         number: defaultdict[int, int] = defaultdict(count(1).__next__)
         for place in places:
             partners = _example_partners(one, place, number)
-            found.append(record.ExampleRecord(int(rows[place]), one.secondary, partners))
+            unmatched = None if one.matches is None else float(one.matches.unmatched[place])
+            found.append(record.ExampleRecord(int(rows[place]), one.secondary, partners, unmatched))
     return found
 
 
@@ -258,8 +260,9 @@ def _example_partners(
     best = np.argsort(-one.similarity[place], kind="stable")[:MAX_EXAMPLE_PARTNERS]
     weights, shares = ([float(v) if math.isfinite(v) else None for v in m[place]] for m in (one.weight, one.share))
     partner, similarity = one.partner[place], one.similarity[place]
+    match = [None] * len(partner) if one.matches is None else one.matches.probability[place].tolist()
     return [
-        record.ExamplePartner(number[int(partner[at])], float(similarity[at]), weights[at], shares[at])
+        record.ExamplePartner(number[int(partner[at])], float(similarity[at]), weights[at], shares[at], match[at])
         for at in best
         if partner[at] >= 0
     ]
@@ -303,6 +306,7 @@ class GateSummary:
     curves: list[record.GateCurve]
     importances: list[record.GateImportance]
     examples: list[record.ExampleRecord]
+    unmatched: dict[str, float] = field(default_factory=dict)  # mean probability of no match, by secondary
 
 
 def summarise_gates(
@@ -311,19 +315,22 @@ def summarise_gates(
     """Summarise the gates on test records; requests nothing from the secondaries that the test did not."""
     split = prepared.split
     rows = np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
-    here = [Neighbours(neighbours.partner[rows], neighbours.similarity[rows]) for neighbours in lists]
+    here = [neighbours.take(rows) for neighbours in lists]
     if not isinstance(result.model.config.method, FedSim):
         names = [holders[0].name for holders in result.model.groups]
-        parts = [
-            PartnerContributions(name, one.partner, one.similarity, *[np.full(one.similarity.shape, math.nan)] * 2)
-            for name, one in zip(names, here, strict=True)
-        ]
+        parts = []
+        for name, one in zip(names, here, strict=True):
+            unknown = np.full(one.partner.shape, math.nan)
+            parts.append(PartnerContributions(name, one.partner, one.overall, unknown, unknown))
         return GateSummary([], [], choose_examples(rows, parts))
     found = explain.merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
     sizes = [np.abs(one.values).sum(axis=2) for one in found]  # (n, K)
     total = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
+    matches = {one.party: one for one in explain.find_matches(result.model, here)}
     parts = [
-        PartnerContributions(one.party, one.partner, one.similarity, one.weight, size / total[:, None])
+        PartnerContributions(
+            one.party, one.partner, one.similarity, one.weight, size / total[:, None], matches.get(one.party)
+        )
         for one, size in zip(found, sizes, strict=True)
     ]
     curves = explain.weight_curves(result.model)
@@ -331,6 +338,7 @@ def summarise_gates(
         [record.GateCurve(curve.party, curve.similarity.tolist(), curve.weight.tolist()) for curve in curves],
         [record.GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
         choose_examples(rows, parts),
+        {party: float(one.unmatched.mean()) for party, one in matches.items()},
     )
 
 
@@ -400,6 +408,7 @@ def _link_list_summary(ended: CompletedTraining, name: str, links: PrivateLinks)
         candidates=None if hidden else candidates,
         similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T.tolist(),
         reuse=[] if hidden else list(zip(times.tolist(), how_many.tolist(), strict=True)),
+        unmatched=ended.gates.unmatched.get(name),
     )
 
 

@@ -1,7 +1,8 @@
 """Above the cut: prediction tasks, neighbour lists, and the sort, weight and merge gates of Algorithm 1.
 
 Letters: n records, B records of a batch, K partners of a list, U distinct partner rows of a batch, C width of the cut
-layer, A hidden units, R outputs per pair, M opinions per record, T outputs of the task (1, or one per class).
+layer, A hidden units, R outputs per pair, M opinions per record, T outputs of the task (1, or one per class),
+F compared fields, I inputs that their similarities give.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsim.errors import SettingError
+from fedsim.errors import InputError, SettingError
 from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, uninitialised_linear
 from fedsim.types import AnyArray, Floats, Integers
 
@@ -142,6 +143,11 @@ class MulticlassClassification(_UnboundedScores):
 # Similarities never change during training, so sorting the lists once is the same as sorting the outputs in every step.
 
 
+def _with_fields(similarity: AnyArray) -> AnyArray:
+    """Return (n, K, F); a matrix (n, K) is one field."""
+    return similarity[:, :, np.newaxis] if similarity.ndim == 2 else similarity
+
+
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """Every record's partners in one secondary, and their similarities.
@@ -151,21 +157,27 @@ class Neighbours:
     partner
         Rows of the secondary, (n, K); -1 where a record has no partner.
     similarity
-        Similarity of each pair, (n, K).
+        Similarities of each pair, one per compared field, (n, K, F); NaN where a field is missing. An array (n, K) is
+        one field.
 
     Examples
     --------
     >>> Neighbours(np.array([[4, 2]]), np.array([[0.9, 0.1]])).k
     2
+    >>> Neighbours(np.array([[4, 2]]), np.array([[[1.0, np.nan], [0.5, 0.25]]])).overall.tolist()
+    [[1.0, 0.375]]
     """
 
     partner: Integers  # (n, K)
-    similarity: Floats  # (n, K)
+    similarity: Floats  # (n, K, F)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "similarity", _with_fields(self.similarity))
 
     @classmethod
-    def without_records(cls, k: int) -> Neighbours:
+    def without_records(cls, k: int, fields: int = 1) -> Neighbours:
         """Return a list of K columns and no rows, to build a network whose weights are loaded."""
-        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k)))
+        return cls(np.zeros((0, k), dtype=np.int64), np.zeros((0, k, fields)))
 
     def __len__(self) -> int:
         return len(self.partner)
@@ -175,10 +187,24 @@ class Neighbours:
         """K, the number of partners per record."""
         return int(self.partner.shape[1])
 
+    @property
+    def overall(self) -> Floats:
+        """The mean of each pair's present similarities, (n, K), by which partners are ordered."""
+        if self.similarity.shape[2] == 1:
+            return self.similarity[:, :, 0]
+        present = ~np.isnan(self.similarity)
+        total = np.where(present, self.similarity, 0.0).sum(axis=2)
+        mean: Floats = total / np.where(present.any(axis=2), present.sum(axis=2), np.nan)
+        return mean
+
+    def take(self, rows: AnyArray) -> Neighbours:
+        """Return the lists of some records."""
+        return Neighbours(self.partner[rows], self.similarity[rows])
+
     def reorder(self, order: Integers) -> Neighbours:
         """Return each record's partners in the order of its row, (n, K) or narrower to drop some."""
         take = np.take_along_axis
-        return Neighbours(take(self.partner, order, axis=1), take(self.similarity, order, axis=1))
+        return Neighbours(take(self.partner, order, axis=1), take(self.similarity, order[:, :, np.newaxis], axis=1))
 
 
 class SortGate(Protocol):
@@ -192,12 +218,12 @@ class BySimilarity:
     """The sort gate: least similar first."""
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        return neighbours.reorder(neighbours.similarity.argsort(axis=1, kind="stable"))
+        return neighbours.reorder(neighbours.overall.argsort(axis=1, kind="stable"))
 
 
 def keep_most_similar(neighbours: Neighbours) -> Neighbours:
     """Keep the partner with the greatest similarity, the first of equals."""
-    return neighbours.reorder(neighbours.similarity.argmax(axis=1)[:, None])
+    return neighbours.reorder(neighbours.overall.argmax(axis=1)[:, None])
 
 
 # What the primary's network receives for one batch
@@ -213,7 +239,7 @@ class Branch:
 
     activations: tuple[Tensor, ...]  # each (U, C)
     position: Tensor  # (B, K)
-    similarity: Tensor  # (B, K)
+    similarity: Tensor  # (B, K, F), NaN where missing
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,13 +256,43 @@ class BranchShape:
 
     partners: int
     widths: tuple[int, ...]
-    similarity: AnyArray  # of training records
+    similarity: AnyArray  # of training records, (n, K, F)
+    match: bool | None = None  # whether a restored network has a match gate here; None decides by the similarities
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "similarity", _with_fields(self.similarity))
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:
     """Return ``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
     rows = table.index_select(0, position.flatten())  # (B * K, A)
     return rows.view(*position.shape, table.shape[1])
+
+
+class SimilarityInput(nn.Module):
+    """Similarities as inputs of a network, (B, K, F) -> (B, K, I); a missing one is 0, the mean of scaled similarities.
+
+    With several fields, an indicator per field marks missing values. It stays 0 for a field that no training record
+    lacked, because its weights are then untrained.
+    """
+
+    marked: Tensor
+
+    def __init__(self, similarity: AnyArray) -> None:
+        super().__init__()
+        self.fields: int = similarity.shape[2]
+        self.width = self.fields if self.fields == 1 else 2 * self.fields
+        if self.fields > 1:
+            self.register_buffer("marked", torch.from_numpy(np.isnan(similarity).any(axis=(0, 1))).float())  # (F,)
+
+    def forward(self, similarity: Tensor) -> Tensor:
+        if similarity.shape[-1] != self.fields:
+            message = f"{similarity.shape[-1]} similarities per pair; the network was built for {self.fields}"
+            raise InputError(f"{message}: compare the same fields as in training", code="other-fields")
+        if self.fields == 1:
+            return similarity
+        missing = similarity.isnan()
+        return torch.cat([similarity.masked_fill(missing, 0.0), missing * self.marked], dim=-1)
 
 
 # The weight gate (paper, section 4.2, Algorithm 1, line 8): how much a partner counts, given its similarity
@@ -246,30 +302,30 @@ MIN_WEIGHT = 1e-7  # weights stay above zero, so that they can be normalised
 
 
 class WeightGate(Protocol):
-    """A way to weight partners; its module maps (B, K) similarities to (B, K) weights."""
+    """A way to weight partners; its module maps similarities as inputs, (B, K, I), to weights, (B, K)."""
 
-    def build(self) -> nn.Module: ...
+    def build(self, inputs: SimilarityInput) -> nn.Module: ...
 
 
 @dataclass(frozen=True)
 class LearntWeight:
-    """The paper's similarity model: a perceptron from one number to one number."""
+    """The paper's similarity model: a perceptron from a pair's similarities to one number."""
 
     hidden: int = 10
 
-    def build(self) -> nn.Module:
-        return SimilarityModel(self.hidden)
+    def build(self, inputs: SimilarityInput) -> nn.Module:
+        return SimilarityModel(inputs.width, self.hidden)
 
 
 class SimilarityModel(nn.Module):
-    """1 -> hidden -> 1, then a sigmoid."""
+    """I -> hidden -> 1, then a sigmoid; the paper has one similarity, I = 1."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
-        self.perceptron = Perceptron([1, hidden, 1])
+        self.perceptron = Perceptron([inputs, hidden, 1])
 
     def forward(self, similarity: Tensor) -> Tensor:
-        score: Tensor = self.perceptron(similarity.unsqueeze(-1)).squeeze(-1)  # (B, K)
+        score: Tensor = self.perceptron(similarity).squeeze(-1)  # (B, K)
         return score.sigmoid() + MIN_WEIGHT
 
 
@@ -280,10 +336,17 @@ class SimilarityModel(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class WeightedOutputs:
-    """The outputs of one list, already multiplied by their weights."""
+    """The outputs of one list, already multiplied by their weights, and what its match gate adds if there is one."""
 
     outputs: Tensor  # (B, K, R)
     weight: Tensor  # (B, K)
+    taken: Tensor | None = None  # (B, K, W), what each partner sends times the probability that it is the match
+    unmatched: Tensor | None = None  # (B, 1), the probability that none is
+
+    @property
+    def matched(self) -> list[Tensor]:
+        """Further inputs of the merge gate, (B, W) and (B, 1): what the match is expected to send; nothing without."""
+        return [] if self.taken is None or self.unmatched is None else [self.taken.sum(dim=1), self.unmatched]
 
 
 @dataclass(frozen=True)
@@ -295,6 +358,7 @@ class MergeShape:
     cut: int
     task: PredictionTask
     weight: WeightGate
+    matched: int = 0  # inputs that the match gates of all lists add
 
 
 class MergeGate(Protocol):
@@ -355,11 +419,12 @@ class ConvolutionMergeNetwork(nn.Module):
         super().__init__()
         self.kernels, inputs = _convolutions(shape, sizes)
         self.dropout = Dropout(sizes.dropout)
-        self.perceptron = Perceptron([inputs, sizes.hidden, shape.task.outputs], sizes.dropout)
+        self.perceptron = Perceptron([inputs + shape.matched, sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
         convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
         parts = [self.dropout(part, generator) for part in convolved]  # each (B, H * L * R)
+        parts += [self.dropout(part, generator) for weighted in lists for part in weighted.matched]
         return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)
 
 
@@ -417,11 +482,12 @@ class AttentionMergeNetwork(nn.Module):
         # The name ``questions`` is part of the keys of saved models.
         self.questions = nn.ModuleList([Attention(shape.outputs, shape.cut, sizes) for _ in shape.partners])
         self.dropout = Dropout(sizes.dropout)
-        inputs = shape.cut + convolved + attended
+        inputs = shape.cut + convolved + attended + shape.matched
         self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
         convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
         attended = [attend(weighted.outputs, primary) for attend, weighted in zip(self.questions, lists, strict=True)]
         parts = [primary, *(self.dropout(part, generator) for part in convolved), *attended]
+        parts += [self.dropout(part, generator) for weighted in lists for part in weighted.matched]
         return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)

@@ -158,6 +158,8 @@ def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
     for layer in module.modules():
         if isinstance(layer, CategoryEmbedding):
             nn.init.uniform_(layer.weight, -0.5, 0.5, generator=generator)
+        elif isinstance(layer, LearntFactor):
+            nn.init.zeros_(layer.logarithm)
         elif isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
             if layer.bias is not None:
@@ -191,6 +193,17 @@ class Dropout(nn.Module):
             return inputs
         mask = torch.empty(inputs.shape, device=inputs.device).uniform_(generator=generator).ge_(self.share)
         return inputs * mask.to(inputs.dtype).mul_(1 / (1 - self.share))  # the factor keeps the mean
+
+
+class LearntFactor(nn.Module):
+    """Multiplication by a learnt positive factor, 1 at the start."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.logarithm = nn.Parameter(torch.empty(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs * self.logarithm.exp()
 
 
 class Perceptron(nn.Module):
@@ -299,8 +312,10 @@ class QuantileBins(nn.Module):
     def __init__(self, values: AnyArray, bins: int) -> None:
         super().__init__()
         edges = np.zeros((bins + 1, values.shape[1]))
-        if values.size:
-            edges = np.quantile(values.astype(np.float64), np.linspace(0, 1, bins + 1), axis=0)
+        present = ~np.isnan(values)
+        for column in np.flatnonzero(present.any(axis=0)):
+            known = values[present[:, column], column].astype(np.float64)
+            edges[:, column] = np.quantile(known, np.linspace(0, 1, bins + 1))
         widths = np.diff(edges, axis=0)  # (T, m)
         slope = np.divide(1.0, widths, out=np.zeros_like(widths), where=widths > 1e-6)  # 0 for a bin without width
         self.register_buffer("start", torch.from_numpy(edges[:-1].T.astype(np.float32)))  # (m, T)

@@ -8,7 +8,7 @@ R outputs per pair, M opinions per record, T outputs of the task.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Protocol
 
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from fedsim.errors import SettingError
 from fedsim.splitnn import gates, layers
 from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
+from fedsim.splitnn.match_gate import MatchGate
+from fedsim.splitnn.party_model import OMITTED_IF_NONE
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
@@ -132,6 +134,10 @@ class FedSim:
     similarity_bins
         If above 0, the aggregation also sees the similarity of each pair, spread over that many quantiles (preset
         ``modern``); the paper shows it to the weight gate alone.
+    match
+        If given, a match gate per list: what each partner sends, weighted by the probability that it is the record's
+        match, and the probability that none is, are further inputs of the merge gate. Lists without single matches have
+        no such gate.
     """
 
     hidden: int = 100
@@ -140,6 +146,7 @@ class FedSim:
     order: gates.SortGate = field(default_factory=gates.BySimilarity)
     merge: gates.MergeGate = field(default_factory=gates.ConvolutionMerge)
     similarity_bins: int = 0
+    match: MatchGate | None = field(default=None, metadata=OMITTED_IF_NONE)
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
@@ -159,9 +166,11 @@ class FedSimNetwork(nn.Module):
         super().__init__()
         self.task = spec.task
         self.local = spec.local.build(spec.features)
-        self.lists = nn.ModuleList([ListGates(sizes, spec.local.cut, shape) for shape in spec.branches])
+        lists = [ListGates(sizes, spec.local.cut, shape) for shape in spec.branches]
+        self.lists = nn.ModuleList(lists)
         partners, cut = tuple(shape.partners for shape in spec.branches), spec.local.cut
-        self.merge = sizes.merge.build(gates.MergeShape(partners, sizes.outputs, cut, spec.task, sizes.weight))
+        matched = sum(entry.matched for entry in lists)
+        self.merge = sizes.merge.build(gates.MergeShape(partners, sizes.outputs, cut, spec.task, sizes.weight, matched))
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         c_p, weighted = self.weighted(batch, generator)
@@ -171,26 +180,40 @@ class FedSimNetwork(nn.Module):
     def weighted(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, list[WeightedOutputs]]:
         """Return what the merge gate takes: c_P and the weighted outputs of every list."""
         c_p = self.local(batch.features, generator)  # line 6: (B, C)
-        weighted = []
-        for list_gates, branch in zip(self.lists, batch.branches, strict=True):
-            o, w = list_gates(c_p, branch)  # lines 7 and 8: (B, K, R), (B, K)
-            weighted.append(WeightedOutputs(w.unsqueeze(-1) * self.task.squash(o), w))  # line 9: (B, K, R)
-        return c_p, weighted
+        pairs = zip(self.lists, batch.branches, strict=True)
+        return c_p, [list_gates(c_p, branch, self.task) for list_gates, branch in pairs]
 
 
 class ListGates(nn.Module):
-    """The aggregation and the weight gate of one list of partners."""
+    """The aggregation, the weight gate and, if there is one, the match gate of one list of partners."""
 
     def __init__(self, sizes: FedSim, cut: int, shape: BranchShape) -> None:
         super().__init__()
         n_bins = sizes.similarity_bins
-        self.bins = layers.QuantileBins(shape.similarity.reshape(-1, 1), n_bins) if n_bins else None
-        self.aggregate = Aggregation([cut, *shape.widths, n_bins], sizes.hidden, sizes.outputs)
-        self.weigh = sizes.weight.build()
+        self.inputs = gates.SimilarityInput(shape.similarity)
+        fields = self.inputs.fields
+        self.bins = layers.QuantileBins(shape.similarity.reshape(-1, fields), n_bins) if n_bins else None
+        per_pair = fields * n_bins + self.inputs.width - fields if n_bins else 0
+        self.aggregate = Aggregation([cut, *shape.widths, per_pair], sizes.hidden, sizes.outputs)
+        self.weigh = sizes.weight.build(self.inputs)
+        self.match = None if sizes.match is None else sizes.match.build(shape, self.inputs)
+        self.matched = 0 if self.match is None else sum(shape.widths) + 1  # inputs that it adds to the merge gate
 
-    def forward(self, c_p: Tensor, branch: Branch) -> tuple[Tensor, Tensor]:
-        per_pair = None if self.bins is None else self.bins(branch.similarity.unsqueeze(-1)).squeeze(-2)  # (B, K, bins)
-        return self.aggregate(c_p, branch, per_pair), self.weigh(branch.similarity)
+    def forward(self, c_p: Tensor, branch: Branch, task: gates.PredictionTask) -> WeightedOutputs:
+        similarity = self.inputs(branch.similarity)  # (B, K, I)
+        per_pair = None
+        if self.bins is not None:
+            values, indicators = similarity.tensor_split([self.inputs.fields], dim=-1)
+            heights = self.bins(values).flatten(2)  # (B, K, F * bins)
+            per_pair = torch.cat([heights, indicators], dim=-1) if self.inputs.fields > 1 else heights
+        o = self.aggregate(c_p, branch, per_pair)  # line 7: (B, K, R)
+        w = self.weigh(similarity)  # line 8: (B, K)
+        weighted = WeightedOutputs(w.unsqueeze(-1) * task.squash(o), w)  # line 9: (B, K, R)
+        if self.match is None:
+            return weighted
+        probability = self.match(branch.similarity, similarity)  # (B, K + 1)
+        sent = gather_rows(torch.cat(branch.activations, dim=1), branch.position)  # (B, K, W)
+        return replace(weighted, taken=probability[:, :-1, None] * sent, unmatched=probability[:, -1:])
 
 
 @dataclass(frozen=True)
@@ -240,20 +263,26 @@ class FeatureSim:
 
 
 class FeatureSimNetwork(nn.Module):
-    """The primary's local network takes E + 1 inputs; its first layer is still computed once per record."""
+    """The primary's local network takes E + I inputs; its first layer is still computed once per record."""
 
     def __init__(self, sizes: FeatureSim, spec: NetworkSpec) -> None:
         super().__init__()
         local = spec.local
         self.encode = local.encoding.build(spec.features)
-        self.perceptron = layers.Perceptron([self.encode.width + 1, *local.hidden, local.cut], local.dropout)
+        inputs = [gates.SimilarityInput(shape.similarity) for shape in spec.branches]
+        self.inputs, self.per_pair = nn.ModuleList(inputs), max(entry.width for entry in inputs)
+        self.perceptron = layers.Perceptron(
+            [self.encode.width + self.per_pair, *local.hidden, local.cut], local.dropout
+        )
         self.lists = _pair_aggregations(spec, sizes.hidden)
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
         record = self.encode(batch.features)  # (B, E)
         opinions = []
-        for aggregate, branch in zip(self.lists, batch.branches, strict=True):
-            own, similarity = layers.split_linear(self.perceptron.first, [record, branch.similarity.unsqueeze(-1)])
+        for aggregate, inputs, branch in zip(self.lists, self.inputs, batch.branches, strict=True):
+            per_pair = inputs(branch.similarity)
+            per_pair = F.pad(per_pair, (0, self.per_pair - per_pair.shape[2]))  # lists may compare fewer fields
+            own, similarity = layers.split_linear(self.perceptron.first, [record, per_pair])
             c_p = self.perceptron.rest(own.unsqueeze(1) + similarity, generator)  # (B, K, A) -> (B, K, C)
             opinions.append(aggregate(c_p, branch))  # (B, K, T)
         return torch.cat(opinions, dim=1)  # (B, all K, T)
@@ -285,7 +314,7 @@ class Exact:
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.SOME
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
-        similarity = np.where(neighbours.partner < 0, -np.inf, neighbours.similarity)
+        similarity = np.where(neighbours.partner < 0, -np.inf, neighbours.overall)
         return neighbours.reorder(similarity.argmax(axis=1)[:, None])
 
     def build(self, spec: NetworkSpec) -> nn.Module:

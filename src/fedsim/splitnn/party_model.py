@@ -414,6 +414,9 @@ class CheckpointStore:
         return self.folder / f"step-{step:09d}"
 
 
+OMITTED_IF_NONE = {"omitted_if_none": True}  # metadata of a field that older descriptions lack
+
+
 def describe(value: Any) -> Any:
     """Return a setting as plain JSON values, so that two runs can be compared.
 
@@ -421,7 +424,9 @@ def describe(value: Any) -> Any:
     {'kind': 'WarmCosine', 'warm': 0.05, 'floor': 0.01}
     """
     if is_dataclass(value):
-        settings = {entry.name: describe(getattr(value, entry.name)) for entry in fields(value)}
+        given = {entry.name: getattr(value, entry.name) for entry in fields(value)}
+        omitted = {entry.name for entry in fields(value) if entry.metadata == OMITTED_IF_NONE}
+        settings = {name: describe(one) for name, one in given.items() if one is not None or name not in omitted}
         return {"kind": type(value).__name__, **settings}
     if isinstance(value, Enum):
         return value.name

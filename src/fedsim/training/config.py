@@ -5,6 +5,7 @@ from typing import Any
 
 from fedsim import registry, validation
 from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
+from fedsim.splitnn.match_gate import MatchGate
 from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
 
 
@@ -84,7 +85,7 @@ def paper_preset(method: methods.Method | None = None, *, epochs: int = 100, bat
 
 
 def modern_preset(method: methods.Method | None = None, *, epochs: int = 60, batch: int = 512, seed: int = 0) -> Config:
-    """Return the default: encoded numbers, attention beside the convolution, AdamW with a cosine, linear output.
+    """Return the default: encoded numbers, a match gate, attention beside the convolution, AdamW, linear output.
 
     Parameters
     ----------
@@ -93,7 +94,8 @@ def modern_preset(method: methods.Method | None = None, *, epochs: int = 60, bat
     epochs, batch, seed
         As in :class:`Config`.
     """
-    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=gates.AttentionMerge())
+    attention, match = gates.AttentionMerge(), MatchGate()
+    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=attention, match=match)
     own = secondary_model.MODERN
     return Config(method, own.local, own.optimiser, StandardLabel(), epochs=epochs, batch=batch, seed=seed)
 

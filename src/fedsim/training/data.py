@@ -59,7 +59,7 @@ class SecondaryData:
     features
         Columns ready for a network; a plain array holds numbers.
     partner, similarity
-        Rows of this party and their similarities, (n, K) each.
+        Rows of this party, (n, K), and their similarities, (n, K) or one per compared field, (n, K, F).
     name
         Name of the party.
     aligned_with
@@ -69,7 +69,7 @@ class SecondaryData:
 
     features: Features | NDArray[Any]
     partner: NDArray[Any] | None = None  # (n, K)
-    similarity: NDArray[Any] | None = None  # (n, K)
+    similarity: NDArray[Any] | None = None  # (n, K) or (n, K, F)
     name: str = "secondary"
     aligned_with: str = ""
 
@@ -162,11 +162,12 @@ def check_lists(lists: Sequence[NeighbourList], n_records: int, required: method
             raise InputError("a list of partners has no holder; give a secondary that has those rows", code="no-holder")
         party, n_rows = listed.holders[0].name, listed.holders[0].n_records
         partner, similarity = listed.neighbours.partner, listed.neighbours.similarity
-        if partner.ndim != 2 or partner.shape != similarity.shape or len(partner) != n_records or not partner.size:
+        shaped = partner.ndim == 2 and similarity.ndim == 3 and partner.shape == similarity.shape[:2]
+        if not shaped or len(partner) != n_records or not similarity.size:
             raise InputError(
                 f"the list of {party} has partners of shape {partner.shape} and similarities of shape "
                 f"{similarity.shape} for {n_records} primary records; both need a row per record and a "
-                "column per partner",
+                "column per partner, and similarities at least one field",
                 code="list-shape",
             )
         if (k := listed.neighbours.k) > n_rows:
@@ -175,7 +176,12 @@ def check_lists(lists: Sequence[NeighbourList], n_records: int, required: method
         if not np.issubdtype(partner.dtype, np.integer) or partner.min() < -1 or partner.max() >= n_rows:
             message = f"the list of {party} has partners outside its {n_rows} rows; rows count from zero"
             raise InputError(message, code="partner-out-of-range")
-        if not (np.issubdtype(similarity.dtype, np.number) and np.isfinite(similarity).all()):
+        # A field may be missing in a pair, but not all of them.
+        if not (
+            np.issubdtype(similarity.dtype, np.number)
+            and (np.isfinite(similarity) | np.isnan(similarity)).all()
+            and not np.isnan(similarity).all(axis=2).any()
+        ):
             message = f"the similarities of {party} are not all finite; link again"
             raise InputError(message, code="similarity-not-finite")
         if required is methods.PartnerRequirement.EVERY and (partner < 0).any():

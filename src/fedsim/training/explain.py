@@ -1,6 +1,7 @@
-"""Explanations of a trained FedSim model: weight curves, integrated gradients of the merge gate, attributions.
+"""Explanations of a trained FedSim model: weight curves, matches, integrated gradients of the merge gate, attributions.
 
-Letters: n records, B records of a batch, K partners of a list, R outputs per pair, G points of a curve.
+Letters: n records, B records of a batch, K partners of a list, F compared fields, R outputs per pair, W numbers that a
+partner sends, G points of a curve.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -47,29 +48,46 @@ def merge_contributions(
 ) -> list[Tensor]:
     """Return the contribution of each weighted output to the prediction, (B, K, R) per list.
 
-    For classes, the prediction is the probability of the likeliest one.
+    A list with a match gate has a further column, (B, K, R + 1): what the partner contributes as the match. For
+    classes, the prediction is the probability of the likeliest one.
     """
     with torch.no_grad():
         primary, lists = network.weighted(batch)
         likeliest = network.task.predict(network.merge(lists, primary, None)).argmax(dim=1, keepdim=True)  # (B, 1)
 
-    def prediction(outputs: Sequence[Tensor]) -> Tensor:
-        moved = [replace(weighted, outputs=entry) for weighted, entry in zip(lists, outputs, strict=True)]
+    def prediction(inputs: Sequence[Tensor]) -> Tensor:
+        moved = []
+        for weighted, entry in zip(lists, inputs, strict=True):
+            outputs, taken = entry.tensor_split([weighted.outputs.shape[2]], dim=2)
+            moved.append(replace(weighted, outputs=outputs, taken=None if weighted.taken is None else taken))
         return network.task.predict(network.merge(moved, primary, None)).gather(1, likeliest).squeeze(1)  # (B,)
 
-    return integrated_gradients(prediction, [weighted.outputs for weighted in lists], steps)
+    inputs = [
+        weighted.outputs if weighted.taken is None else torch.cat([weighted.outputs, weighted.taken], dim=2)
+        for weighted in lists
+    ]  # each (B, K, R) or (B, K, R + W)
+    found = []
+    for weighted, part in zip(lists, integrated_gradients(prediction, inputs, steps), strict=True):
+        outputs, taken = part.tensor_split([weighted.outputs.shape[2]], dim=2)
+        whole = [outputs] if weighted.taken is None else [outputs, taken.sum(dim=2, keepdim=True)]
+        found.append(torch.cat(whole, dim=2))
+    return found
+
+
+def _list_gates(network: methods.FedSimNetwork) -> list[methods.ListGates]:
+    return [entry for entry in network.lists if isinstance(entry, methods.ListGates)]
 
 
 @torch.no_grad()
-def learnt_weights(network: methods.FedSimNetwork, similarity: Tensor) -> list[Tensor]:
-    """Return the weight of each similarity, for every list."""
-    lists = [entry for entry in network.lists if isinstance(entry, methods.ListGates)]
-    return [entry.weigh(similarity.unsqueeze(0)).squeeze(0) for entry in lists]
+def learnt_weights(list_gates: methods.ListGates, similarity: Tensor) -> Tensor:
+    """Return the weight of each vector of similarities, (n, K, F) -> (n, K)."""
+    weight: Tensor = list_gates.weigh(list_gates.inputs(similarity))
+    return weight
 
 
 @dataclass(frozen=True, eq=False)
 class WeightCurve:
-    """The weight that a secondary's weight gate gives to each similarity."""
+    """The weight that a secondary's weight gate gives to each similarity of one field, the others at their mean."""
 
     party: str
     similarity: Floats  # (G,)
@@ -90,13 +108,35 @@ class Attribution:
 
     party: str
     partner: Integers  # (n, K)
-    similarity: Floats  # (n, K)
+    similarity: Floats  # (n, K), the mean over the fields
     weight: Floats  # (n, K)
-    values: Floats  # (n, K, R), the contribution of every weighted output
+    values: Floats  # (n, K, R), the contribution of every weighted output; R + 1 with a match gate
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """How sure the match gate of one list is of each partner; partners are in the order of the sort gate."""
+
+    party: str
+    partner: Integers  # (n, K)
+    probability: Floats  # (n, K), that the partner is the record's match
+
+    @property
+    def unmatched(self) -> Floats:
+        """The probability that a record has no match in the list, (n,)."""
+        rest: Floats = np.clip(1.0 - self.probability.sum(axis=1), 0.0, 1.0)
+        return rest
+
+    @property
+    def taken(self) -> Integers:
+        """The likeliest partner of each record, (n,), or -1 where no match is likelier."""
+        best = self.probability.argmax(axis=1)[:, np.newaxis]
+        sure, partner = (np.take_along_axis(array, best, axis=1)[:, 0] for array in (self.probability, self.partner))
+        return np.where(sure >= self.unmatched, partner, -1)
 
 
 def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: int = 61) -> list[WeightCurve]:
-    """Return the learnt weight curve of every list (paper, figure "insight", middle).
+    """Return the learnt weight curve of every list (paper, figure "insight", middle), or of each of its fields.
 
     Parameters
     ----------
@@ -105,13 +145,39 @@ def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: in
     low, high, points
         The similarities of the curve: so many points from low to high.
     """
-    similarity = np.linspace(low, high, points)
-    on_device = torch.tensor(similarity, dtype=torch.float32, device=model.primary.model.device)
-    weights = learnt_weights(_fedsim_network(model), on_device)
-    return [
-        WeightCurve(holders[0].name, similarity, weight.double().cpu().numpy())
-        for holders, weight in zip(model.groups, weights, strict=True)
-    ]
+    similarity, curves = np.linspace(low, high, points), []
+    for holders, entry in zip(model.groups, _list_gates(_fedsim_network(model)), strict=True):
+        fields = entry.inputs.fields
+        for place in range(fields):
+            vectors = torch.zeros(1, points, fields, device=model.primary.model.device)
+            vectors[0, :, place] = torch.from_numpy(similarity)
+            weight = learnt_weights(entry, vectors)[0].double().cpu().numpy()
+            name = holders[0].name if fields == 1 else f"{holders[0].name}, field {place + 1}"
+            curves.append(WeightCurve(name, similarity, weight))
+    return curves
+
+
+@torch.no_grad()
+def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:
+    """Return which partners the match gates take for the records' matches, for every list that has such a gate.
+
+    Parameters
+    ----------
+    model
+        A trained model; only FedSim has match gates.
+    lists
+        Partners of any records, as in :meth:`Model.predict`.
+    """
+    network, found = model.primary.model.network, []
+    if not isinstance(network, methods.FedSimNetwork):
+        return []
+    arranged = model.arrange(lists, len(lists[0]))
+    for holders, partners, entry in zip(model.groups, arranged, _list_gates(network), strict=True):
+        if entry.match is not None:
+            probability = entry.match(partners.similarity, entry.inputs(partners.similarity))[:, :-1]  # (n, K)
+            rows = partners.partner.astype(np.int64)
+            found.append(Matches(holders[0].name, rows, probability.double().cpu().numpy()))
+    return found
 
 
 def merge_importance(
@@ -152,15 +218,13 @@ def merge_attributions(
     records, network = model.records(as_features(features), lists), _fedsim_network(model)
     by_list = zip(*_contributions(model, records, steps), strict=True)
     attributions = []
-    for place, (holders, partners, parts) in enumerate(zip(model.groups, records.lists, by_list, strict=True)):
-        similarity = partners.similarity
-        weight = learnt_weights(network, similarity.flatten())[place].reshape(similarity.shape)
+    for holders, partners, entry, parts in zip(model.groups, records.lists, _list_gates(network), by_list, strict=True):
         attributions.append(
             Attribution(
                 holders[0].name,
                 partners.partner.astype(np.int64),
-                similarity.double().cpu().numpy(),
-                weight.double().cpu().numpy(),
+                partners.similarity.double().nanmean(dim=2).cpu().numpy(),
+                learnt_weights(entry, partners.similarity).double().cpu().numpy(),
                 torch.cat(parts).double().cpu().numpy(),
             )
         )

@@ -404,7 +404,8 @@ def _checkpoint_store(
     """Return the primary's checkpoints; a checkpoint must match the configuration and the primary's data."""
     features = data.as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
-    arrays += [array for partners in lists for array in (partners.partner, partners.similarity.cpu().numpy())]
+    for partners in lists:  # one field is a matrix, as in checkpoints of version 0.1
+        arrays += [partners.partner, partners.similarity.squeeze(2).cpu().numpy()]
     deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight
     job = {
         "party": primary.name,

@@ -1,7 +1,7 @@
 """Train a model, restore one from its weights, and predict with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from fedsim.training import data, loop
 from fedsim.training.config import Config
 from fedsim.training.data import Metrics, NeighbourList, PrimaryData, SecondaryData, Target
 from fedsim.training.loop import Epoch, History, Hook, TrainingOutline, TrainingProgress
-from fedsim.training.primary import Primary, PrimaryRecords, arrange_lists
+from fedsim.training.primary import PartnerList, Primary, PrimaryRecords, arrange_lists
 from fedsim.types import Floats, Split
 
 
@@ -77,14 +77,17 @@ class Model:
                 ),
                 code="other-columns",
             )
+        return PrimaryRecords(features.on(self.primary.model.device), self.arrange(lists, len(features)))
+
+    def arrange(self, lists: Sequence[Neighbours], n_records: int) -> tuple[PartnerList, ...]:
+        """Return lists of partners as the network takes them: checked, in the method's order, on the device."""
         if len(lists) != len(self.groups):
             message = f"{len(lists)} lists of partners given; the model was trained on {len(self.groups)}"
             raise InputError(message, code="other-lists")
         paired = [NeighbourList(neighbours, holders) for neighbours, holders in zip(lists, self.groups, strict=True)]
-        data.check_lists(paired, len(features), self.config.method.partners)
-        device = self.primary.model.device
+        data.check_lists(paired, n_records, self.config.method.partners)
         rng = party_model.RandomSource(self.config.seed, self.name).rng("order of new records")
-        return PrimaryRecords(features.on(device), arrange_lists(paired, self.config.method, rng, device))
+        return arrange_lists(paired, self.config.method, rng, self.primary.model.device)
 
     def parts(self) -> dict[str, party_model.Weights]:
         """Return the weights of the primary and of every secondary in this process, by party."""
@@ -118,7 +121,10 @@ def restore_model(
     """
     device = party_model.resolve_device(config.device)
     arranged = arrange_lists(lists, config.method, party_model.RandomSource(config.seed, name).rng("order"), device)
-    shapes = loop.branch_shapes(arranged, np.zeros(0, dtype=np.int64))
+    shapes = tuple(
+        replace(shape, match=f"lists.{place}.match.log_odds" in weights)  # models of version 0.1 have no match gate
+        for place, shape in enumerate(loop.branch_shapes(arranged, np.zeros(0, dtype=np.int64)))
+    )
     model = loop.build_primary_model(columns, shapes, target.task, config, name)
     model.fill(weights)
     groups = tuple(entry.holders for entry in lists)

@@ -46,7 +46,7 @@ class PartnerList:
     """One list of partners: rows on the host, similarities on the device, and the parties that hold those rows."""
 
     partner: Rows  # (n, K)
-    similarity: Tensor  # (n, K)
+    similarity: Tensor  # (n, K, F)
     holders: tuple[secondary_model.Secondary, ...]
 
     @classmethod

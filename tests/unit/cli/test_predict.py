@@ -13,15 +13,18 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.app import app
+from fedsim.cli.results import match_columns
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError
 from fedsim.runtime.run_local import run_local
+from fedsim.training.explain import Matches
 from job_fixtures import PARTIES, approve_now, change, fill
 
 FEDSIM = [sys.executable, "-m", "fedsim"]
@@ -144,3 +147,11 @@ def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
         assert len(pl.read_csv(folder / "out.csv")) == 9
     finally:
         (folder / "city.toml").write_text(text, encoding="utf-8")
+
+
+def test_matches_are_numbered_in_the_order_of_the_file():
+    found = Matches("register", np.array([[70, 3], [9, 3], [9, 70]]), np.array([[0.9, 0.1], [0.2, 0.1], [0.0, 0.8]]))
+    partner, match, none = match_columns(found)
+    assert partner.to_list() == [1, None, 1]
+    assert match.to_list() == [0.9, 0.2, 0.8]
+    assert none.to_list() == pytest.approx([0.0, 0.7, 0.2])

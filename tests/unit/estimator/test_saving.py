@@ -17,6 +17,7 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, get_metric
 from fedsim.splitnn.methods import AvgSim
+from fedsim_lab.datasets.generated import firms
 
 QUICK: dict[str, Any] = {"k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -176,3 +177,29 @@ def test_the_best_model_of_a_search_is_saved(town, flats, price, tmp_path):
     search = GridSearchCV(start, {"k": np.arange(2, 4)}, cv=2, error_score="raise").fit(flats, price)
     search.best_estimator_.save(tmp_path / "model")
     assert FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu").k in (2, 3)
+
+
+def test_a_model_from_before_the_match_gate_is_loaded(town, flats, price, tmp_path, monkeypatch):
+    with monkeypatch.context() as before:
+        before.setattr("fedsim.training.config.MatchGate", lambda: None)
+        model = FedSimRegressor([town.rentals], PLACE, **QUICK).fit(flats, price)
+        model.save(tmp_path / "model")
+    assert "match" not in json.loads((tmp_path / "model/primary/model.json").read_text())["config"]["method"]
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu")
+    np.testing.assert_array_equal(again.predict(flats[:20]), model.predict(flats[:20]))
+
+
+def test_matches_of_names_are_found_and_survive_saving(tmp_path):
+    names = firms(np.random.default_rng(0), ours=300, theirs=500)
+    settings = {**QUICK, "metric": "levenshtein-normalised"}
+    model = FedSimRegressor([names.theirs], ["name"], **settings).fit(names.ours, names.ours["staff"].to_numpy())
+    (found,) = model.find_matches(names.ours)
+    taken = found.taken >= 0
+    assert (found.taken[taken] == names.truth[taken]).mean() > 0.7
+    model.save(tmp_path / "model")
+    (again,) = FedSimRegressor.load(tmp_path / "model", [names.theirs], device="cpu").find_matches(names.ours)
+    np.testing.assert_array_equal(again.probability, found.probability)
+
+
+def test_places_have_no_matches(model, flats):
+    assert model.find_matches(flats[:20]) == []

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shlex
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,20 @@ def test_the_page_says_which_rung_the_runs_own_model_is_held_against(tmp_path: P
     assert "52 on other test records (random split)" in page_of(tmp_path)
     write_run(tmp_path, record_of("name", method="avgsim"))
     assert "Compare it with" not in page_of(tmp_path)
+
+
+def test_a_match_gate_shows_the_share_without_a_match_and_how_sure_it_is(tmp_path: Path) -> None:
+    plain = record_of("name")
+    examples = [
+        replace(example, unmatched=0.125, partners=[replace(partner, match=0.17) for partner in example.partners])
+        for example in plain.examples
+    ]
+    lists = [replace(links, unmatched=0.28) for links in plain.lists]
+    write_run(tmp_path / "plain", plain)
+    write_run(tmp_path / "matched", replace(plain, examples=examples, lists=lists))
+    before, page = (page_of(tmp_path / name).replace("\N{NO-BREAK SPACE}", " ") for name in ("plain", "matched"))
+    for shown in ("28 %", "match 17 %", "NO MATCH"):
+        assert page.upper().count(shown.upper()) > before.upper().count(shown.upper())
 
 
 def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path: Path) -> None:

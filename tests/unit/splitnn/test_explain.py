@@ -71,7 +71,7 @@ def test_single_records_taken_apart_average_to_the_importance(trained):
     found = merge_attributions(trained, features, lists, steps=8)
     for one, mean, listed in zip(found, merge_importance(trained, features, lists, steps=8), lists, strict=True):
         np.testing.assert_allclose(np.abs(one.values).mean(axis=0), mean.values, rtol=1e-4)
-        np.testing.assert_array_equal(one.similarity, np.sort(listed.similarity.astype(np.float32), axis=1))
+        np.testing.assert_array_equal(one.similarity, np.sort(listed.overall.astype(np.float32), axis=1))
         assert one.partner.shape == one.weight.shape == one.values.shape[:2]
 
 
@@ -80,7 +80,7 @@ def test_the_weight_curve_is_what_the_gate_does(trained):
     assert [curve.party for curve in curves] == ["first", "second"]
     assert curves[0].similarity[[0, -1]].tolist() == [-3, 3]
     gate = trained.primary.model.network.lists[0].weigh
-    again = gate(torch.tensor(curves[0].similarity, dtype=torch.float32)[None])[0]
+    again = gate(torch.tensor(curves[0].similarity, dtype=torch.float32)[None, :, None])[0]
     np.testing.assert_allclose(curves[0].weight, again.detach().numpy(), rtol=1e-6)
 
 

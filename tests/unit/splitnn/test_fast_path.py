@@ -14,7 +14,16 @@ from fedsim.training.data import StandardLabel
 from fedsim.training.loop import prepare_job, select_lists, start_local_secondaries, training_settings
 from fedsim.training.primary import BatchRequest, PrimaryRecords, build_batch
 from reference_networks import SlowList, slow_scores
-from training_fixtures import ENCODED, MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
+from training_fixtures import (
+    ENCODED,
+    MEAN,
+    METHODS,
+    SPLIT,
+    small_config,
+    small_fields,
+    small_primary,
+    small_secondaries,
+)
 
 ROWS = np.array([3, 17, 4, 30, 9, 22, 38, 1])
 
@@ -106,6 +115,14 @@ def test_classification_equals_the_pair_table_too(name, classes):
 def test_encoded_features_and_a_linear_output_equal_the_pair_table_too(name):
     config = small_config(METHODS[name], local=ENCODED, label=StandardLabel())
     assert_equal_outcomes(Both(config, small_primary(), small_secondaries(3)))
+
+
+@pytest.mark.parametrize("name", SORTED)
+def test_several_similarities_per_pair_equal_the_pair_table_too(name):
+    first, second = small_secondaries(2)
+    partner, similarity = small_fields(9, 2)
+    several = [replace(first, partner=partner, similarity=similarity), second]
+    assert_equal_outcomes(Both(small_config(METHODS[name], local=ENCODED), small_primary(), several))
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
