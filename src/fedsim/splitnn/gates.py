@@ -143,6 +143,11 @@ class MulticlassClassification(_UnboundedScores):
 # Similarities never change during training, so sorting the lists once is the same as sorting the outputs in every step.
 
 
+def _with_fields(similarity: AnyArray) -> AnyArray:
+    """Return (n, K, F); a matrix (n, K) is one field."""
+    return similarity[:, :, np.newaxis] if similarity.ndim == 2 else similarity
+
+
 @dataclass(frozen=True, eq=False)
 class Neighbours:
     """Every record's partners in one secondary, and their similarities.
@@ -167,8 +172,7 @@ class Neighbours:
     similarity: Floats  # (n, K, F)
 
     def __post_init__(self) -> None:
-        if self.similarity.ndim == 2:
-            object.__setattr__(self, "similarity", self.similarity[:, :, np.newaxis])
+        object.__setattr__(self, "similarity", _with_fields(self.similarity))
 
     @classmethod
     def without_records(cls, k: int, fields: int = 1) -> Neighbours:
@@ -254,6 +258,9 @@ class BranchShape:
     widths: tuple[int, ...]
     similarity: AnyArray  # of training records, (n, K, F)
     match: bool | None = None  # whether a restored network has a match gate here; None decides by the similarities
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "similarity", _with_fields(self.similarity))
 
 
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:
