@@ -16,7 +16,7 @@ import numpy as np
 
 from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Interval, LadderTraining, train_ladder
 from fedsim.contribution.rungs import BOOSTED_TREES, ResultStore, Rung, SplitArrays
-from fedsim.data.synthetic_city import CitySettings, generate_city
+from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from fedsim_lab.study_runner import save_plan

@@ -88,13 +88,9 @@ def validate_k(k: Any, n_candidates: int, holder: str) -> int:
     """Return K; more partners than candidates is an error, never padding."""
     number = validate_integer(k, "k")
     if not 1 <= number <= n_candidates:
-        raise SettingError(
-            f"k={number}, but {holder} has {n_candidates} records; choose k between 1 and {n_candidates}",
-            code="k-too-large" if number > 0 else "out-of-range",
-            name="k",
-            value=number,
-            limit=n_candidates,
-        )
+        message = f"k={number}, but {holder} has {n_candidates} records; choose k between 1 and {n_candidates}"
+        code = "k-too-large" if number > 0 else "out-of-range"
+        raise SettingError(message, code=code, name="k", value=number, limit=n_candidates)
     return number
 
 

@@ -181,13 +181,12 @@ def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *
     """
     inputs, wanted = np.asarray(activations, dtype=np.float64), np.asarray(features, dtype=np.float64)
     known = rng.permutation(np.unique(known))
-    if len(inputs) != len(wanted) or not MIN_KNOWN <= len(known) < len(inputs):
-        raise InputError(
-            f"{len(inputs)} rows of activations, {len(wanted)} of features and {len(known)} known rows; pass as many "
-            f"activations as features, with at least {MIN_KNOWN} rows known but not all",
-            code="shape-mismatch" if len(inputs) != len(wanted) else "too-few-known",
-            limit=MIN_KNOWN,
-        )
+    if len(inputs) != len(wanted):
+        message = f"{len(inputs)} rows of activations, but {len(wanted)} of features; pass the same rows of both"
+        raise InputError(message, code="shape-mismatch", limit=MIN_KNOWN)
+    if not MIN_KNOWN <= len(known) < len(inputs):
+        message = f"{len(known)} of {len(inputs)} rows are known; pass at least {MIN_KNOWN}, but not all"
+        raise InputError(message, code="too-few-known", limit=MIN_KNOWN)
     middle, spread = wanted[known].mean(axis=0), wanted[known].std(axis=0)
     scaled = (wanted - middle) / np.where(spread > 0, spread, 1.0)  # every feature has the same weight in the fit
     rest = np.setdiff1d(np.arange(len(inputs)), known)

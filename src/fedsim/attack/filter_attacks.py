@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy import optimize, stats
 from scipy.sparse import csgraph, csr_array
 
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, binomial_estimate, bootstrap_estimate, timed
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.search.runner import distinct_records
-from fedsim.types import Bits, Floats, Integers
+from fedsim.types import Bits, Flags, Floats, Floats32, Integers
 
 SEED_SIZES = (6, 10, 15, 25, 40)  # numbers of most common filters to name by frequency alone; all are tried
 GROWTH_FACTOR = 1.3  # of the number of named filters from round to round
@@ -87,9 +86,7 @@ def frequency_attack(
     """
     n_filters, n_names = len(filters), len(public.names)
     if n_filters != len(truth) or n_names != len(public.count) or n_names < 2:
-        counts = (
-            f"{n_filters} filters with {len(truth)} true names, and {n_names} names with {len(public.count)} counts"
-        )
+        counts = f"{n_filters} filters, {len(truth)} true names, {n_names} names and {len(public.count)} counts"
         raise InputError(f"{counts}; pass as many of each, and a list of at least two names", code="shape-mismatch")
     if n_filters * n_names > MAX_PAIRS:
         message = f"{n_filters} filters and {n_names} names make more than {MAX_PAIRS} pairs; sample some"
@@ -102,9 +99,7 @@ def frequency_attack(
     return _name_finding("frequency of string filters", name[kind] == truth, blind, knew, figures)
 
 
-def _name_finding(
-    attack: str, hits: NDArray[np.bool_], blind: float, knew: str, figures: dict[str, float]
-) -> AttackFinding:
+def _name_finding(attack: str, hits: Flags, blind: float, knew: str, figures: dict[str, float]) -> AttackFinding:
     who, score = Adversary.COORDINATOR, binomial_estimate(int(hits.sum()), len(hits))
     measure = "share of records named"
     return AttackFinding(attack, AttackKind.NAMES, who, measure, score, blind, len(hits), knew, figures)
@@ -291,7 +286,7 @@ class BitChain:
     bits: Integers
     place: Floats
 
-    def densest_windows(self, ones: NDArray[np.bool_], flip_probability: float) -> tuple[Floats, Floats]:
+    def densest_windows(self, ones: Flags, flip_probability: float) -> tuple[Floats, Floats]:
         """Return the place of the window with most ones of each record, and their number, (n, N) -> (n,) and (n,).
 
         A window is as long as the median number of ones of a record.
@@ -308,7 +303,7 @@ class BitChain:
         return np.where(most > width * MIN_FILL, where, np.nan), most.astype(np.float64)
 
 
-def find_bit_chains(ones: NDArray[np.bool_], fields: int, *, flip_probability: float = 0.0) -> list[BitChain]:
+def find_bit_chains(ones: Flags, fields: int, *, flip_probability: float = 0.0) -> list[BitChain]:
     """Find one chain of neighbouring bits per field, (n, N) -> ``fields`` chains or fewer.
 
     The number of ties per bit decides whether chains break or merge; the one whose chains explain most ones is taken,
@@ -362,7 +357,7 @@ def order_attack(
     return AttackFinding(attack, AttackKind.BIT_ORDER, who, measure, score, 0.0, len(ones), knew, figures)
 
 
-def _bit_similarity(ones: NDArray[np.float32], flip: float) -> NDArray[np.float32]:
+def _bit_similarity(ones: Floats32, flip: float) -> Floats32:
     """Return the Jaccard similarity of all pairs of bits, (n, N) -> (N, N), with all counts corrected for flips."""
     n, keep = len(ones), 1.0 - 2.0 * flip
     _check_flip_probability(flip)
@@ -378,7 +373,7 @@ def _bit_similarity(ones: NDArray[np.float32], flip: float) -> NDArray[np.float3
     return np.asarray(likeness, dtype=np.float32)
 
 
-def _tie_graph(likeness: NDArray[np.float32], n_ties: int) -> csr_array:
+def _tie_graph(likeness: Floats32, n_ties: int) -> csr_array:
     """Return the strongest ties of every bit as lengths: the less similar, the longer."""
     n_bits = len(likeness)
     nearest = np.argpartition(-likeness, min(n_ties, n_bits - 1), axis=1)[:, :n_ties]

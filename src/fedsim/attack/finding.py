@@ -188,12 +188,8 @@ def rarer_class_mask(labels: AnyArray) -> Flags:
     """
     kinds, kind, counts = np.unique(labels, return_inverse=True, return_counts=True)
     if len(kinds) != 2:
-        raise InputError(
-            f"the labels have {len(kinds)} different values, but label inference needs two; "
-            "compare with the median, or take one class against the rest",
-            code="not-binary",
-            classes=len(kinds),
-        )
+        message = f"label inference needs two classes, but there are {len(kinds)}; use one class against the rest"
+        raise InputError(message, code="not-binary", classes=len(kinds))
     return np.asarray(kind == int(counts[1] <= counts[0]))
 
 

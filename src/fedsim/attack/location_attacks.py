@@ -135,12 +135,7 @@ ROBUST_CENTROID = CentroidRule("link graph with dummies", f"{_LINKS}, some as du
 
 @timed
 def link_graph_attack(
-    view: PrimaryView,
-    own: Floats,
-    truth: TrueLocations,
-    *,
-    rng: Generator,
-    way: CentroidRule = PLAIN_CENTROID,
+    view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, way: CentroidRule = PLAIN_CENTROID
 ) -> AttackFinding:
     """Locate every listed partner by the records that list it; ``own`` holds the primary's places in degrees."""
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))

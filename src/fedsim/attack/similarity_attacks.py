@@ -63,11 +63,8 @@ class PrimaryView:
 
     def __post_init__(self) -> None:
         if self.partner.ndim != 2 or self.partner.shape != self.similarity.shape or not self.partner.size:
-            raise errors.InputError(
-                f"partners have shape {self.partner.shape} and similarities {self.similarity.shape}; pass both with "
-                "one row per record and K columns",
-                code="shape-mismatch",
-            )
+            shapes = f"partners have shape {self.partner.shape} and similarities {self.similarity.shape}"
+            raise errors.InputError(f"{shapes}; pass both with a row per record and K columns", code="shape-mismatch")
 
     def known_scale(self) -> Scale:
         """Return the scale, for attacks that need it."""

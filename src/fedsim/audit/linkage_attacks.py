@@ -130,10 +130,7 @@ class AuditedLinkage:
         return distance.reshape(self.view.partner.shape)
 
     def with_distinct_pairs(self) -> PrimaryView:
-        """Return the view with every pair of filters once.
-
-        All links of a pair share one draw of noise, so counting copies would make one lucky draw look like many.
-        """
+        """Return the view with every pair of filters once, because all links of a pair share one draw of noise."""
         queries, candidates = self.encoded
         left, right = (distinct_records(table.bits)[1] for table in (queries, candidates))
         pair = left[:, None] * len(candidates) + right[self.order[self.view.partner]]
@@ -312,11 +309,7 @@ def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings) -> Guarante
 
 
 def _with_reference_noise(
-    linkage: AuditedLinkage,
-    promised: Guarantee,
-    seen: PrimaryView,
-    attempt: ViewAttack,
-    rng: Generator,
+    linkage: AuditedLinkage, promised: Guarantee, seen: PrimaryView, attempt: ViewAttack, rng: Generator
 ) -> Guarantee:
     """Add the score under noise drawn here: the theorem assumes normal similarities, which real ones are not quite."""
     scale = linkage.view.known_scale()

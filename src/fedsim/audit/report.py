@@ -203,10 +203,8 @@ def run_attacks(
     rows, skipped = [], []
     for attack in attacks:
         if attack.memory > memory:
-            why = (
-                f"needs about {attack.memory / GIB:.1f} GiB of memory, but {memory / GIB:.1f} GiB are free; audit "
-                "fewer records (--most-records)"
-            )
+            need = f"needs about {attack.memory / GIB:.1f} GiB of memory, but {memory / GIB:.1f} GiB are free"
+            why = f"{need}; audit fewer records (--most-records)"
             skipped.append(SkippedAttack(attack.who, attack.what, why))
             continue
         try:
@@ -298,11 +296,9 @@ def _achievement(row: AuditRow) -> str:
     found, who, share = row.found, f"the {row.found.adversary.value}", f"{100 * row.found.score.value:.3g} %"
     match found.kind:
         case AttackKind.LOCATION:
-            return (
-                f"all links together locate {share} of the records of {row.about} within "
-                f"{found.figures[RADIUS_METRES]:g} m (median error {found.figures[MEDIAN_ERROR_METRES]:,.0f} m; "
-                f"attack: {found.attack})"
-            )
+            radius, error = found.figures[RADIUS_METRES], found.figures[MEDIAN_ERROR_METRES]
+            located = f"all links together locate {share} of the records of {row.about} within {radius:g} m"
+            return f"{located} (median error {error:,.0f} m; attack: {found.attack})"
         case AttackKind.GREEDY | AttackKind.LIKELIHOOD:
             return f"{who} finds the exact filter of {share} of the records of {row.about} (attack: {found.attack})"
         case AttackKind.DISTANCES:

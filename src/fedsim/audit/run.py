@@ -63,10 +63,8 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
     if primary is not None and secondaries:
         return AuditTables(primary, secondaries, tuple(notes))
     alone = next(iter(tables.values()))
-    notes.append(
-        f"only {alone.own.party} is here: a random half of its own table replaces the other side, so the results are "
-        "estimates of what the true partner will see"
-    )
+    replaced = f"only {alone.own.party} is here: a random half of its own table replaces the other side"
+    notes.append(f"{replaced}, so the results are estimates of what the true partner will see")
     rows = rng.permutation(len(alone))
     first, second = alone.take(rows[: len(rows) // 2]), alone.take(rows[len(rows) // 2 :])
     if primary is None:

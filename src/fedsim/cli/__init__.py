@@ -66,10 +66,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _exit_with_error(error, message, ExitCode.INVALID_INPUT, debug=DEBUG in words)
     except Exception as error:  # the outermost handler; messages of other libraries may contain records
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        message = (
-            f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}: this is a bug in FedSim; "
-            "run the command again with --debug and report the traceback, without your records"
-        )
+        place = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+        fix = "run the command again with --debug and report the traceback, without your records"
+        message = f"{place}: this is a bug in FedSim; {fix}"
         _exit_with_error(error, message, ExitCode.DEFECT, debug=DEBUG in words)
 
 

@@ -217,10 +217,9 @@ def approve_job(
     if party_file.data is not None:  # a coordinator has no table
         table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
         header, n_records = table.columns, len(table)
-    leaves = (
-        *config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header)),
-        config.Paragraph("what the job promises", tuple(config.privacy_guarantees(job))),
-    )
+    disclosed = config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header))
+    promises = config.Paragraph("what the job promises", tuple(config.privacy_guarantees(job)))
+    leaves = (*disclosed, promises)
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(f"{name:<11} {value}")
     for paragraph in leaves:

@@ -30,7 +30,7 @@ from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.contribution.job_ladder import JobCases
 from fedsim.contribution.ladder import FEDSIM_PLACEBO, train_ladder
 from fedsim.contribution.rungs import ResultStore
-from fedsim.data.synthetic_city import generate_city
+from fedsim.data.synthetic import generate_city
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key

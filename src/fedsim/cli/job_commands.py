@@ -93,13 +93,8 @@ def audit(
     from fedsim.audit.report import AuditSettings
     from fedsim.cli.evaluation import run_audit
 
-    settings = AuditSettings(
-        limit=limit if fail_above is None else fail_above,
-        metres=metres,
-        seed=opt.check_seed(seed),
-        most_records=most_records,
-        epochs=epochs,
-    )
+    limit, seed = limit if fail_above is None else fail_above, opt.check_seed(seed)
+    settings = AuditSettings(limit=limit, metres=metres, seed=seed, most_records=most_records, epochs=epochs)
     if quick:
         records = min(most_records, QUICK_RECORDS)
         settings = replace(settings, most_records=records, targets=QUICK_TARGETS, tries=0, epochs=1)

@@ -185,9 +185,8 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
     if summary.seconds is not None:
         pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
         yield "time", f"{fmt.format_duration(summary.seconds)}, {fmt.format_number(pairs / 1e6)} million pairs/s"
-    nearest, last = (
-        fmt.format_distance(value, summary.metric) for value in (summary.nearest_median, summary.kth_median)
-    )
+    nearest = fmt.format_distance(summary.nearest_median, summary.metric)
+    last = fmt.format_distance(summary.kth_median, summary.metric)
     yield "distance", f"median {nearest} to the nearest partner, {last} to partner {summary.k:,}"
     if summary.boundary_tie_share is not None:
         yield "ties", f"{fmt.format_percent(summary.boundary_tie_share)} of the lists end between equal distances"
@@ -195,10 +194,8 @@ def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:
     busiest = fmt.pluralise(summary.busiest_use, "list")
     yield "used", f"{summary.candidates_used:,} candidates ({used}), the most frequent in {busiest}"
     if summary.improvement:
-        yield (
-            "delta",
-            ", ".join(f"{fmt.format_number(value)} over {name}" for name, value in summary.improvement.items()),
-        )
+        gains = (f"{fmt.format_number(value)} over {name}" for name, value in summary.improvement.items())
+        yield "delta", ", ".join(gains)
     for warning in summary.warnings:
         yield "warning", warning
 

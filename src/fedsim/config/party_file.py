@@ -20,6 +20,9 @@ from fedsim.protocol.messages import Party, Role, replace_unprintable
 MAX_COLUMN_NAME_LENGTH = 500
 COLUMN_NAMES_TITLE = "a list of column names"
 PARTY_NAMES_TITLE = "a list of party names"
+URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
+QUERY_TITLE = "one SQL statement that returns a table"
+EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
 
 
@@ -155,22 +158,12 @@ class DataSettings(ConfigSection):
 
     file: ConfigPath | None = setting(None, example="rentals.csv", title="a path, relative to this file")
     """File with the table: .csv, .csv.gz, .tsv, .tsv.gz or .parquet."""
-    url: str | None = setting(
-        None,
-        example="postgresql://reader@db.example.org/city",
-        repr=False,
-        title="a URL such as sqlite:///flats.db or postgresql://user@host/database",
-    )
+    url: str | None = setting(None, example="postgresql://reader@db.example.org/city", repr=False, title=URL_TITLE)
     """Database with the table, instead of a file; FedSim only reads from it. The password for PostgreSQL is taken from
     the URL, password_file, PGPASSWORD or ~/.pgpass."""
     table: ColumnName | None = setting(None, example="flats", title="the name of a table")
     """Name of the table in the database, as schema.table if needed."""
-    query: str | None = setting(
-        None,
-        example="select lat, lon, price from flats order by id",
-        repr=False,
-        title="one SQL statement that returns a table",
-    )
+    query: str | None = setting(None, example=EXAMPLE_QUERY, repr=False, title=QUERY_TITLE)
     """SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order."""
     password_file: ConfigPath | None = setting(None, example="password", title="a path, relative to this file")
     """File with the database password in its first line; only its owner may read it."""
@@ -412,11 +405,8 @@ def require_membership(job: Job, party_file: PartyFile) -> None:
     """Check that the party is in the job and that its identifiers have agreed names."""
     if party_file.party not in job.parties:
         same_role = [party.name for party in job.parties if party.role is party_file.role]
-        raise SettingError(
-            f"{party_file.party} is not a party of job '{job.name}', whose {party_file.role} is "
-            f"{' or '.join(same_role)}; correct name or role in the party file",
-            code="not-a-party",
-        )
+        expected = f"its {party_file.role} is {' or '.join(same_role)}; correct name or role in the party file"
+        raise SettingError(f"{party_file.party} is not a party of job '{job.name}': {expected}", code="not-a-party")
     where = f"{party_file.path}: identifiers"
     agreed = {name: job.secondaries[name].encoding.columns for name in _linked_secondaries(job, party_file)}
     for name, column in party_file.identifiers.items():

@@ -207,11 +207,9 @@ def _audit_weakness(
     if not isinstance(settings, dict) or settings.get("quick") is not False:  # unknown counts as quick
         return AuditShortfall("quick", "its audit was run with --quick, which is not thorough enough")
     if party_file.role is Role.SECONDARY and all(finding.get("attack") != FEATURE_INVERSION for finding in attacks):
-        return AuditShortfall(
-            "no-feature-attack",
-            "its audit has no attack on features, which requires labels (add the primary's party file, or one of the "
-            "same name with your own table and any label)",
-        )
+        fix = "add the primary's party file, or one of the same name with your own table and any label"
+        message = f"its audit has no attack on features, which requires labels ({fix})"
+        return AuditShortfall("no-feature-attack", message)
     above = sum(not finding["leak"] <= limit for finding in attacks)  # NaN counts as above
     message = f"its audit has {above} {'attack' if above == 1 else 'attacks'} above the limit"
     return AuditShortfall("above-limit", message) if above else None

@@ -220,9 +220,8 @@ def to_toml(value: Any, *, date: bool = False) -> str:
     if isinstance(value, dict):
         plain = re.compile(r"[A-Za-z0-9_-]+")
         keys = {key: key if plain.fullmatch(key) else to_toml(key) for key in value}
-        return (
-            f"{{ {', '.join(f'{keys[key]} = {to_toml(inner)}' for key, inner in value.items())} }}" if value else "{}"
-        )
+        entries = ", ".join(f"{keys[key]} = {to_toml(inner)}" for key, inner in value.items())
+        return f"{{ {entries} }}" if value else "{}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(to_toml(inner) for inner in value)}]"
     # JSON and TOML write text, numbers and booleans alike, except for one character that TOML requires to be escaped.

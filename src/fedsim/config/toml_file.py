@@ -70,10 +70,7 @@ class ConfigFile(ConfigSection):
 
 @dataclass(frozen=True)
 class ConfigFault:
-    """One fault of a configuration file.
-
-    ``setting`` is the dotted name of the setting and ``line`` its line, if known; ``message`` includes both.
-    """
+    """A fault of a configuration file; ``message`` includes ``setting`` (a dotted name) and ``line``, if known."""
 
     code: str
     setting: str

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 
 from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
@@ -35,7 +34,7 @@ from fedsim.runtime.primary import prepare_primary
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
-from fedsim.types import EncodedTable, Integers, Split
+from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
@@ -64,7 +63,7 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
 
 
-def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> NDArray[np.float32]:
+def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> Floats32:
     """Count the trigrams of each text, hashed into columns; a missing text has none.
 
     >>> trigram_counts(["abc", None], columns=4).sum(axis=1).tolist()
@@ -123,14 +122,11 @@ class ProtectedTrainer:
         lists = []
         for data in rung.secondary_data(arrays):
             if data.neighbours:
-                party = secondary_model.start_secondary(
-                    data.name, as_features(data.features), clipped, total_steps=steps
-                )
-                noisy = cut_layer.NoisySecondary(
-                    party,
-                    activation_noise=cut_noise_from_secret(terms.activations, secret),
-                    gradient_noise=cut_noise_from_secret(terms.gradients, secret),
-                )
+                features = as_features(data.features)
+                party = secondary_model.start_secondary(data.name, features, clipped, total_steps=steps)
+                activations = cut_noise_from_secret(terms.activations, secret)
+                gradients = cut_noise_from_secret(terms.gradients, secret)
+                noisy = cut_layer.NoisySecondary(party, activation_noise=activations, gradient_noise=gradients)
                 lists.append(NeighbourList(data.neighbours, (noisy,)))
         return RungOutcome.of(train_with(rung.primary_data(arrays), lists, split, config))
 
@@ -183,7 +179,7 @@ class JobCases:
                 )
 
     @cached_property
-    def labels(self) -> NDArray[Any]:
+    def labels(self) -> AnyArray:
         """The labels, classes as integers from zero."""
         return self.primary.labels()[0]
 

@@ -17,11 +17,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedsim.contribution.rungs import ResultStore, Rung, RungTrainer, SplitArrays, run_training, train_missing
 from fedsim.training.data import Metrics, pair_win_rate, selection_key
-from fedsim.types import Floats, Integers
+from fedsim.types import AnyArray, Floats, Integers
 
 # Metrics of predictions in which every group of records has a weight. A scorer computes all that does not depend on the
 # weights (G,) once, because a bootstrap asks for a score in every resample.
@@ -36,15 +35,15 @@ class Measure:
 
     name: str
     lower_is_better: bool
-    scorer: Callable[[NDArray[Any], NDArray[Any], Integers], Scorer]
+    scorer: Callable[[AnyArray, AnyArray, Integers], Scorer]
 
 
-def _mean_scorer(values: NDArray[Any], group: Integers, power: float = 1.0) -> Scorer:
+def _mean_scorer(values: AnyArray, group: Integers, power: float = 1.0) -> Scorer:
     sums, counts = np.bincount(group, weights=values), np.bincount(group).astype(np.float64)  # (G,), (G,)
     return lambda weight: float((weight @ sums / (weight @ counts)) ** power)
 
 
-def _auc_scorer(predictions: NDArray[Any], labels: NDArray[Any], group: Integers) -> Scorer:
+def _auc_scorer(predictions: AnyArray, labels: AnyArray, group: Integers) -> Scorer:
     probability = predictions[:, 1]
     order = np.argsort(probability, kind="stable")
     rises = np.diff(probability[order], prepend=probability[order[0]]) > 0
@@ -67,7 +66,7 @@ ACCURACY = Measure(  # labels count columns of the predictions
 AUC = Measure("auc", False, _auc_scorer)
 
 
-def measure_for_task(task: str, labels: NDArray[Any]) -> Measure:
+def measure_for_task(task: str, labels: AnyArray) -> Measure:
     """Return the metric of a ladder: RMSE for numbers, AUC for two classes, accuracy for more."""
     if task == "regression":
         return RMSE
@@ -91,9 +90,9 @@ CONFIDENCE_PERCENT = 95.0
 class SeedPredictions:
     """The test records of one seed: labels, groups (numbered alike in all seeds), and predictions by training."""
 
-    labels: NDArray[Any]
+    labels: AnyArray
     groups: Integers
-    predictions: Mapping[str, NDArray[Any]]
+    predictions: Mapping[str, AnyArray]
 
 
 @dataclass(frozen=True)
@@ -437,7 +436,7 @@ def train_ladder(
         about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
         measure = measure or measure_for_task(about["task"], arrays.labels)
         keys = {rung.key: rung.result_key(arrays) for rung in rungs}
-        predictions: dict[str, NDArray[Any]] = {name: results.predictions(key) for name, key in keys.items()}
+        predictions: dict[str, AnyArray] = {name: results.predictions(key) for name, key in keys.items()}
         stored = {name: results.line(key) for name, key in keys.items()}
         for side, names in ((ALONE, WITHOUT_PARTNER), (TOGETHER, WITH_PARTNER)):
             validation = {name: stored[name]["validation"] for name in names if name in stored}

@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from fedsim.errors import FileError, SettingError
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
@@ -26,11 +25,10 @@ from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import Metrics, as_features, classification_metrics, regression_metrics
-from fedsim.types import Split
+from fedsim.types import AnyArray, Split
 from fedsim.validation import validate_integer
 from fedsim.version import VERSION
 
-AnyArray = NDArray[Any]
 NamedArrays = dict[str, AnyArray]
 LINK_ARRAYS = ("list_of", "partner", "similarity", "equal")
 
@@ -223,14 +221,14 @@ class Rung:
             secondaries.append(SecondaryData(features, *self.links(linked, order), linked.name))
         return split_columns(secondaries[0], self.pieces) if self.pieces else secondaries
 
-    def link_order(self, arrays: SplitArrays) -> NDArray[Any]:
+    def link_order(self, arrays: SplitArrays) -> AnyArray:
         """Return whose links every record gets: its own, or those of another if they are shuffled."""
         n = len(arrays.labels)
         if self.partner != "shuffled":
             return np.arange(n)
         return np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]]).permutation(n)
 
-    def links(self, linked: LinkedSecondary, order: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    def links(self, linked: LinkedSecondary, order: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Return partner rows and similarities of a rung, (n, K) each."""
         lists = linked.list_of[order]
         if self.partners is methods.PartnerRequirement.SOME:
@@ -282,7 +280,7 @@ MessageCallback = Callable[[str], None]
 class RungOutcome:
     """The result of a training: predictions of the test rows, metrics, and figures about the run."""
 
-    predictions: NDArray[Any]
+    predictions: AnyArray
     test: Metrics
     validation: Metrics
     figures: dict[str, Any]
@@ -290,11 +288,8 @@ class RungOutcome:
     @classmethod
     def of(cls, result: TrainingResult) -> Self:
         """Return what is stored of a training."""
-        figures = {
-            "best_epoch": result.best.number,
-            "epochs": len(result.history),
-            "epoch_seconds": float(np.median([epoch.seconds for epoch in result.history])),
-        }
+        seconds = float(np.median([epoch.seconds for epoch in result.history]))
+        figures = {"best_epoch": result.best.number, "epochs": len(result.history), "epoch_seconds": seconds}
         return cls(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
 
 
@@ -341,7 +336,7 @@ def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOu
     best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
     staged = model.staged_predict_proba if classify else model.staged_predict
 
-    def predict(rows: NDArray[Any]) -> NDArray[Any]:
+    def predict(rows: AnyArray) -> AnyArray:
         predictions = next(np.array(stage) for tree, stage in enumerate(staged(columns[rows]), start=1) if tree == best)
         if not classify:
             return predictions
@@ -351,9 +346,8 @@ def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOu
 
     measure = classification_metrics if classify else regression_metrics
     test, validation = predict(split.test), predict(split.validation)
-    return RungOutcome(
-        test, measure(test, labels[split.test]), measure(validation, labels[split.validation]), {"best_epoch": best}
-    )
+    scores = measure(test, labels[split.test]), measure(validation, labels[split.validation])
+    return RungOutcome(test, *scores, {"best_epoch": best})
 
 
 # A folder of training results: one JSON line per training and its predictions; it survives a kill
@@ -410,11 +404,11 @@ class ResultStore:
         """Return the results of a training."""
         return self._lines[self.name_of(key)]
 
-    def predictions(self, key: Mapping[str, Any]) -> NDArray[Any]:
+    def predictions(self, key: Mapping[str, Any]) -> AnyArray:
         """Return its predictions of the test records."""
         return np.asarray(np.load(self._predictions_path(key), allow_pickle=False))
 
-    def add(self, line: dict[str, Any], predictions: NDArray[Any]) -> None:
+    def add(self, line: dict[str, Any], predictions: AnyArray) -> None:
         """Store a training; the line is written last, so it is there only if the predictions are."""
         buffer = io.BytesIO()
         np.save(buffer, predictions.astype(np.float32), allow_pickle=False)

@@ -52,10 +52,8 @@ class OneHotColumn:
     @property
     def names(self) -> tuple[str, ...]:
         rest = [word for word in ("missing", "other") if getattr(self.levels, word)]
-        return (
-            *(f"{self.column}={level}" for level in self.levels.known),
-            *(f"{self.column} is {word}" for word in rest),
-        )
+        known = [f"{self.column}={level}" for level in self.levels.known]
+        return (*known, *(f"{self.column} is {word}" for word in rest))
 
     @property
     def spread(self) -> tuple[bool, ...]:
@@ -96,11 +94,9 @@ def fit_category(cells: pl.Series, *, party: str, seldom: int, most_one_hot: int
     single, total = int((counts["rows"] == 1).sum()), int(counts["rows"].sum())
     if len(counts) > most_one_hot and 2 * single > total:  # free text: a value of one row says nothing about another
         commas = counts[cells.name].str.contains(DECIMAL_COMMA).all()
-        way_out = "drop the column, or declare it a number or a date if it is one"
-        message = (
-            f"{party}: column '{cells.name}' has {single:,} values that occur in only one of its {total:,} training "
-            f"rows, so it is not a category; {'write decimals with a point, not a comma' if commas else way_out}"
-        )
+        fix = "write decimals with a point" if commas else "drop it, or declare it a number or a date if it is one"
+        fault = f"is not a category, because {single:,} of its {total:,} training rows have a value of their own"
+        message = f"{party}: column '{cells.name}' {fault}; {fix}"
         raise InputError(message, code="free-text", column=cells.name, party=party, decimal_commas=bool(commas))
     known = counts.filter(pl.col("rows") >= seldom)[cells.name].sort().to_list()
     levels = CategoryLevels(tuple(known), missing=cells.null_count() >= seldom, other=len(known) < len(counts))
@@ -322,14 +318,11 @@ class FeaturePreprocessor:
         wanted = {encoder.column: dict(ENCODERS.values())[type(encoder)] for encoder in self.encoders}
         cells = {name: _read_feature(frame[name], kind, self.party) for name, kind in wanted.items()}
         rows = frame.height if self.encoders else 0
-        numbers = [encoder.apply(cells[encoder.column]) for encoder in self._numeric]
-        codes = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
-        return PreparedFeatures(
-            numbers=np.hstack([np.empty((rows, 0)), *numbers]).astype(np.float32),
-            codes=np.column_stack([np.empty((rows, 0), dtype=np.int64), *codes]),
-            cardinalities=self.cardinalities,
-            spread=self.spread,
-        )
+        numeric = [encoder.apply(cells[encoder.column]) for encoder in self._numeric]
+        coded = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
+        numbers = np.hstack([np.empty((rows, 0)), *numeric]).astype(np.float32)
+        codes = np.column_stack([np.empty((rows, 0), dtype=np.int64), *coded])
+        return PreparedFeatures(numbers, codes, cardinalities=self.cardinalities, spread=self.spread)
 
     def to_json(self) -> str:
         """Return everything that :meth:`from_json` needs to prepare records in the same way."""
@@ -413,9 +406,7 @@ def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellTy
         return CellType.DATE
     if column.dtype in (pl.String, pl.Categorical, pl.Enum):
         return CellType.CATEGORY
-    message = (
-        f"{party}: column '{column.name}' holds {column.dtype}; use numbers, text, true/false or dates, or drop it"
-    )
+    message = f"{party}: column '{column.name}' holds {column.dtype}; use numbers, text, booleans or dates, or drop it"
     raise InputError(message, code="wrong-type", column=column.name)
 
 

@@ -83,9 +83,7 @@ def group_matching_records(
 def _shares(parts: Sequence[float]) -> Floats:
     shares = np.asarray(parts, dtype=np.float64)
     if shares.shape != (3,) or not np.isfinite(shares).all() or (shares < 0).any() or shares[0] == 0:
-        raise SettingError(
-            f"parts={tuple(parts)}; give three numbers that are not negative, such as (7, 1, 2), the first above zero"
-        )
+        raise SettingError(f"parts={tuple(parts)}; give three numbers such as (7, 1, 2), the first above zero")
     return np.asarray(shares / shares.sum(), dtype=np.float64)
 
 

@@ -159,11 +159,8 @@ def missing_table_error(source: SqlTable, tables: list[str]) -> InputError:
         return InputError(f"{source}: the query names a table that does not exist; correct it", code="missing-table")
     near = nearest_word(source.table.rpartition(".")[2], tables)
     hint = f"did you mean '{near}'?" if near else "check the name, letter case included"
-    return InputError(
-        f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}",
-        code="missing-table",
-        suggestion=near,
-    )
+    message = f"{source.place}: there is no table '{source.table}' among its {len(tables)}; {hint}"
+    return InputError(message, code="missing-table", suggestion=near)
 
 
 def _split_url(url: str) -> SplitResult:
@@ -176,9 +173,6 @@ def _split_url(url: str) -> SplitResult:
     except ValueError:
         whole = known = False
     if not (whole and known):
-        message = (
-            f"not a supported database URL; use one such as {EXAMPLE_URLS}, and in a password write %2F %3F %23 %40 "
-            "for / ? # @"
-        )
-        raise SettingError(message, code="bad-url")
+        fix = f"use one such as {EXAMPLE_URLS}, and in a password write %2F %3F %23 %40 for / ? # @"
+        raise SettingError(f"not a supported database URL; {fix}", code="bad-url")
     return parts

@@ -206,10 +206,7 @@ class PostgresDatabase:
             return POSTGRES_DTYPES[word]
         if self.connection.execute(POSTGRES_ENUM_QUERY, [column.type_code]).fetchone():
             return pl.String
-        message = (
-            f"{self.source}: column '{column.name}' is of the type {word}, but only numbers, text, booleans, dates and "
-            "timestamps can be read; exclude it or convert it in a query"
-        )
+        message = f"{self.source}: column '{column.name}' has the unsupported type {word}; cast or omit it in a query"
         raise InputError(message, code="wrong-type", column=column.name, held=word)
 
     @contextmanager

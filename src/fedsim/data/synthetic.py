@@ -1,14 +1,20 @@
-"""A generated city for the demo, examples and tests.
+"""Generated cities for the demo, examples and tests; in one kind, the true contribution of each partner is known."""
 
-Flats and rentals share no key, only locations; how expensive a location is shows in both.
-"""
-
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
+from scipy.spatial import KDTree
 
-from fedsim.types import Floats
+from fedsim.errors import SettingError
+from fedsim.types import Floats, Integers
+
+__all__ = ["City", "CitySettings", "GroundTruth", "KnownCity", "city", "generate_city"]
+
+# A simple city: flats and rentals share no key, only locations; how expensive a location is shows in both.
 
 CITY_CENTRE = np.array([1.34, 103.83])
 KILOMETRES_PER_DEGREE = 111.2
@@ -84,3 +90,236 @@ def kilometres_to_degrees(places: Floats) -> dict[str, Floats]:
     """Convert kilometres to degrees; near the equator a degree of latitude is as long as one of longitude."""
     degrees = CITY_CENTRE + places / KILOMETRES_PER_DEGREE
     return {"lat": degrees[:, 0].round(6), "lon": degrees[:, 1].round(6)}
+
+
+# The variance of a generated label, part by part
+#
+# Every part is independent of the others and of the primary's features, so variances add up. The best possible error
+# then follows from which parts are known, and a partner's contribution is the reduction of that error.
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """``total``: variance of the label that the primary's features leave open; ``explained``: the part of each.
+
+    ``own`` names the parts that the primary's own identifiers explain. A partner's entry in ``explained`` already
+    accounts for the partner's own noise and for missed links.
+
+    >>> truth = GroundTruth(total=100.0, explained={"place": 19.0, "rentals": 32.0}, own=("place",))
+    >>> truth.error(), truth.error("place"), truth.error("place", "rentals"), truth.contribution("rentals")
+    (10.0, 9.0, 7.0, 2.0)
+    """
+
+    total: float
+    explained: Mapping[str, float]
+    own: tuple[str, ...] = ()
+
+    def error(self, *known: str) -> float:
+        """Return the RMSE of the best prediction from the primary's features and the parts ``known``."""
+        for part in known:
+            if part not in self.explained:
+                message = f"part '{part}' is unknown; the parts are {', '.join(self.explained)}"
+                raise SettingError(message, code="unknown-part", value=part)
+        return math.sqrt(self.total - sum(self.explained[part] for part in set(known)))
+
+    def contribution(self, *partners: str) -> float:
+        """Return by how much these partners lower the best error of a primary that also uses its own identifiers."""
+        return self.error(*self.own) - self.error(*self.own, *partners)
+
+
+# The best estimate of a neighbourhood's signal from a partner's records
+#
+# Every neighbourhood has a signal, a standard normal number. The partner's records lie around their neighbourhood and
+# show its signal with errors; the links reveal distances and features, but not to which neighbourhood a record belongs.
+# Bayes' rule gives the best estimate of the signal; nothing is trained, so there is no training error.
+
+
+SIGNAL_GRID = np.linspace(-4.5, 4.5, 91)
+PAIRS_PER_BIN = 400
+
+
+@dataclass(frozen=True, eq=False)
+class PartnerObservations:
+    """A partner's records: neighbourhood (``home``), ``place``, the signal as ``seen``, its error variance ``blur``."""
+
+    home: Integers
+    place: Floats
+    seen: Floats
+    blur: float
+
+
+def best_estimate(centres: Floats, sights: PartnerObservations, k: int) -> Floats:
+    """Mean of each neighbourhood's signal, given distance and observation of the K records nearest to its centre.
+
+    The probability that a record at some distance belongs to the neighbourhood is counted over the whole city; records
+    of other neighbourhoods are treated as independent, although some share one.
+    """
+    distance, near = KDTree(sights.place).query(centres, k=range(1, k + 1))
+    belongs = (sights.home[near] == np.arange(len(centres))[:, np.newaxis]).ravel()
+    probability = np.empty(distance.size)
+    for pairs in np.array_split(np.argsort(distance, axis=None), max(1, distance.size // PAIRS_PER_BIN)):
+        probability[pairs] = belongs[pairs].mean()
+    probability = probability.reshape(distance.shape)
+    weight = np.tile(_log_normal_density(SIGNAL_GRID, 1.0), (len(centres), 1))
+    for column in range(k):
+        seen, own = sights.seen[near[:, column], np.newaxis], probability[:, column, np.newaxis]
+        here = np.exp(_log_normal_density(seen - SIGNAL_GRID, sights.blur))
+        elsewhere = np.exp(_log_normal_density(seen, 1.0 + sights.blur))
+        weight += np.log(own * here + (1.0 - own) * elsewhere + 1e-300)
+    weight = np.exp(weight - weight.max(axis=1, keepdims=True))
+    return np.asarray(weight @ SIGNAL_GRID / weight.sum(axis=1), dtype=np.float64)
+
+
+def explained_variance(signal: Floats, estimate: Floats) -> float:
+    """Share of the signal's variance, which is one, that the estimate explains."""
+    return max(0.0, 1.0 - float(np.mean((signal - estimate) ** 2)))
+
+
+def _log_normal_density(deviation: Floats, variance: float) -> Floats:
+    return np.asarray(-0.5 * deviation**2 / variance - 0.5 * np.log(variance))
+
+
+# The city of known contributions
+#
+# There is one flat per neighbourhood. The value of a neighbourhood has a part that follows from its location (a wave
+# over the city, easy to learn), a part that only the rentals around it show, and a part that only its school shows. The
+# last two are drawn independently for every neighbourhood, so neither other flats nor the location reveal them. Rentals
+# and schools are equally dense everywhere and their features do not depend on the location, so links without features
+# reveal nothing. The rest is noise.
+
+
+LOCATION = ("lat", "lon")
+LABEL = "price"
+OWN_FEATURES = ("area", "storey", "age")
+SPACING = 0.4  # kilometres between neighbourhoods
+OFF_GRID = 0.15  # of the spacing
+PRICE_OF_VALUE, NOISE = 60.0, 25.0  # 1000 S$: standard deviations
+SCHOOLS_SHARE = 0.25  # of the value that does not follow from the location
+RENTALS_EACH = 4
+RENT_ERROR, SCORE_ERROR, RANK_ERROR = 0.6, 1.0, 0.5
+RENTALS_K, SCHOOLS_K = 8, 3
+
+
+@dataclass(frozen=True)
+class CitySettings:
+    """The adjustable properties of a city.
+
+    ``noise``: error of the partners' locations in metres, along each axis. ``value``, ``school_value``: share of
+    their part of the hidden value that rentals and schools show; with 0 their features look the same but carry no
+    information. ``leak``: share of a neighbourhood's value that follows from the location alone.
+    """
+
+    noise: float = 0.0
+    value: float = 0.8
+    school_value: float = 0.8
+    leak: float = 0.3
+
+    def __post_init__(self) -> None:
+        for name in ("value", "school_value", "leak"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                message = f"{name}={getattr(self, name)} is not a share; choose a number from 0 to 1"
+                raise SettingError(message, code="out-of-range", name=name)
+        if not 0.0 <= self.noise < float("inf"):
+            message = f"noise={self.noise} metres; choose a number of at least 0"
+            raise SettingError(message, code="out-of-range", name="noise")
+
+
+@dataclass(frozen=True, eq=False)
+class KnownCity:
+    """``flats`` of the primary, ``rentals`` and ``schools`` of two secondaries, and the truth about them.
+
+    ``hidden`` has one row per flat: ``own`` is the part of the price that follows from area, storey and age, ``place``
+    the one that follows from the location, ``rentals`` and ``schools`` the best estimates, from the linked records'
+    features and distances, of the parts that these partners show. Their sum is the best prediction, ``truth.error`` its
+    error.
+    """
+
+    flats: pl.DataFrame
+    rentals: pl.DataFrame
+    schools: pl.DataFrame
+    hidden: pl.DataFrame
+    truth: GroundTruth
+
+
+def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *, flats: int = 4_000) -> KnownCity:
+    """Generate a city with this many flats, four times as many rentals, and as many schools.
+
+    >>> town = generate_city(np.random.default_rng(7), CitySettings(value=0.0), flats=400)
+    >>> town.truth.contribution("rentals"), round(town.truth.contribution("schools"), 1)
+    (0.0, 3.6)
+    """
+    if flats < SCHOOLS_K:
+        message = f"flats={flats} is too few for {SCHOOLS_K} schools each; choose at least {SCHOOLS_K}"
+        raise SettingError(message, code="out-of-range", name="flats")
+    knobs = knobs or CitySettings()
+    side = math.ceil(math.sqrt(flats))
+    cells = np.stack(np.divmod(rng.permutation(side * side)[:flats], side), axis=1)
+    places = SPACING * (cells - side / 2.0 + rng.uniform(-OFF_GRID, OFF_GRID, (flats, 2)))  # kilometres
+    # The price of one standard deviation of each part; the squares add up to that of the value.
+    hidden = 1.0 - knobs.leak
+    shares = {"place": knobs.leak, "rentals": hidden * (1.0 - SCHOOLS_SHARE), "schools": hidden * SCHOOLS_SHARE}
+    scale = {name: PRICE_OF_VALUE * math.sqrt(share) for name, share in shares.items()}
+    # One wave along each axis over the whole city, together of variance one.
+    phase = 2.0 * np.pi * places / (SPACING * side) + rng.uniform(0.0, 2.0 * np.pi, 2)
+    parts = dict(zip(scale, [np.sin(phase).sum(axis=1), *rng.normal(size=(2, flats))], strict=True))
+    rentals, rentals_part, rentals_share = _generate_rentals(rng, knobs, places, parts["rentals"])
+    schools, schools_part, schools_share = _generate_schools(rng, knobs, places, parts["schools"])
+    area = rng.gamma(9.0, 10.0, flats).round(1) + 20.0
+    storey, age = (rng.integers(low, high, flats).astype(np.float64) for low, high in ((1, 26), (0, 50)))
+    own = 500.0 + 3.2 * (area - 110.0) + 1.5 * storey - 1.2 * age
+    price = own + sum(scale[name] * part for name, part in parts.items()) + rng.normal(0.0, NOISE, flats)
+    explained = {"place": 1.0, "rentals": rentals_share, "schools": schools_share}
+    known = {"place": parts["place"], "rentals": rentals_part, "schools": schools_part}
+    columns = {"area": area, "storey": storey, "age": age, LABEL: price.round(2)}
+    return KnownCity(
+        flats=pl.DataFrame(kilometres_to_degrees(places) | columns),
+        rentals=rentals,
+        schools=schools,
+        hidden=pl.DataFrame({"own": own} | {name: scale[name] * part for name, part in known.items()}),
+        truth=GroundTruth(
+            total=PRICE_OF_VALUE**2 + NOISE**2,
+            explained={name: scale[name] ** 2 * share for name, share in explained.items()},
+            own=("place",),
+        ),
+    )
+
+
+_PartnerTable = tuple[pl.DataFrame, Floats, float]  # table, best estimate of its part, share of the part it explains
+
+
+def _generate_rentals(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
+    signal = _signal(rng, part, knobs.value)
+    home = rng.permutation(np.repeat(np.arange(len(places)), RENTALS_EACH))
+    rent, score = (signal[home] + error * rng.normal(size=len(home)) for error in (RENT_ERROR, SCORE_ERROR))
+    where = _noisy_locations(rng, places[home], 0.04, knobs)
+    blur = 1.0 / (RENT_ERROR**-2 + SCORE_ERROR**-2)
+    sights = PartnerObservations(home, where, blur * (rent / RENT_ERROR**2 + score / SCORE_ERROR**2), blur)
+    rooms = rng.integers(1, 6, len(home))
+    features = {"rooms": rooms, "rent": (30.0 + 6.0 * rent).round(2), "score": (60.0 + 10.0 * score).round(1)}
+    return _partner_table(places, signal, sights, knobs.value, RENTALS_K, features)
+
+
+def _generate_schools(rng: np.random.Generator, knobs: CitySettings, places: Floats, part: Floats) -> _PartnerTable:
+    signal = _signal(rng, part, knobs.school_value)
+    home = rng.permutation(len(places))
+    seen = signal[home] + RANK_ERROR * rng.normal(size=len(home))
+    sights = PartnerObservations(home, _noisy_locations(rng, places[home], 0.06, knobs), seen, RANK_ERROR**2)
+    features = {"pupils": rng.integers(80, 900, len(home)), "rank": (50.0 + 15.0 * seen).round(1)}
+    return _partner_table(places, signal, sights, knobs.school_value, SCHOOLS_K, features)
+
+
+def _signal(rng: np.random.Generator, part: Floats, value: float) -> Floats:
+    """Return what a partner sees of its part: all of it with a value of 1, unrelated numbers with 0."""
+    return math.sqrt(value) * part + math.sqrt(1.0 - value) * rng.normal(size=len(part))
+
+
+def _noisy_locations(rng: np.random.Generator, centres: Floats, width: float, knobs: CitySettings) -> Floats:
+    return centres + rng.normal(0.0, width, centres.shape) + rng.normal(0.0, knobs.noise / 1000.0, centres.shape)
+
+
+def _partner_table(
+    places: Floats, signal: Floats, sights: PartnerObservations, value: float, k: int, features: dict[str, Any]
+) -> _PartnerTable:
+    estimate = best_estimate(places, sights, k)
+    frame = pl.DataFrame(kilometres_to_degrees(sights.place) | features)
+    return frame, math.sqrt(value) * estimate, value * explained_variance(signal, estimate)

@@ -9,7 +9,6 @@ from typing import Any, Self
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
@@ -24,7 +23,7 @@ from fedsim.splitnn import methods, party_model
 from fedsim.training import TaskType, explain
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.hooks import ProgressBar
-from fedsim.types import DEFAULT_K, Floats, Links, Split
+from fedsim.types import DEFAULT_K, AnyArray, Floats, Links, Split
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
 # scikit-learn's base classes.
@@ -270,13 +269,13 @@ class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
     (3, 2)
     """
 
-    classes_: NDArray[Any]
+    classes_: AnyArray
 
     def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
         self.classes_, places = inputs.class_labels(y, table)
         return TrainingLabels(places, TaskType.CLASSES, inputs.label_name(y))
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> AnyArray:  # noqa: N803
         """Return the most probable class of every record."""
         best = self.predict_proba(X).argmax(axis=1)
         return np.asarray(self.classes_[best])

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import safetensors.torch
-from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor
 
@@ -25,7 +24,7 @@ from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary
 from fedsim.storage.files import atomic_folder
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import target_from_state, target_state
-from fedsim.types import Floats, Links, Scale, Split
+from fedsim.types import AnyArray, Floats, Links, Scale, Split
 
 
 def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
@@ -69,14 +68,9 @@ class LinkRule:
 
 
 def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> Links:
-    return link(
-        pair.primary_identifiers(primary),
-        pair.secondary_identifiers(secondary),
-        metric=pair.metric,
-        k=validation.validate_k(k, len(secondary), pair.party),
-        primary_name=PRIMARY,
-        secondary_name=pair.party,
-    )
+    ours, theirs = pair.primary_identifiers(primary), pair.secondary_identifiers(secondary)
+    k = validation.validate_k(k, len(secondary), pair.party)
+    return link(ours, theirs, metric=pair.metric, k=k, primary_name=PRIMARY, secondary_name=pair.party)
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class FederationPlan:
 class TrainingLabels:
     """The primary's labels, their type, and the name of their column if it has one."""
 
-    values: NDArray[Any]
+    values: AnyArray
     task_type: training.TaskType
     name: str | None = None
 
@@ -156,12 +150,9 @@ def fit_federation(
         scale = fit_scale(found.distance[split.train])
         sigma = plan.settings.sigma if tau is None else sigma_for_bound(tau, scale.deviation)
         if tau is not None and not pair.metric.whole:
-            warnings.warn(
-                f"tau bounds an attack on whole-number distances (Hamming); {pair.metric.name} distances are not, and "
-                "the bound changes with their unit",
-                UserWarning,
-                stacklevel=3,
-            )
+            why = f"{pair.metric.name} distances are not, and the bound changes with their unit"
+            message = f"tau bounds an attack on whole-number distances (Hamming); {why}"
+            warnings.warn(message, UserWarning, stacklevel=3)
         rule = LinkRule(pair, plan.settings.k, sigma, scale)
         found = rule.add_similarities(found, primary, random)
         features, partners = pair.secondary_features(table), np.unique(found.partner[split.train])
@@ -251,10 +242,7 @@ def load_estimator(
         raise errors.FileError(message, code="other-estimator", estimator=facts["estimator"])
     tables = inputs.secondary_tables(secondaries)
     if links and len(tables) != len(links):
-        message = (
-            f"{len(tables)} secondaries given, but the model was trained with {len(links)}; give their tables in the "
-            "same order"
-        )
+        message = f"{len(tables)} secondaries, but the model was trained with {len(links)}; give these, in that order"
         raise errors.SettingError(message, code="secondary-count", limit=len(links))
     linked = tuple(
         LinkedTable(link_rule_from_state(party, state), FeaturePreprocessor.from_json(features[party]), table)
@@ -295,10 +283,7 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
         features = {party: (path / party / FEATURES).read_text(encoding="utf-8") for party in parties}
         weights = {party: safetensors.torch.load((path / party / WEIGHTS).read_bytes()) for party in parties}
     except (OSError, ValueError, LookupError, TypeError, SafetensorError) as error:
-        message = (
-            f"{path} is not a readable model ({type(error).__name__}); give the folder that save() wrote, with all "
-            "parties"
-        )
+        message = f"{path} is not a readable model ({type(error).__name__}); give the whole folder that save() wrote"
         raise errors.FileError(message, code="damaged-model") from error
     return facts, links, features, weights
 
@@ -329,14 +314,11 @@ def _rebuild_model(
     weights: PartyWeights,
 ) -> training.Model:
     """Build the networks from the columns' shapes, and load their weights."""
-    lists = []
+    lists, device = [], party_model.resolve_device(config.device)
     for party in linked:
-        pair = party.rule.pair
+        pair, own_weights = party.rule.pair, weights[party.rule.pair.party]
         features = Features.of(party.preparation.apply(pair.secondary_features(party.table)))
-        device = party_model.resolve_device(config.device)
-        holder = secondary_model.restore_secondary(
-            pair.party, features, config.secondary, weights[pair.party], device=device
-        )
+        holder = secondary_model.restore_secondary(pair.party, features, config.secondary, own_weights, device=device)
         lists.append(training.NeighbourList(Neighbours.without_records(party.rule.k), (holder,)))
     columns = Features.without_records(len(preparation.names), preparation.cardinalities, preparation.spread)
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)
@@ -359,16 +341,14 @@ def link_rule_from_state(party: str, state: Mapping[str, Any]) -> LinkRule:
     try:
         metric = state["metric"]
         if not isinstance(metric, str):
-            metric = WeightedSum(
-                tuple(WeightedField(column, get_metric(word), weight) for column, word, weight in metric)
-            )
+            fields = (WeightedField(column, get_metric(word), weight) for column, word, weight in metric)
+            metric = WeightedSum(tuple(fields))
         columns = tuple(state["primary_columns"]), tuple(state["secondary_columns"])
         pair = LinkedColumns(party, *columns, get_metric(metric))
         return LinkRule(pair, state["k"], state["sigma"], Scale(*state["scale"]))
     except (LookupError, TypeError) as error:
-        raise errors.FileError(
-            f"the link rule of {party} cannot be read ({type(error).__name__}); save it again"
-        ) from error
+        message = f"the link rule of {party} cannot be read ({type(error).__name__}); save it again"
+        raise errors.FileError(message) from error
 
 
 def metric_state(metric: Metric) -> Any:

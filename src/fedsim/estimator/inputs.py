@@ -9,7 +9,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 import narwhals as nw
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -18,7 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
 from fedsim.linkage import Metric, get_metric
-from fedsim.types import Floats, Integers, Split
+from fedsim.types import AnyArray, Flags, Floats, Integers, Split
 
 PRIMARY, COORDINATOR = "primary", "coordinator"
 
@@ -47,9 +46,7 @@ REWORDED = {  # part of scikit-learn's message: ours; scikit-learn's estimator c
     "whole numbers, text or true/false",
     "not supported between": "the labels are of several types that cannot be sorted; give all of one type",
 }
-FALLBACK_MESSAGE = (
-    "scikit-learn cannot read the table or its labels; give a table of records and columns, and a label per record"
-)
+FALLBACK_MESSAGE = "scikit-learn cannot read the table or its labels; give a table and one label per record"
 
 
 @contextmanager
@@ -96,7 +93,7 @@ def regression_labels(labels: Any, table: pl.DataFrame) -> Floats:
     return values
 
 
-def class_labels(labels: Any, table: pl.DataFrame) -> tuple[NDArray[Any], Integers]:
+def class_labels(labels: Any, table: pl.DataFrame) -> tuple[AnyArray, Integers]:
     """Return the sorted classes, and for every record the position of its class among them."""
     column = _label_column(labels, table)
     with translate_sklearn_errors():
@@ -114,7 +111,7 @@ def label_name(labels: Any) -> str | None:
     return None if column is None or column.name is None else str(column.name)
 
 
-def _label_column(labels: Any, table: pl.DataFrame) -> NDArray[Any]:
+def _label_column(labels: Any, table: pl.DataFrame) -> AnyArray:
     if labels is None:
         raise InputError("training requires y to be passed, but the target y is None; give one label per record")
     series = _label_series(labels)
@@ -147,18 +144,14 @@ def _is_missing(value: Any) -> bool:
     return value is None or not present or (isinstance(value, float | np.floating) and not np.isfinite(value))
 
 
-def _refuse_missing(bad: NDArray[np.bool_]) -> None:
+def _refuse_missing(bad: Flags) -> None:
     rows = np.flatnonzero(bad)
     if len(rows):
-        message = (
-            f"the label of row {rows[0] + 1} is NaN, missing or infinite ({len(rows)} such rows); drop these records"
-        )
+        message = f"the label of row {rows[0] + 1} is missing or infinite ({len(rows)} such rows); drop these records"
         raise InputError(message, code="label-missing", row=int(rows[0]) + 1)
 
 
-def split_by_record(
-    n_records: int, fraction: float, rng: np.random.Generator, kinds: NDArray[Any] | None = None
-) -> Split:
+def split_by_record(n_records: int, fraction: float, rng: np.random.Generator, kinds: AnyArray | None = None) -> Split:
     """Draw validation records one by one; with classes as ``kinds`` a similar share of each, but never its only record.
 
     >>> split_by_record(16, 1 / 8, np.random.default_rng(0))
@@ -229,10 +222,7 @@ def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedC
     """
     shared = isinstance(link_on, Mapping) or all(isinstance(name, str) for name in link_on)
     if not shared and len(link_on) != count:
-        message = (
-            f"link_on holds {len(link_on)} lists of columns for {count} secondaries; give one list for all of them, or "
-            "one per secondary"
-        )
+        message = f"link_on has {len(link_on)} lists of columns for {count} secondaries; give one, or one per secondary"
         raise SettingError(message, code="secondary-count", name="link_on")
     metrics = list(metric) if isinstance(metric, list | tuple) else [metric] * count
     if len(metrics) != count:
@@ -306,10 +296,7 @@ def check_kinds(
             message = f"kinds names column '{name}', which no table has; {hint}"
             raise SettingError(message, code="unknown-column", column=name)
         if name not in features:
-            message = (
-                f"kinds names column '{name}', which identifies records and is not a feature; remove it, or set "
-                "use_identifiers for the primary's own"
-            )
+            message = f"kinds names column '{name}', an identifier; remove it, or set use_identifiers if it is your own"
             raise SettingError(message, code="column-is-identifier", column=name)
 
 
@@ -317,9 +304,7 @@ def select_columns(frame: pl.DataFrame, columns: Sequence[str], party: str) -> p
     """Return some columns of a party's table."""
     for name in columns:
         if name not in frame.columns:
-            message = (
-                f"the {party} table has no column '{name}' to link on; it has {', '.join(map(repr, frame.columns))}"
-            )
+            message = f"the {party} table has no column '{name}' to link on, only {', '.join(map(repr, frame.columns))}"
             raise InputError(message, code="missing-column", column=name, party=party)
     return frame.select(columns)
 

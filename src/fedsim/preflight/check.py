@@ -303,10 +303,7 @@ def check_linkage_key(case: table.PartyInJob) -> Iterator[CheckFinding]:
 
 
 def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
-    """Return the first digits of the fingerprint of key and schema for every linkage of this party.
-
-    Empty if the key cannot be read, which :func:`check_key_file` reports.
-    """
+    """Return the first digits of the fingerprint of key and schema by linkage; empty if the key cannot be read."""
     if own.linkage is None:
         return {}
     try:

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.errors import SettingError
 from fedsim.privacy import keyed_prng, pair_noise
 from fedsim.splitnn import layers, secondary_model
+from fedsim.types import AnyArray
 
 NOISE_ROWS = 4096  # rows whose noise is drawn at a time
 
@@ -45,7 +45,7 @@ def wire_format(name: str) -> WireFormat:
     return WIRE_FORMATS[name]
 
 
-def pack_tensor(values: Tensor, form: WireFormat) -> NDArray[Any]:
+def pack_tensor(values: Tensor, form: WireFormat) -> AnyArray:
     """Convert a tensor to the array of a message.
 
     >>> pack_tensor(torch.ones(1, 2), wire_format("bfloat16")).dtype
@@ -54,7 +54,7 @@ def pack_tensor(values: Tensor, form: WireFormat) -> NDArray[Any]:
     return form.pack(values.detach().cpu().contiguous()).numpy()
 
 
-def unpack_tensor(values: NDArray[Any], form: WireFormat) -> Tensor | None:
+def unpack_tensor(values: AnyArray, form: WireFormat) -> Tensor | None:
     """Convert the array of a message to a tensor; return None unless its type is right and its values are finite."""
     if values.dtype.name != form.dtype:
         return None
@@ -77,7 +77,7 @@ class CutNoise:
     noise: float
     secret: bytes = field(repr=False)
 
-    def add_noise(self, values: Tensor, rows: NDArray[Any], occasion: str) -> Tensor:
+    def add_noise(self, values: Tensor, rows: AnyArray, occasion: str) -> Tensor:
         """Return values (U, C) of these rows with the noise of this occasion."""
         if self.noise == 0:
             return values
@@ -92,7 +92,7 @@ class CutNoise:
             noise[first : first + NOISE_ROWS] = pair_noise.normal_from_words(keyed_prng.random_words(key, blocks))
         return values + (self.noise * self.clip) * torch.from_numpy(noise)
 
-    def clip_and_add_noise(self, values: Tensor, rows: NDArray[Any], occasion: str) -> Tensor:
+    def clip_and_add_noise(self, values: Tensor, rows: AnyArray, occasion: str) -> Tensor:
         """Clip the rows first, for values that the network does not clip itself."""
         return self.add_noise(layers.clip_rows(values, self.clip), rows, occasion)
 

@@ -136,10 +136,8 @@ def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> li
     ]
     known = {name: value for name, value in summary.improvement.items() if math.isfinite(value)}
     if known:
-        caption = (
-            "An estimate before training: how much similarity each simpler method loses or overestimates. The larger, "
-            "the more there is to gain from the whole list."
-        )
+        caption = "An estimate before training: how much similarity each simpler method loses or overestimates. "
+        caption += "The larger, the more there is to gain from the whole list."
         title, head = "Expected gain of the whole list (Δ)", ("compared with", "Δ")
         labels, rows = charts.ChartLabels(title, caption, "Δ per record", head), starmap(charts.ChartRow, known.items())
         figures.append(charts.rows_figure(list(rows), labels, bars=True))

@@ -85,10 +85,8 @@ def confusion_figure(test: pl.DataFrame) -> Figure | None:
     left = test[TRUTH_COLUMN].n_unique() - len(names)
     note = f" Not shown: {left:,} rarer {'class' if left == 1 else 'classes'}." if left else ""
     title = "Predicted against actual classes"
-    caption = (
-        f"{summary} Rows are actual classes and columns predicted ones, in the same order. The numbers are records; "
-        f"darker cells hold a larger share of their row.{note}"
-    )
+    caption = f"{summary} Rows are actual classes and columns predicted ones, in the same order. "
+    caption += f"The numbers are records; darker cells hold a larger share of their row.{note}"
     rows = tuple((name, *map(_masked_count, line)) for name, line in zip(names, counts.tolist(), strict=True))
     picture = svg.image(title, summary, _confusion_cells(names, counts))
     return Figure(title, caption, picture, ("actual class", *names), rows)
@@ -153,17 +151,13 @@ def calibration_warnings(test: pl.DataFrame, log_loss: float | None) -> Iterator
     stated, accuracy = float(sure.mean()), float(right.mean())
     doubt = GAP_DEVIATIONS * math.sqrt(accuracy * (1.0 - accuracy) / len(sure))
     if stated - accuracy > max(MAX_CALIBRATION_GAP, doubt):
-        yield (
-            f"The model is overconfident: its mean confidence is {format_percent(stated)}, but "
-            f"{format_percent(accuracy)} of its predictions are correct. Do not use its confidences as probabilities; "
-            "fewer epochs may help."
-        )
+        gap = f"its mean confidence is {format_percent(stated)}, but {format_percent(accuracy)} of its predictions"
+        advice = "Do not use its confidences as probabilities; fewer epochs may help."
+        yield f"The model is overconfident: {gap} are correct. {advice}"
     prior = class_prior_log_loss(test.filter(pl.col(CONFIDENCE_COLUMN).is_finite())[TRUTH_COLUMN])
     if log_loss is not None and log_loss > prior:
-        yield (
-            f"The log loss of {format_number(log_loss)} is worse than {format_number(prior)}, the log loss of "
-            "predicting the class frequencies for every record: the probabilities of this model are not useful."
-        )
+        worse = f"The log loss of {format_number(log_loss)} is worse than {format_number(prior)}, the log loss of"
+        yield f"{worse} predicting the class frequencies for every record: this model's probabilities are not useful."
 
 
 def class_prior_log_loss(truth: pl.Series) -> float:
@@ -351,11 +345,9 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
     )
     if split == ladder.splits[-1] and alone and together:
-        notes.append(
-            f"The headline compares the best method without the partner, {alone}, with the best one with the partner, "
-            f"{together}. Both are chosen on the validation records, so another method may be better on the test "
-            "records."
-        )
+        compared = f"the best method without the partner, {alone}, with the best one with the partner, {together}"
+        chosen = "Both are chosen on the validation records, so another method may be better on the test records."
+        notes.append(f"The headline compares {compared}. {chosen}")
     return replace(charts.rows_figure(rows, labels, include=(0.0,)), notes=tuple(notes))
 
 
@@ -374,9 +366,7 @@ def _rungs_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     ]
     better = "lower" if ladder.lower_is_better else "higher"
     seeds = f"mean and standard deviation over {ladder.seeds} seeds" if several else "one seed"
-    caption = (
-        f"Test {ladder.metric_text}, {seeds}; {better} is better. A placebo partner has its feature rows shuffled; "
-        "shuffled links point to the partner records of other records."
-    )
+    caption = f"Test {ladder.metric_text}, {seeds}; {better} is better. A placebo partner has its feature rows "
+    caption += "shuffled; shuffled links point to the partner records of other records."
     title, head = f"All methods, {split} split", ("method", ladder.metric)
     return charts.rows_figure(rows, charts.ChartLabels(title, caption, ladder.metric_text, head))

@@ -106,10 +106,7 @@ def read_ladder(folder: Path) -> LadderResults | None:
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """Everything a report needs; ``audit`` is the content of audit.json.
-
-    A ladder or an audit of another job is left out; the notes say so.
-    """
+    """Everything a report needs; a ladder or audit (audit.json) of another job is left out, with a note."""
 
     folder: Path
     record: run_records.RunRecord

@@ -91,10 +91,8 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     record, (part, metrics) = run.record, run.record.judged
     partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
-    lead = (
-        f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} with {partners}, "
-        f"linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
-    )
+    lead = f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} "
+    lead += f"with {partners}, linked by {run.job.coordinator.name}; trained on {record.started[:10]}."
     n_records = record.table.test if part == "test" else record.table.validation
     records = f"{pluralise(n_records, 'record')}, {run.job.task.split} split"
     noise = {
@@ -246,10 +244,8 @@ def _example_tables(run: FinishedRun, names: Mapping[int, str]) -> Iterator[Page
         shown = "similarity, learned weight and share of the contribution" if gates else "similarity"
         shown += " and probability of being the match" if matched else ""
         made_up = "Numbers of partner records" if names else "Letters and numbers"
-        note = (
-            f"{pluralise(len(examples), 'test record')}, from the best to the worst linked one, with the {shown} of "
-            f"their partner records. {made_up} are made up for this page."
-        )
+        note = f"{pluralise(len(examples), 'test record')}, from the best to the worst linked one, with the {shown} "
+        note += f"of their partner records. {made_up} are made up for this page."
         cells = []
         for example in examples:
             named = [f"row {example.row + 1}", names.get(example.row, "")] if names else []
@@ -285,11 +281,8 @@ def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
             )
             figures += [] if figure is None else [figure]
     if not figures:
-        raise SettingError(
-            f"no secondary of job '{run.job.name}' is linked by latitude and longitude, or there are too few places to "
-            "show; omit the map",
-            code="no-map",
-        )
+        message = f"job '{run.job.name}' does not link by latitude and longitude, or has too few places; omit the map"
+        raise SettingError(message, code="no-map")
     return figures
 
 

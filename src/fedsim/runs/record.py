@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 from polars.exceptions import PolarsError
 from pydantic import TypeAdapter, ValidationError
 
 from fedsim.data.column_names import is_name_part_column, is_personal_column
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
-from fedsim.types import Floats
+from fedsim.types import Flags, Floats
 
 RECORD_FORMAT = 1
 RECORD_FILE, TEST_FILE = "run.json", "test.parquet"
@@ -215,7 +214,7 @@ MAX_GROUP_COLUMNS = 40
 EDGE_DIGITS = 3  # significant digits of a bin edge that is the value of few records
 OTHER_GROUP = "other"
 NEAREST_SIMILARITY = "similarity to the nearest of "  # followed by the secondary's name; not a column of the table
-ColumnGroup = tuple[str, NDArray[np.bool_]]
+ColumnGroup = tuple[str, Flags]
 
 
 def errors_by_group(columns: Mapping[str, pl.Series], wrong: Floats, *, numbers: bool) -> list[GroupError]:
@@ -288,9 +287,8 @@ def _number_bins(values: Floats) -> list[ColumnGroup]:
     inner = np.quantile(finite, np.arange(1, N_BINS) / N_BINS, method="higher")
     # An edge that many records have, such as a year, stays as it is.
     common = [(finite == edge).sum() >= MIN_GROUP_SIZE for edge in inner]
-    edges = np.unique(
-        [edge if keep else float(f"{edge:.{EDGE_DIGITS}g}") for edge, keep in zip(inner, common, strict=True)]
-    )
+    rounded = [float(f"{edge:.{EDGE_DIGITS}g}") for edge in inner]
+    edges = np.unique(np.where(common, inner, rounded))
     bins = np.searchsorted(edges, values, side="right")
     integers = bool((finite == np.floor(finite)).all())
     between = [

@@ -162,10 +162,8 @@ class _SecondaryWorker:
             message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
             raise PolicyError(message, code="already-trained")
         connection.record_event("training", {"steps": begin.total_steps})
-        steps, checkpoints = begin.total_steps, folder / "checkpoints"
-        return secondary_model.start_secondary(
-            party_file.name, self.features, config, total_steps=steps, folder=checkpoints
-        )
+        name, steps, checkpoints = party_file.name, begin.total_steps, folder / "checkpoints"
+        return secondary_model.start_secondary(name, self.features, config, total_steps=steps, folder=checkpoints)
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))

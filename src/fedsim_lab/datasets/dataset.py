@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from fedsim.data.synthetic_city import GroundTruth
+from fedsim.data.synthetic import GroundTruth
 from fedsim.errors import InputError
 
 # How the paper encoded identifiers before it compared them by Hamming distance (FEDERAL filters)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from fedsim.data import synthetic_city
-from fedsim.data.synthetic_city import LOCATION, GroundTruth, KnownCity
+from fedsim.data import synthetic
+from fedsim.data.synthetic import LOCATION, GroundTruth, KnownCity
 from fedsim.errors import SettingError
 from fedsim.types import Floats, Integers
 from fedsim_lab.datasets.dataset import Dataset, DatasetInfo, DatasetTask, LinkSpec, PartyTable, SecondaryTable
@@ -203,18 +203,18 @@ CITY_INFO = DatasetInfo(
     task=DatasetTask.REGRESSION,
     measure="rmse",
     unit="1000 S$",
-    records=(4_000, synthetic_city.RENTALS_EACH * 4_000, 4_000),
+    records=(4_000, synthetic.RENTALS_EACH * 4_000, 4_000),
     note="not in the paper",
 )
 
 
 def city_dataset(city: KnownCity) -> Dataset:
     """Return the generated city in the form of all datasets; rentals first."""
-    parties = {"rentals": (city.rentals, synthetic_city.RENTALS_K), "schools": (city.schools, synthetic_city.SCHOOLS_K)}
+    parties = {"rentals": (city.rentals, synthetic.RENTALS_K), "schools": (city.schools, synthetic.SCHOOLS_K)}
     return Dataset(
         about=CITY_INFO,
-        primary=PartyTable(city.flats, synthetic_city.OWN_FEATURES),
-        label=synthetic_city.LABEL,
+        primary=PartyTable(city.flats, synthetic.OWN_FEATURES),
+        label=synthetic.LABEL,
         secondaries=tuple(
             SecondaryTable(
                 name,

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedsim.data.synthetic_city import CitySettings, generate_city
+from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim_lab.datasets import company, game, generated, hdb, house, single_table, taxi, vgsales
 from fedsim_lab.datasets.dataset import Dataset, DatasetFile, DatasetInfo

@@ -29,7 +29,7 @@ from fedsim.contribution.ladder import (
     train_ladder,
 )
 from fedsim.contribution.rungs import ResultStore
-from fedsim.data.synthetic_city import CitySettings, generate_city
+from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out

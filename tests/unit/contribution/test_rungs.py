@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedsim.contribution.rungs import LinkedSecondary, Rung, SplitArrays
-from fedsim.data.synthetic_city import generate_city
+from fedsim.data.synthetic import generate_city
 from fedsim.training import SecondaryData
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset

@@ -8,7 +8,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from error_fixtures import raises
-from fedsim.data.synthetic_city import (
+from fedsim.data.synthetic import (
     CitySettings,
     GroundTruth,
     KnownCity,

@@ -340,7 +340,7 @@ def test_a_secondary_needs_as_many_records_as_partners_and_as_its_policy_require
 
 
 def test_different_keys_and_authorities_are_found_when_both_files_are_available(folder):
-    Key(bytes(32)).write(folder / "other.key")
+    Key(b"\1" * 32).write(folder / "other.key")
     change(folder / "rentals.toml", '"linkage.key"', '"other.key"')
     (folder / "other").mkdir()
     (folder / "other" / "ca.pem").write_bytes(Authority.create(datetime.now(UTC)).pair.certificate)
