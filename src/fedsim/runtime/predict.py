@@ -198,7 +198,7 @@ class Predictor:
             remotes = [RemoteSecondary(session, form, predicting=True) for session in sessions]
             self._remotes = {remote.name: remote for remote in remotes}
             neighbours = [
-                NeighbourList(Neighbours.without_records(terms.k), (remote,))
+                NeighbourList(Neighbours.without_records(terms.k, max(1, len(terms.field_bytes))), (remote,))
                 for terms, remote in zip(job.secondaries.values(), remotes, strict=True)
             ]
             self._model = sessions, self._trained.model(self.context, neighbours)
