@@ -53,7 +53,7 @@ def test_moving_away_never_brings_filters_nearer_up_to_twice_the_threshold(code,
 def test_beyond_twice_the_threshold_filters_share_nothing(code, subkey, start, beyond):
     room = 100 - 2.001 * code.threshold
     left = start * room
-    right = left + 2.001 * code.threshold + beyond * (room - left)
+    right = min(100.0, left + 2.001 * code.threshold + beyond * (room - left))
     first, second = ones(code.encode(IdentifierColumn([left, right]), subkey))
     assert not (first & second).any()
     assert rank_distance(code, subkey, left, right) == first.sum() + second.sum()
