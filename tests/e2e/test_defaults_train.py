@@ -45,7 +45,7 @@ def tables(seed):
         secondary = secondary.with_columns(name=pl.Series([vary_spelling(name, rng) for name in secondary["name"]]))
     label = rng.normal(size=ours) if rng.random() < 0.6 else rng.permutation(np.resize(["yes", "no", "maybe"], ours))
     primary = primary.with_columns(area=pl.Series(rng.normal(size=ours)), constant=pl.lit(1), target=pl.Series(label))
-    group = pl.Series(rng.choice(["a", "b", None], theirs))
+    group = pl.Series([None if cell == "-" else cell for cell in rng.choice(list("ab-"), theirs)], dtype=pl.String)
     secondary = secondary.with_columns(
         group=group, empty=pl.lit(None, pl.String), worth=pl.Series(rng.normal(size=theirs))
     )
