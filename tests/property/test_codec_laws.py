@@ -12,7 +12,7 @@ from fedsim.protocol.messages import KINDS
 from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 from message_fixtures import SMALL, enveloped, same, sealed
 
-LETTERS = "nmKUCbs"
+LETTERS = "nmKUCbsF"
 FACTS = {
     "whole": st.integers(-(2**63), 2**63 - 1),
     "number": st.floats(allow_nan=False, allow_infinity=False),

@@ -90,6 +90,7 @@ class LinkListSizes:
     n_bits: int
     asked: int
     columns: int = DEFAULT_COLUMNS
+    similarities: int = 1  # of a pair
 
     @property
     def filter_bytes(self) -> int:
@@ -183,6 +184,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             n_bits=terms.encoding.n_bits,
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
+            similarities=max(1, len(terms.field_bytes)),
         )
         for name, terms in job.secondaries.items()
     )
@@ -235,7 +237,7 @@ def linkage_bytes(partners: LinkListSizes) -> int:
     """
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
-    down = 8 * partners.records * partners.k + ROW_BYTES * partners.candidates
+    down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
     return up + down + 4 * FRAME_BYTES
 
 

@@ -222,7 +222,7 @@ def unsendable(message) -> str:
 def test_arrays_that_no_peer_would_take_are_not_sent():
     assert unsendable(Ask(1, rows=np.arange(3))) == "bad-arrays"
     assert unsendable(Activations(1, values=REALS[0])) == "bad-arrays"
-    partner, similarity = np.zeros((3, 2), np.int32), np.zeros((3, 3), np.float32)
+    partner, similarity = np.zeros((3, 2), np.int32), np.zeros((3, 3, 1), np.float32)
     message = Partners("rents", 9, partner=partner, similarity=similarity, sealed=np.zeros(0, np.uint8))
     assert unsendable(message) == "bad-arrays"
 

@@ -116,7 +116,7 @@ def candidates_of(encoded=CANDIDATES, name="rentals"):
 def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
     partners, order = both_ask(coordinator)
     assert np.array_equal(partners.partner, DELIVERY.partner)
-    assert np.array_equal(partners.similarity, DELIVERY.similarity)
+    assert np.array_equal(partners.similarity, DELIVERY.vectors)
     assert np.array_equal(order.rows, LINKED.order)
     assert partners.n_candidates == 40
     assert coordinator.all_linked
@@ -147,7 +147,7 @@ def test_a_coordinator_that_started_anew_delivers_the_same_without_identifiers(t
     again = coordinator_in(tmp_path)
     assert again.all_linked
     with attended(again, CITY) as (city, _):
-        assert np.array_equal(fetch_partners(city, question(), "").similarity, DELIVERY.similarity)
+        assert np.array_equal(fetch_partners(city, question(), "").similarity, DELIVERY.vectors)
         sent = [entry.kind for entry in city.connection.ledger.entries() if entry.sender == str(CITY)]
     assert "queries" not in sent
 
@@ -156,7 +156,7 @@ def test_new_records_are_linked_as_those_of_training_were(coordinator):
     both_ask(coordinator)
     expected = link_new_records(QUERIES, LINKED, LINKING, SECRET, "rentals")
     with attended(coordinator, CITY) as (city, _):
-        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES).similarity, expected.similarity)
+        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES).similarity, expected.vectors)
 
 
 def test_the_end_is_on_the_disk_before_it_is_confirmed(tmp_path, monkeypatch):
@@ -200,7 +200,7 @@ def test_other_identifiers_than_those_that_were_linked_get_no_second_sample_of_n
 def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
     both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
-        assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.similarity)
+        assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.vectors)
         assert np.array_equal(rentals.call(candidates_of(), RowOrder).order, LINKED.order)
 
 
@@ -214,7 +214,7 @@ def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_li
             asking = city.send(queries_of())
             restarted.send(candidates_of())
             partners = city.wait_reply(asking, Partners)
-    assert np.array_equal(partners.similarity, DELIVERY.similarity)
+    assert np.array_equal(partners.similarity, DELIVERY.vectors)
 
 
 def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, monkeypatch):

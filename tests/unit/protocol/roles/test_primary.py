@@ -101,7 +101,7 @@ def test_row_numbers_travel_as_small_whole_numbers():
 
 ENCODED = EncodedTable(np.arange(9, dtype=np.uint8).reshape(3, 3), 24, "ab" * 32)
 TABLE = EncodedQueries("rentals", ENCODED, np.array([True, False, True]), "digest")
-PARTNER, SIMILARITY = np.array([[0, 1], [2, 3], [4, 4]], np.int32), np.zeros((3, 2), np.float32)
+PARTNER, SIMILARITY = np.array([[0, 1], [2, 3], [4, 4]], np.int32), np.zeros((3, 2, 1), np.float32)
 
 
 def links(partner=PARTNER, similarity=SIMILARITY, n_candidates=5, name="rentals"):
@@ -126,14 +126,15 @@ def test_links_in_hand_may_still_hold():
 
 UNFIT = {
     "too few records": links(PARTNER[:2], SIMILARITY[:2]),
-    "too many records": links(np.tile(PARTNER, (2, 1)), np.tile(SIMILARITY, (2, 1))),
+    "too many records": links(np.tile(PARTNER, (2, 1)), np.tile(SIMILARITY, (2, 1, 1))),
     "no partners": links(PARTNER[:, :0], SIMILARITY[:, :0]),
     "a row below the first": links(PARTNER - 1),
     "a row beyond the last": links(n_candidates=4),
     "no candidates": links(n_candidates=0),
     "another list": links(name="schools"),
-    "not a number": links(similarity=np.full((3, 2), np.nan, np.float32)),
-    "infinite": links(similarity=np.full((3, 2), -np.inf, np.float32)),
+    "not a number": links(similarity=np.full((3, 2, 1), np.nan, np.float32)),
+    "no fields": links(similarity=SIMILARITY[:, :, :0]),
+    "infinite": links(similarity=np.full((3, 2, 1), -np.inf, np.float32)),
     "another message": Want(True),
 }
 
