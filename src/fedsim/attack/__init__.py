@@ -7,7 +7,7 @@ from fedsim.attack.cut_layer_attacks import (
     inversion_attack,
     norm_attack,
 )
-from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, order_attack
+from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
 from fedsim.attack.location_attacks import (
     TrueLocations,
@@ -39,6 +39,7 @@ __all__ = [
     "inversion_attack",
     "likelihood_attack",
     "link_graph_attack",
+    "map_attack",
     "multilateration_attack",
     "norm_attack",
     "order_attack",

@@ -357,6 +357,52 @@ def order_attack(
     return AttackFinding(attack, AttackKind.BIT_ORDER, who, measure, score, 0.0, len(ones), knew, figures)
 
 
+@timed
+def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Generator) -> AttackFinding:
+    """Read encoded positions like a map without names: turn and stretch it until the known records fit.
+
+    Parameters
+    ----------
+    positions
+        The encoded coordinates, (n, axes).
+    truth
+        The numbers behind them, (n, columns), such as latitude and longitude.
+    known
+        Rows whose numbers the coordinator happens to know.
+    rng
+        Random generator of the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the mean rank correlation of the guessed with the true numbers.
+    """
+    centred = positions - positions.mean(axis=0)
+    axes = np.linalg.svd(centred, full_matrices=False)[2][: truth.shape[1]]  # a patch of the globe is nearly flat
+    flat = np.column_stack([centred @ axes.T, np.ones(len(centred))])
+    guess = flat @ np.linalg.lstsq(flat[known], truth[known], rcond=None)[0]
+
+    def mean_order(rows: Integers) -> float:
+        return float(
+            np.mean([_rank_correlation(guess[rows, axis], truth[rows, axis]) for axis in range(truth.shape[1])])
+        )
+
+    rest = np.setdiff1d(np.arange(len(truth)), known)
+    figures: dict[str, float] = {}
+    for axis in range(truth.shape[1] if len(rest) else 0):
+        error, blind = (
+            np.abs(found - truth[rest, axis]) for found in (guess[rest, axis], np.median(truth[known, axis]))
+        )
+        figures[f"column {axis + 1}: median error"] = float(np.median(error))
+        figures[f"column {axis + 1}: median error of blind guessing"] = float(np.median(blind))
+    score, measure = (
+        bootstrap_estimate(mean_order, len(truth), rng, resamples=50),
+        "mean rank correlation with the true numbers",
+    )
+    knew, who = f"the positions of one party, and the numbers of {len(known)} records", Adversary.COORDINATOR
+    return AttackFinding("map of positions", AttackKind.BIT_ORDER, who, measure, score, 0.0, len(truth), knew, figures)
+
+
 def _bit_similarity(ones: Floats32, flip: float) -> Floats32:
     """Return the Jaccard similarity of all pairs of bits, (n, N) -> (N, N), with all counts corrected for flips."""
     n, keep = len(ones), 1.0 - 2.0 * flip

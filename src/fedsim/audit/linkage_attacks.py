@@ -23,9 +23,8 @@ from fedsim import attack, cells
 from fedsim.attack import Adversary, AttackFinding, AttackKind, PrimaryView, filter_attacks, finding, location_attacks
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.config.job import SecondaryTerms, place_columns
-from fedsim.linkage import metrics, similarities
-from fedsim.linkage.encoding import Key, NumericFilter, Schema, StringFilter
-from fedsim.linkage.encoding.filters import normalise_text
+from fedsim.linkage import encoding, metrics, similarities
+from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
@@ -34,6 +33,8 @@ from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.runtime import party_data
 from fedsim.types import EncodedTable, Flags, Floats, Integers
 
+TEXT_FILTERS = (encoding.StringFilter, encoding.WordFilter)
+MAPPED_POSITIONS = (encoding.PlacePosition, encoding.NumberPosition)
 PAIRS_PER_TILE = 1 << 16
 MAX_RANKED_BITS = 1 << 17  # longer filters take too long: their pivots are sorted for every guess
 
@@ -334,7 +335,8 @@ def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: G
     schema, table = linkage.terms.encoding, linkage.encoded[1]
     flips = next((step.flip_probability for step in schema.hardening if isinstance(step, BitFlip)), 0.0)
     numeric = [field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)]
-    texts = [field for field in schema.fields if isinstance(field.encoding, StringFilter) and field.salt is None]
+    places = [name for field in schema.fields if isinstance(field.encoding, MAPPED_POSITIONS) for name in field.columns]
+    texts = [field for field in schema.fields if isinstance(field.encoding, TEXT_FILTERS) and field.salt is None]
     promised = NO_GUARANTEE
     if flips:
         promised = Guarantee(f"none that bounds this attack: each bit is flipped with probability {flips:.3g}")
@@ -346,6 +348,16 @@ def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: G
         filters = np.ascontiguousarray(table.bits[:, ::step])
         return attack.order_attack(filters, truth, known, rng=rng, flip_probability=flips)
 
+    def chart() -> AttackFinding:
+        truth = cells.read_number_columns(linkage.setup.secondary, places, linkage.setup.name)
+        known = rng.choice(len(truth), min(KNOWN_RECORDS, len(truth)), replace=False)
+        return attack.map_attack(metrics.Position().prepare(table, "secondary"), truth, known, rng=rng)
+
+    if places:
+        learns = f"{', '.join(places)} of the secondary's records, from a few known ones"
+        yield PlannedAttack(
+            AttackKind.BIT_ORDER, Adversary.COORDINATOR, "map of positions", learns, chart, promised, 400.0 * len(table)
+        )
     if numeric:
         bits, learns = min(table.n_bits, MAX_ORDER_BITS), f"the order of {', '.join(numeric)} in the secondary's table"
         memory, what = 16.0 * bits**2 + 6.0 * len(table) * bits, "order of numeric filters"
@@ -360,9 +372,8 @@ def _name_attacks(
 ) -> Iterator[PlannedAttack]:
     """Plan the attacks on names, with the secondary's own list as the public one."""
     filters, fields = linkage.encoded[1].bits, linkage.terms.encoding.fields
-    code = next(field.encoding for field in fields if isinstance(field.encoding, StringFilter))
-    names = linkage.setup.secondary[column].cast(pl.String).to_list()
-    names = [normalise_text(name) for name in names] if code.normalised else names
+    code = next(field.encoding for field in fields if isinstance(field.encoding, TEXT_FILTERS))
+    names = [code.normal_form(name) for name in linkage.setup.secondary[column].cast(pl.String).to_list()]
     rows = np.sort(rng.choice(len(names), min(most, len(names)), replace=False))
 
     def frequency() -> AttackFinding:

@@ -150,6 +150,14 @@ class WordFilter:
         """
         return " ".join(sorted(set(self.rules.split(text)))) or normalise_text(text)
 
+    def grams(self, text: str) -> set[str]:
+        """Return the distinct q-grams of the words of a text.
+
+        >>> len(WordFilter().grams("Marine, Belgor")), len(WordFilter().grams("Belgor"))
+        (14, 7)
+        """
+        return {gram for word in self.normal_form(text).split() for gram in StringFilter(q=self.q).grams(word)}
+
     def _count_words(self, table: WordTable) -> dict[str, Any]:
         if self.common_words:
             return {}
