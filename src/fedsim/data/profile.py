@@ -131,6 +131,7 @@ SAMPLE_ROWS = 5_000
 MAJORITY = 0.5
 
 ColumnProfiles = dict[str, ColumnProfile]
+MAX_GAP_SHARE = 0.2  # a column with more missing cells is not proposed as an identifier
 CoordinateColumns = tuple[str, str, tuple[str, ...]]  # latitude, longitude, and the other words of their names
 
 
@@ -150,6 +151,10 @@ def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | No
     pairs = sorted(product(*sides), key=lambda pair: bool(pair[0] and pair[1] and pair[0][2] != pair[1][2]))
     if not pairs:
         return [*_match_columns(ours, theirs, _could_be_name), *_match_columns(ours, theirs, _could_be_birth)]
+    if primary and secondary and len(sides[0]) == len(sides[1]) > 1:
+        # Both have several places, such as the start and the end of a trip: these are meant in the same order.
+        places = [(here, there) for here, there in zip(*sides, strict=True) if here and there]
+        return [_identifier_pair(here[axis], here[axis], there[axis]) for here, there in places for axis in (0, 1)]
     here, there = (place or ("", "", ()) for place in pairs[0])
     return [_identifier_pair("lat", here[0], there[0]), _identifier_pair("lon", here[1], there[1])]
 
@@ -223,6 +228,8 @@ def _identifier_pair(agreed: str, primary: str, secondary: str) -> IdentifierPai
 
 
 def _could_be_name(look: ColumnProfile) -> bool:
+    if look.gaps > MAX_GAP_SHARE * len(look):
+        return False
     if look.kind == CellType.CATEGORY and look.distinct > 1 and is_name_column(look.name):
         return True
     if look.kind != CellType.CATEGORY or look.distinct < max(MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE * len(look.filled)):

@@ -259,6 +259,9 @@ def _to_private_links(
             for place, (distance, scale) in enumerate(zip(distances, scales, strict=True))
         ]
         vectors = np.stack(parts, axis=2)
+        nothing = np.isnan(vectors).all(axis=2)  # the two records have no field in common: as far apart as any pair
+        if nothing.any():
+            vectors[nothing] = [np.nanmin(part) if np.isfinite(part).any() else 0.0 for part in parts]
     else:
         purpose = [list_name, state.metric]
         vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,10 +15,11 @@ from fedsim.config.party_file import DataSettings, PartyColumns, identifier_colu
 from fedsim.config.toml_file import find_setting_lines, read_text_file
 from fedsim.data.column_names import missing_column_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
+from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE
 from fedsim.data.splits import random_split
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FedSimError, nearest_word
-from fedsim.linkage.encoding import DateFilter, NumericFilter, SchemaField, cell_type
+from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.messages import Role
@@ -181,30 +183,40 @@ class _LinkingColumn:
 
     secondary: str
     field: SchemaField
+    agreed: str
     cells: Cells
     salt: Cells | None
+    allows_gaps: bool  # because the record has other fields
 
     @property
     def name(self) -> str:
         return self.cells.values.name
 
+    @property
+    def limits(self) -> tuple[Any, Any] | None:
+        """The smallest and the largest value that can be encoded; None where there are no limits."""
+        encoding = self.field.encoding
+        if isinstance(encoding, PlacePosition):
+            most = MAX_LONGITUDE if self.agreed == self.field.longitude else MAX_LATITUDE
+            return -most, most
+        return (encoding.low, encoding.high) if isinstance(encoding, NumericFilter | DateFilter) else None
+
     def fits(self, values: pl.Series) -> bool:
         """Return whether nearly all of these numbers are in this field's range."""
-        filled, encoding = values.drop_nulls(), self.field.encoding
-        if not len(filled) or not isinstance(encoding, NumericFilter):
+        filled, limits = values.drop_nulls(), self.limits
+        if not len(filled) or limits is None or not filled.dtype.is_numeric():
             return False
-        return _share(filled.is_between(encoding.low, encoding.high)) >= MIN_SHARE_IN_RANGE
+        return _share(filled.is_between(*limits)) >= MIN_SHARE_IN_RANGE
 
     def outside_range(self) -> Iterator[CheckFinding]:
         """Report values outside the agreed range."""
-        encoding, values = self.field.encoding, self.cells.values
-        if isinstance(encoding, NumericFilter):
-            agreed = f"{encoding.low:g} to {encoding.high:g}"
-        elif isinstance(encoding, DateFilter):
-            agreed, values = f"{encoding.low} to {encoding.high}", values.dt.date()
-        else:
+        values, limits = self.cells.values, self.limits
+        if limits is None:
             return
-        outside = (~values.is_between(encoding.low, encoding.high)).fill_null(value=False).arg_true()
+        dated = isinstance(self.field.encoding, DateFilter)
+        values = values.dt.date() if dated else values
+        agreed = f"{limits[0]} to {limits[1]}" if dated else f"{limits[0]:g} to {limits[1]:g}"
+        outside = (~values.is_between(*limits)).fill_null(value=False).arg_true()
         if len(outside):
             place = f"the range agreed with {self.secondary}, {agreed}, first in row {int(outside[0]) + 1:,}"
             result = f"column '{self.name}': {len(outside):,} of {len(values):,} are outside {place}"
@@ -219,19 +231,27 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
     findings = []
     for one, other in swapped:
         result = f"columns '{one.name}' and '{other.name}' look exchanged: each fits the range of the other"
-        names = f'{one.field.column} = "{other.name}", {other.field.column} = "{one.name}"'
+        names = f'{one.agreed} = "{other.name}", {other.agreed} = "{one.name}"'
         fix = f"in {case.own.path}: [identifiers] {names}"
         findings.append(failure("identifiers", result, fix, code="columns-exchanged"))
+    notes = []
     for column in columns:
-        findings += _cell_findings("identifiers", column.cells)
+        faults = list(_cell_findings("identifiers", column.cells))
+        if column.allows_gaps and [fault.kind for fault in column.cells.faults] == [FaultKind.MISSING]:
+            fix = "records without it are compared by their other identifiers; fill it in where you can"
+            gaps = column.cells.faults[0].describe(column.name, len(column.cells.values))
+            notes.append(warning("identifiers", gaps, fix, code="missing-cell"))
+            faults = []
+        findings += faults
         if not any(column in pair for pair in swapped):
             findings += column.outside_range()
         if column.salt:
             findings += _cell_findings("identifiers", column.salt)
-    yield from findings
+    yield from [*findings, *notes]
     if case.columns and columns and not findings:
         unique = dict.fromkeys(column.name for column in columns)
-        yield ok("identifiers", f"{', '.join(unique)}: none missing, all as their encodings need them")
+        missing = "" if notes else "none missing, "
+        yield ok("identifiers", f"{', '.join(unique)}: {missing}all as their encodings need them")
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
@@ -242,12 +262,12 @@ def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
         if case.own.role is not Role.PRIMARY and name != case.own.name:
             continue
         own = identifier_columns(case.job, case.own, name)
-        for field in terms.encoding.fields:
-            if own[field.column] in frame.columns:
-                cells = read_cells(frame[own[field.column]], CellType(cell_type(field.encoding)))
+        for field, agreed in [(each, agreed) for each in terms.encoding.fields for agreed in each.columns]:
+            if own[agreed] in frame.columns:
+                cells = read_cells(frame[own[agreed]], CellType(cell_type(field.encoding)))
                 salt = own.get(field.salt or "")
                 salted = read_cells(strip_blanks(frame[salt]), CellType.KEY) if salt in frame.columns else None
-                columns.append(_LinkingColumn(name, field, cells, salted))
+                columns.append(_LinkingColumn(name, field, agreed, cells, salted, terms.encoding.allows_gaps))
     return columns
 
 

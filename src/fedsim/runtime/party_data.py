@@ -209,7 +209,8 @@ def normalise_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> pl
         elif cells.dtype == pl.String:
             # Cells are equal if they are equal to every encoding of the column.
             chosen = forms.get(name) or [normalise_text]
-            columns.append(pl.Series(name, ["\n".join(form(cell) for form in chosen) for cell in cells], pl.String))
+            texts = [cell if cell is None else "\n".join(form(cell) for form in chosen) for cell in cells]
+            columns.append(pl.Series(name, texts, pl.String))
         else:
             columns.append(cells)
     return pl.DataFrame(columns)
@@ -221,7 +222,7 @@ def _read_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> dict[s
     for field in schema.fields:
         wanted = CellType(cell_type(field.encoding))
         for name in field.columns:
-            cells = read_cells(frame[name], wanted).require(table)
+            cells = read_cells(frame[name], wanted).require(table, allow_missing=schema.allows_gaps)
             columns[name] = cells.dt.date() if wanted is CellType.DATE else cells
     return columns
 

@@ -108,12 +108,13 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
         raise _no_identifiers_error(tables)
     corrected, notes = _fix_swapped_coordinates(pairs, tables.sides)
     profiles = [[column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in corrected]
+    has_text = any(columns[0].kind == CellType.CATEGORY for columns in profiles)
     for pair, of_pair in zip(corrected, profiles, strict=True):
-        notes += _check_pair(tables, pair, of_pair)
+        notes += _check_pair(tables, pair, of_pair, gaps_allowed=has_text and len(corrected) > 1)
     for role, table in tables.sides:
         notes += map(str, _doubtful_columns(table, [getattr(pair, role) for pair in corrected]))
     notes += _ambiguity_notes(tables.sides, corrected)
-    if any(columns[0].kind == CellType.CATEGORY for columns in profiles):
+    if has_text:
         schema, metric = Schema(list(_propose_filters(corrected, profiles))), "dice"
     else:
         schema, metric = Schema(list(_propose_positions(corrected, profiles))), "position"
@@ -186,15 +187,20 @@ MIN_DISTINCT_SHARE = 0.5  # of the records; with fewer, names and dates hardly d
 OTHER_DATE = r"^[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}$"
 
 
-def _check_pair(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> list[str]:
+def _check_pair(
+    tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles, *, gaps_allowed: bool
+) -> list[str]:
     """Return warnings about an identifier; one that cannot be linked is an error."""
     notes = []
+    gap_advice = "fill in the values or drop those rows, because they cannot be linked"
+    if gaps_allowed:
+        gap_advice = "those records are compared by their other identifiers"
     for (_, table), column in zip(tables.sides, profiles, strict=True):
         if not column.distinct:
             raise _empty_column_error(table, column)
         if column.gaps:
             gaps = f"{table.name}: column '{column.name}' {describe_gaps(column)}"
-            notes.append(f"{gaps}; fill in the values or drop those rows, because they cannot be linked")
+            notes.append(f"{gaps}; {gap_advice}")
     kinds = {str(column.kind) for column in profiles}
     if len(kinds) > 1 or OTHER_KIND in kinds:
         raise _kind_mismatch_error(tables, pair, profiles)

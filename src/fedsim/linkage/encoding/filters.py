@@ -47,14 +47,31 @@ class IdentifierColumn:
     values: ColumnValues = field(repr=False)
     name: str = "value"
     table: str = "table"
+    rows: Integers | None = field(default=None, repr=False)  # of the table, if these are not all of them
 
     def __len__(self) -> int:
         return len(self.values)
 
+    def present(self) -> Flags:
+        """Return which values are not missing."""
+        from fedsim.cells import to_series  # noqa: PLC0415 - polars is heavy, and config files only name encodings
+
+        cells = to_series(self.values, self.name)
+        if cells.dtype.is_float():
+            cells = cells.fill_nan(None)
+        return cells.is_not_null().to_numpy()
+
+    def take(self, rows: Integers) -> IdentifierColumn:
+        """Return some of the values, with errors that still name their rows in the table."""
+        from fedsim.cells import to_series  # noqa: PLC0415 - polars is heavy, and config files only name encodings
+
+        return IdentifierColumn(to_series(self.values, self.name)[rows], self.name, self.table, rows)
+
     def refuse(self, faulty: Flags, problem: str, code: str) -> None:
         """Raise an error about the first row marked ``faulty``, if there is one, and say how many there are."""
         if faulty.any():
-            row, count = int(faulty.argmax()) + 1, int(faulty.sum())
+            first, count = int(faulty.argmax()), int(faulty.sum())
+            row = 1 + (first if self.rows is None else int(self.rows[first]))
             more = f" ({count:,} such rows)" if count > 1 else ""
             message = f"{self.table}: column {self.name!r}, row {row} {problem}{more}"
             raise InputError(message, code=code, table=self.table, column=self.name, row=row, count=count)

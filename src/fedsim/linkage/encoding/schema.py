@@ -399,6 +399,11 @@ class Schema:
         return "position" if isinstance(self.fields[0].encoding, POSITIONS) else "hamming"
 
     @property
+    def allows_gaps(self) -> bool:
+        """Whether a record may lack some of its fields, but not all: the filter of a missing field stays empty."""
+        return len(self.fields) > 1 and self.metric != "position" and isinstance(self.combine, Concatenate)
+
+    @property
     def n_bits(self) -> int:
         """Bits per record after hardening."""
         return list(self._sizes())[-1]
@@ -425,11 +430,17 @@ class Schema:
         """
         columns = read_columns(records, self.columns, table)
         fitted = {
-            str(index): field.encoding.fit(columns[field.column])
+            str(index): field.encoding.fit(self._present(columns[field.column]))
             for index, field in enumerate(self.fields)
             if isinstance(field.encoding, FittedEncoding)
         }
         return {"schema": hashlib.sha256(self._description().encode()).hexdigest(), "fields": fitted}
+
+    def _present(self, column: IdentifierColumn) -> IdentifierColumn:
+        """Return the column without missing values, where the schema allows some."""
+        if not self.allows_gaps or (present := column.present()).all():
+            return column
+        return column.take(np.flatnonzero(present))
 
     def encode(
         self,
@@ -458,18 +469,38 @@ class Schema:
             raise SettingError(f"rng is a {type(rng).__name__}; pass numpy.random.default_rng()", code="bad-rng")
         columns, filters, fitted = read_columns(records, self.columns, table), [], self._fitted_fields(fit)
         for index, field in enumerate(self.fields):
-            column, subkey = columns[field.column], self._subkey(key, f"field {index}")
             options = {"fit": fitted[str(index)]} if str(index) in fitted else {}
-            if field.salt is not None and isinstance(field.encoding, SaltedEncoding):
-                filters.append(field.encoding.encode_salted(column, columns[field.salt], subkey, **options))
-            elif field.longitude is not None and isinstance(field.encoding, PlaceEncoding):
-                filters.append(field.encoding.encode_place(column, columns[field.longitude], subkey))
-            else:
-                filters.append(field.encoding.encode(column, subkey, **options))
+            filters.append(self._encode_field(field, columns, self._subkey(key, f"field {index}"), options))
+        if self.allows_gaps and filters:
+            lacking = ~np.any([part.any(axis=1) for part in filters], axis=0)
+            columns[self.fields[0].column].refuse(
+                lacking, "has no identifier at all; drop the record", "no-identifiers"
+            )
         bits = self.combine.combine(filters, self._subkey(key, "combine"))
         for index, step in enumerate(self.hardening):
             bits = step.apply(bits, self._subkey(key, f"hardening {index}"), rng)
         return EncodedTable(bits=bits, n_bits=self.n_bits, fingerprint=self.fingerprint(key))
+
+    def _encode_field(
+        self, field: SchemaField, columns: Mapping[str, IdentifierColumn], subkey: bytes, options: dict[str, Any]
+    ) -> Bits:
+        """Return the filters of a field, empty where it is missing and another field may count instead."""
+        column, salt = columns[field.column], columns.get(field.salt or "")
+        present = column.present() if self.allows_gaps else None
+        rows = None if present is None or present.all() else np.flatnonzero(present)
+        if rows is not None:
+            column, salt = column.take(rows), salt.take(rows) if salt else None
+        if salt is not None and isinstance(field.encoding, SaltedEncoding):
+            bits = field.encoding.encode_salted(column, salt, subkey, **options)
+        elif field.longitude is not None and isinstance(field.encoding, PlaceEncoding):
+            bits = field.encoding.encode_place(column, columns[field.longitude], subkey)
+        else:
+            bits = field.encoding.encode(column, subkey, **options)
+        if rows is None or present is None:
+            return bits
+        complete = np.zeros((len(present), bits.shape[1]), dtype=np.uint8)
+        complete[rows] = bits
+        return complete
 
     def ranks(self, records: Any, key: Key, table: str = "primary") -> Integers:
         """Return first and last rank of every field in turn, shape (records, 2 x fields), for a preview at one party.
