@@ -18,6 +18,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fedsim.cli.app import app
+from fedsim.cli.party import measure_traffic
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError
@@ -144,3 +145,10 @@ def test_new_records_are_split_as_the_party_file_says_of_its_own(folder):
         assert len(pl.read_csv(folder / "out.csv")) == 9
     finally:
         (folder / "city.toml").write_text(text, encoding="utf-8")
+
+
+def test_a_command_gives_the_signals_of_its_process_back():
+    before = signal.getsignal(signal.SIGINT)
+    with measure_traffic(quiet=True):
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
