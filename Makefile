@@ -16,7 +16,7 @@ demo: setup
 	.venv/bin/fedsim demo
 
 test: setup
-	$(PY) -m pytest -n $(WORKERS)
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 check: format lint types imports test examples
 

@@ -153,8 +153,7 @@ class TrafficMeter:
 def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter]:
     """Print the ledger when the block ends, however it ends; SIGTERM ends it like Ctrl-C."""
     traffic = TrafficMeter()
-    for number in STOP_SIGNALS:
-        signal.signal(number, traffic.stop)
+    before = {number: signal.signal(number, traffic.stop) for number in STOP_SIGNALS}
     try:
         yield traffic
     except KeyboardInterrupt:
@@ -163,6 +162,8 @@ def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter
         if not (stay and traffic.connection and traffic.connection.serves_predictions):
             raise
     finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
         entries = traffic.connection.ledger.entries() if traffic.connection else []
         if entries and not quiet:
             print_ledger(entries, time.perf_counter() - traffic.started)

@@ -13,8 +13,15 @@ from fedsim.protocol.session import public_reason
 from fedsim.protocol.transport import InProcessTransport
 from fedsim.runs.approval import ApprovalError
 from fedsim.runs.run_folder import AlreadyRunningError, open_audit_log, read_audit_log, read_ledger, run_path
+from fedsim.runtime import party_context
 from fedsim.runtime.party_context import open_party_context, software_versions
 from job_fixtures import lay_out, read_all
+
+
+@pytest.fixture(autouse=True)
+def _short_notice(monkeypatch):
+    """Nobody listens here, so a party that ends need not try long to say why."""
+    monkeypatch.setattr(party_context, "FAILURE_NOTICE_SECONDS", 0.5)
 
 
 @pytest.fixture
