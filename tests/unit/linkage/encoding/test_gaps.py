@@ -41,9 +41,7 @@ def test_a_fault_beside_gaps_is_named_by_its_row_in_the_table():
         PEOPLE.encode({"name": ["ada", "bob", "alan"], "age": [None, 41.0, 999.0]}, KEY)
 
 
-@pytest.mark.parametrize(
-    "field", [SchemaField("age", NumberPosition(1.0)), SchemaField("age", NumericFilter(0, 120, 5))]
-)
+@pytest.mark.parametrize("encoding", [NumberPosition(1.0), NumericFilter(0, 120, 5)])
 def test_a_single_field_and_positions_need_every_value(encoding):
     with raises(InputError, "missing-cell"):
         Schema([SchemaField("age", encoding)]).encode({"age": np.array([1.0, np.nan])}, KEY)
