@@ -400,8 +400,12 @@ class Schema:
 
     @property
     def allows_gaps(self) -> bool:
-        """Whether a record may lack some of its fields, but not all: the filter of a missing field stays empty."""
-        return len(self.fields) > 1 and self.metric != "position" and isinstance(self.combine, Concatenate)
+        """Whether a record may lack some of its fields, but not all: the filter of a missing field stays empty.
+
+        Numbers alone do not allow it: half of a place is not a place.
+        """
+        has_text = any(cell_type(field.encoding) == "text" for field in self.fields)
+        return has_text and len(self.fields) > 1 and isinstance(self.combine, Concatenate)
 
     @property
     def n_bits(self) -> int:

@@ -203,7 +203,7 @@ def test_flipping_bits_needs_chance():
 
 BAD_TABLES = [
     {"nam": ["a"]},
-    {"name": ["a", None], "born": ["2000-01-01"] * 2},
+    {"name": ["a", None], "born": ["2000-01-01", None]},
     {"name": ["a"], "born": ["2000-01-01"] * 2},
     {"name": ["a"], "born": [3.5]},
 ]
