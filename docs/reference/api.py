@@ -26,8 +26,10 @@ class Part:
 
 PARTS = {
     "fedsim": Part("Main functions and estimators", ("fedsim",)),
-    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics")),
-    "encoding": Part("Encodings", ("fedsim.linkage.encoding",)),
+    "linkage": Part("Linkage and metrics", ("fedsim.linkage", "fedsim.linkage.metrics", "fedsim.linkage.name_metrics")),
+    "encoding": Part(
+        "Encodings", ("fedsim.linkage.encoding", "fedsim.linkage.encoding.quality", "fedsim.linkage.words")
+    ),
     "training": Part("Training on arrays", ("fedsim.training", "fedsim.training.explain")),
     "privacy": Part(
         "Privacy", ("fedsim.privacy.bounds", "fedsim.privacy.differential_privacy", "fedsim.privacy.mechanisms")
