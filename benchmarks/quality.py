@@ -78,6 +78,9 @@ def methods() -> list[Method]:
         ("text, Hamming", StringFilter(), "hamming"),
     ):
         found.append(Method("encoded", name, lambda pair, e=encoding, m=metric: _encoded(pair, e, m)))
+    found.append(
+        Method("encoded", "text, as peers get it, Dice", lambda pair: _encoded(_fold(pair), StringFilter(), "dice"))
+    )
     if importlib.util.find_spec("clkhash"):
         found.append(Method("encoded", DRAWN[-1], _clkhash))
     else:
