@@ -104,7 +104,22 @@ def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Float
 
 @timed
 def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> AttackFinding:
-    """Tell two classes apart by the norm of their gradients, (U, C) and (U,)."""
+    """Tell two classes apart by the norm of their gradients.
+
+    Parameters
+    ----------
+    gradients
+        The gradient of every row at the cut layer, (U, C).
+    labels
+        The true label of every row, of two classes, (U,).
+    rng
+        Random generator of the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the AUC of the labels.
+    """
     positive = finding.rarer_class_mask(labels)
     score = finding.auc_estimate(np.linalg.norm(_check_gradients(gradients, labels), axis=1), positive, rng)
     if score.value < 0.5:  # the adversary also knows which of the classes has the longer gradients
@@ -114,7 +129,24 @@ def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> Attac
 
 @timed
 def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
-    """Tell two classes apart by the angle to the gradients of the ``known`` rows; one row is enough."""
+    """Tell two classes apart by the angle to the gradients of the ``known`` rows.
+
+    Parameters
+    ----------
+    gradients
+        The gradient of every row at the cut layer, (U, C).
+    labels
+        The true label of every row, of two classes, (U,).
+    known
+        Rows whose labels the secondary knows; one is enough.
+    rng
+        Random generator of the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the AUC of the labels of all other rows.
+    """
     positive = finding.rarer_class_mask(labels)
     if not len(known):
         raise InputError("no label is known, but the direction attack needs at least one", code="too-few-known")
@@ -154,7 +186,24 @@ def completion_attack(
 ) -> AttackFinding:
     """Learn labels from the secondary's own activations on the ``known`` rows, and guess all others.
 
-    ``figures`` holds the AUC of the same attack on the raw ``features``, which needs no joint training.
+    Parameters
+    ----------
+    activations
+        The output of the secondary's network for every row, (U, C).
+    features
+        The raw features of the same rows, (U, F).
+    labels
+        The true label of every row, of two classes, (U,).
+    known
+        Rows whose labels the secondary knows; at least three of either class.
+    rng
+        Random generator of the models and the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the AUC of the labels of all other rows; ``figures`` holds the AUC of the same attack on the
+        raw features, which needs no joint training.
     """
     positive, known = finding.rarer_class_mask(labels), rng.permutation(np.unique(known))
     if min(positive[known].sum(), (~positive[known]).sum()) < FOLDS:
@@ -175,9 +224,25 @@ def completion_attack(
 
 @timed
 def inversion_attack(activations: Floats, features: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
-    """Learn features from activations on the ``known`` rows, and guess all others, (U, C) and (U, F).
+    """Learn features from activations on the ``known`` rows, and guess all others.
 
     Averaging activations over several answers first makes the attack stronger against fresh noise.
+
+    Parameters
+    ----------
+    activations
+        What the primary received for every row, (U, C).
+    features
+        The true features of the same rows, (U, F).
+    known
+        Rows whose features the primary knows; at least six, but not all.
+    rng
+        Random generator of the models and the interval.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the mean R2 of the features of all other rows.
     """
     inputs, wanted = np.asarray(activations, dtype=np.float64), np.asarray(features, dtype=np.float64)
     known = rng.permutation(np.unique(known))

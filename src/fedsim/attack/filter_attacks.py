@@ -80,9 +80,25 @@ class NameList:
 def frequency_attack(
     filters: Bits, public: NameList, truth: Integers, *, flip_probability: float = 0.0
 ) -> AttackFinding:
-    """Name every record's filter, (n, bytes); ``truth`` (n,) is the index of its name in the list, or -1.
+    """Name every record's filter by the frequencies and q-grams of a public list of names.
 
     Where bits were flipped at random, filters as similar as two copies of one name count as equal.
+
+    Parameters
+    ----------
+    filters
+        The filter of every record, (n, bytes).
+    public
+        The public list, of at least two names.
+    truth
+        The index of each record's name in the list, or -1, (n,); only used to count successes.
+    flip_probability
+        Probability with which the encoding flipped each bit; at least 0 and below 0.5.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the share of records named.
     """
     n_filters, n_names = len(filters), len(public.names)
     if n_filters != len(truth) or n_names != len(public.count) or n_names < 2:
@@ -200,10 +216,23 @@ def name_similarity(names: Sequence[str], grams: GramFunction) -> Floats:
 
 @timed
 def graph_attack(encoded: Floats, plain: Floats, truth: Integers, *, seeds: Integers | None = None) -> AttackFinding:
-    """Pair the records of two similarity matrices, of filters (n, n) and of names (V, V).
+    """Pair the records of two similarity matrices, of filters and of names.
 
-    ``truth`` (n,) is the index of each filter's name, or -1, to count successes; ``seeds`` are rows that the attacker
-    already knows.
+    Parameters
+    ----------
+    encoded
+        Similarities between all filters, (n, n).
+    plain
+        Similarities between all names, (V, V).
+    truth
+        The index of each filter's name, or -1, (n,); used to count successes and to pair the ``seeds``.
+    seeds
+        Filters whose names the attacker already knows; None for no filter.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the share of records named, without the ``seeds``.
     """
     known = np.array([], dtype=np.int64) if seeds is None else np.unique(seeds)
     if encoded.shape != (len(truth), len(truth)) or plain.shape != (len(plain), len(plain)):
@@ -328,10 +357,27 @@ def find_bit_chains(ones: Flags, fields: int, *, flip_probability: float = 0.0) 
 def order_attack(
     filters: Bits, truth: Floats, known: Integers, *, rng: Generator, flip_probability: float = 0.0
 ) -> AttackFinding:
-    """Recover the order of the records along each true column, (n, bytes) and (n, A).
+    """Recover the order of the records along each true column.
 
-    The numbers of the ``known`` rows turn order into numbers; ``figures`` holds the median error of each column in its
-    own unit. Otherwise ``truth`` only says which chain is which column.
+    Parameters
+    ----------
+    filters
+        The filter of every record, (n, bytes).
+    truth
+        The true numbers of every record, (n, A); except for the known rows, they only say which chain is which
+        column, and give the score.
+    known
+        Rows whose numbers the coordinator knows, which turn order into numbers.
+    rng
+        Random generator of the sample of records and the interval.
+    flip_probability
+        Probability with which the encoding flipped each bit; at least 0 and below 0.5.
+
+    Returns
+    -------
+    AttackFinding
+        Its score is the mean rank correlation with the true numbers; ``figures`` holds the median error of each
+        column in its own unit.
     """
     if filters.ndim != 2 or 8 * filters.shape[1] > MAX_BITS:
         message = f"filters have shape {filters.shape}, but the order attack takes at most {MAX_BITS} bits; pass fewer"

@@ -137,7 +137,21 @@ ROBUST_CENTROID = CentroidRule("link graph with dummies", f"{_LINKS}, some as du
 def link_graph_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, way: CentroidRule = PLAIN_CENTROID
 ) -> AttackFinding:
-    """Locate every listed partner by the records that list it; ``own`` holds the primary's places in degrees."""
+    """Locate every listed partner by the records that list it.
+
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage.
+    own
+        The primary's places, latitude and longitude in degrees, (n, 2).
+    truth
+        The true places of the partner records; only used to evaluate the guesses.
+    rng
+        Random generator of the interval.
+    way
+        How to place a partner among the records that list it.
+    """
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))
     guess = to_degrees(way.locate(named, to_metres(own, origin)), origin)
     return location_finding(LocationGuesses(way.attack, way.knew, named.row, guess), truth, own, rng)
@@ -152,7 +166,21 @@ def link_graph_attack(
 def consistency_attack(
     view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator, rounds: int = CONSISTENCY_ROUNDS
 ) -> AttackFinding:
-    """Locate every listed partner by who lists it and who does not; ``own`` holds the primary's places in degrees."""
+    """Locate every listed partner by who lists it and who does not.
+
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage.
+    own
+        The primary's places, latitude and longitude in degrees, (n, 2).
+    truth
+        The true places of the partner records; only used to evaluate the guesses.
+    rng
+        Random generator of the interval.
+    rounds
+        How often all partners are moved.
+    """
     named, origin = LinksByPartner.of(view), mean_place(validate_places(own))
     metres = to_metres(own, origin)
     _, first = np.unique(metres.round(2), axis=0, return_index=True)  # equal places have equal lists
@@ -270,7 +298,16 @@ def fit_similarity_line(named: LinksByPartner, own: Floats, sigma: float) -> Sim
 def multilateration_attack(view: PrimaryView, own: Floats, truth: TrueLocations, *, rng: Generator) -> AttackFinding:
     """Locate every listed partner from noisy similarities that fall with the distance in metres.
 
-    ``own`` holds the primary's places in degrees. If the view has no scale, it is estimated.
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage; if it has no scale, the scale is estimated.
+    own
+        The primary's places, latitude and longitude in degrees, (n, 2).
+    truth
+        The true places of the partner records; only used to evaluate the guesses.
+    rng
+        Random generator of the interval.
     """
     origin, fresh = mean_place(validate_places(own)), view.distinct_records(own)
     named, metres = LinksByPartner.of(view.of_records(fresh)), to_metres(own[fresh], origin)
@@ -366,7 +403,20 @@ def grid_attack(
 ) -> AttackFinding:
     """Locate partners through any encoding: search the most likely place of each target on ever finer grids.
 
-    ``own`` holds the primary's places in degrees.
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage, with its scale.
+    own
+        The primary's places, latitude and longitude in degrees, (n, 2).
+    truth
+        The true places of the partner records; only used to evaluate the guesses.
+    encoded
+        The encoding of places, which the primary can apply itself.
+    rng
+        Random generator of the targets, the links used and the interval.
+    targets
+        Number of partners to locate, drawn at random; None for all.
     """
     scale, origin, fresh = view.known_scale(), mean_place(validate_places(own)), view.distinct_records(own)
     named = LinksByPartner.of(view.of_records(fresh))

@@ -245,8 +245,16 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
     """Guess the distance of every link (steps 1 and 2 of the greedy attack).
 
     A filter cannot be guessed more often than its distance, so this is the sharpest test of Theorem 2.
-    ``distance`` (n, K) holds the true distances, which are only used to count successes.
 
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage, with its scale.
+    distance
+        The true distances, (n, K); only used to count successes.
+
+    Examples
+    --------
     >>> links = np.array([[100.0, 120.0]])
     >>> view = PrimaryView(np.array([[0, 1]]), np.array([[1.0, -1.0]]), Scale(-110.0, 10.0))
     >>> distance_attack(view, links).score.value
@@ -266,9 +274,25 @@ def distance_attack(view: PrimaryView, distance: Floats) -> AttackFinding:
 def greedy_attack(
     view: PrimaryView, codes: Codebook, *, rng: Generator, queries: int = 1, targets: int | None = 5_000
 ) -> AttackFinding:
-    """Guess the filters of listed partners from ``queries`` links each (|Q| in the paper, where one is best).
+    """Guess the filters of listed partners from one or a few links each.
 
-    ``figures`` also holds how often all distances were right, and the bound of Theorem 2 on it.
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage, with its scale.
+    codes
+        The primary's filters, and those that a partner may have.
+    rng
+        Random generator of the targets, the links used and the guesses.
+    queries
+        Number of links used of each target (|Q| in the paper, where one is best).
+    targets
+        Number of partners to guess, drawn at random; None for all.
+
+    Returns
+    -------
+    AttackFinding
+        Its ``figures`` also hold how often all distances were right, and the bound of Theorem 2 on it.
     """
     queries = validation.validate_integer(queries, "queries", least=1)
     scale, named = view.known_scale(), LinksByPartner.of(view)
@@ -327,7 +351,19 @@ def deviance(similarity: Floats, distance: Floats, scale: Scale, sigma: float) -
 def likelihood_attack(
     view: PrimaryView, codes: Codebook, *, rng: Generator, targets: int | None = 500
 ) -> AttackFinding:
-    """Guess the filters of listed partners from all links of each."""
+    """Guess the filters of listed partners from all links of each.
+
+    Parameters
+    ----------
+    view
+        What the primary received of the linkage, with its scale.
+    codes
+        The primary's filters, and those that a partner may have.
+    rng
+        Random generator of the targets, the links used and of guesses between equals.
+    targets
+        Number of partners to guess, drawn at random; None for all.
+    """
     scale, named = view.known_scale(), LinksByPartner.of(view)
     codes.check_covers(named.row, len(view))
     chosen = sample_targets(np.arange(len(named)), targets, rng)

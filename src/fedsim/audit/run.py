@@ -79,7 +79,19 @@ def read_audit_tables(job: Job, files: Sequence[PartyFile], most: int, rng: np.r
 def audit_job(
     job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, progress: ProgressCallback = lambda _: None
 ) -> report.AuditReport:
-    """Attack every linkage whose tables are here, and the training on it; nothing leaves this process."""
+    """Attack every linkage whose tables are here, and the training on it; nothing leaves this process.
+
+    Parameters
+    ----------
+    job
+        The job to audit.
+    files
+        Party files of the tables that are here: of the primary, of secondaries or of both.
+    settings
+        How thorough the audit is, and what counts as a leak.
+    progress
+        Called with a line before every stage.
+    """
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
     rows: list[report.AuditRow] = []
     skipped: list[report.SkippedAttack] = []

@@ -26,7 +26,13 @@ class Paragraph:
 
 
 def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
-    """Yield name and value of the settings that an owner should read before approving the job."""
+    """Yield name and value of the settings that an owner should read before approving the job.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
     training, protection = job.training, job.protection
     epochs = "set by the preset" if training.epochs is None else f"{training.epochs:,}"
     yield "job", f"{job.name}, hash {job.hash}"
@@ -68,7 +74,22 @@ def _describe_cut_noise(terms: CutTerms | None) -> str:
 
 
 def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> list[Paragraph]:
-    """Return what the owner of a party should know before approving the job."""
+    """Return what the owner of a party should know before approving the job.
+
+    Parameters
+    ----------
+    job
+        The job.
+    party_file
+        The file of the party whose owner reads the text.
+    columns
+        The columns that the party uses in the job.
+
+    Returns
+    -------
+    list of Paragraph
+        What leaves the party, what it receives and what stays.
+    """
     _, primary, *_ = job.parties
     if party_file.role is Role.COORDINATOR:
         links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
@@ -156,7 +177,13 @@ def _feature_names(columns: PartyColumns) -> str:
 
 
 def privacy_guarantees(job: Job) -> list[str]:
-    """Return the guarantees of the job's privacy mechanisms, one sentence or two each."""
+    """Return the guarantees of the job's privacy mechanisms, one sentence or two each.
+
+    Parameters
+    ----------
+    job
+        The job.
+    """
     protection, lists = job.protection, job.secondaries
     found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
     if protection.features is not None:

@@ -242,8 +242,19 @@ class KnownCity:
 
 
 def generate_city(rng: np.random.Generator, knobs: CitySettings | None = None, *, flats: int = 4_000) -> KnownCity:
-    """Generate a city with this many flats, four times as many rentals, and as many schools.
+    """Generate a city with flats, as many schools, and four times as many rentals.
 
+    Parameters
+    ----------
+    rng
+        Random generator of all values.
+    knobs
+        The properties of the city; None for the defaults.
+    flats
+        Number of flats.
+
+    Examples
+    --------
     >>> town = generate_city(np.random.default_rng(7), CitySettings(value=0.0), flats=400)
     >>> town.truth.contribution("rentals"), round(town.truth.contribution("schools"), 1)
     (0.0, 3.6)

@@ -51,7 +51,13 @@ def save_links(links: Links, path: str | Path) -> None:
 
 
 def load_links(path: str | Path) -> Links:
-    """Read the links that :func:`save_links` wrote; a ``FileError`` if the file is another or has changed."""
+    """Read the links that :func:`save_links` wrote; a ``FileError`` if the file is another or has changed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path} does not exist; give a file written by `fedsim link`", code="file-not-found")
@@ -104,7 +110,13 @@ def save_encoded(table: EncodedTable, path: Path | str) -> None:
 
 
 def load_encoded(path: Path | str) -> EncodedTable:
-    """Read the table that :func:`save_encoded` wrote; a ``FileError`` if the file is another or has changed."""
+    """Read the table that :func:`save_encoded` wrote; a ``FileError`` if the file is another or has changed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    """
     metadata, tensors = read_safetensors(path, ENCODED_FORMAT)
     try:
         bits, n_bits = tensors["filters"], int(metadata["n_bits"])

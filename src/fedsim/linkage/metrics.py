@@ -103,6 +103,17 @@ def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Bac
 def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
     """Return all distances between two small sets of prepared records.
 
+    Parameters
+    ----------
+    metric
+        The metric that prepared the records.
+    left
+        The records of the rows.
+    right
+        The records of the columns.
+
+    Examples
+    --------
     >>> metric = get_metric("euclidean")
     >>> distance_matrix(metric, metric.prepare([[0.0], [3.0]], "a"), metric.prepare([[1.0]], "b")).tolist()
     [[1.0], [2.0]]

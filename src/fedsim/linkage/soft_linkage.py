@@ -130,6 +130,13 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
 def fit_scale(distance: Floats) -> Scale:
     """Return mean and standard deviation of the negative distances; a deviation of zero counts as one.
 
+    Parameters
+    ----------
+    distance
+        The distances, of any shape.
+
+    Examples
+    --------
     >>> fit_scale(np.array([[1.0, 3.0]]))
     Scale(mean=-2.0, deviation=1.0)
     """

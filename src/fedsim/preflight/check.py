@@ -491,8 +491,18 @@ def check_job(
 ) -> CheckReport:
     """Check a job and the parties whose files are on this machine; nothing is written.
 
-    ``link`` is the connection for which the cost is estimated. Certificates must be valid at ``now``. With
-    ``call_peers``, a TLS handshake with other parties takes place.
+    Parameters
+    ----------
+    job_path
+        The job file.
+    party_paths
+        The party files on this machine.
+    link
+        The connection for which the cost is estimated.
+    now
+        The time at which certificates must be valid.
+    call_peers
+        Whether to make a TLS handshake with the other parties.
     """
     title, job = f"job file {job_path}", None
     if _file_kind(job_path) == "party":  # reported once, instead of all settings that it does not have

@@ -21,11 +21,26 @@ HASH_BYTES = 8
 
 
 def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Integers, *, purpose: str) -> Floats:
-    """Return standard normal noise (n, K) for every left row and its partners, which are rows of ``right_bits``.
+    """Return standard normal noise (n, K) for every left row and its partners.
 
     Never disclose the same noise in two scales: the answers ``a + 2z`` and ``a + 3z`` reveal ``a``. So everything that
     the noise is multiplied with and added to belongs to the purpose.
 
+    Parameters
+    ----------
+    secret
+        The secret; equal arguments give equal noise.
+    left_bits
+        Filters of the left records, (n, bytes).
+    right_bits
+        Filters of the right records, (m, bytes).
+    partner
+        The partners of every left row, as rows of ``right_bits``, (n, K).
+    purpose
+        What the noise is for; another purpose gives independent noise.
+
+    Examples
+    --------
     >>> left, right = np.array([[7], [9]], np.uint8), np.array([[1], [7], [8]], np.uint8)
     >>> drawn = pair_noise(bytes(32), left, right, np.array([[0, 2], [2, 0]]), purpose="example")
     >>> again = pair_noise(bytes(32), left[1:], right[2:], np.array([[0]]), purpose="example")

@@ -33,7 +33,17 @@ __all__ = ["ConnectionLost", "FrameStream", "InProcessTransport", "Listener", "Q
 
 
 class ConnectionLost(Exception):  # noqa: N818
-    """A stream is broken. The session reconnects unless ``lasting`` says that reconnecting is pointless."""
+    """A stream is broken.
+
+    Parameters
+    ----------
+    reason
+        The message.
+    code
+        The reason for programs.
+    lasting
+        Whether reconnecting is pointless; otherwise the session reconnects.
+    """
 
     def __init__(self, reason: str = "connection lost", *, code: str = "", lasting: bool = False) -> None:
         super().__init__(reason)
@@ -118,7 +128,13 @@ def stream_pair() -> tuple[QueueStream, QueueStream]:
 
 
 class InProcessTransport:
-    """Connects parties in one process; addresses are arbitrary names, and credentials are not needed."""
+    """Connects parties in one process; addresses are arbitrary names, and credentials are not needed.
+
+    Parameters
+    ----------
+    credentials
+        Not used.
+    """
 
     def __init__(self, credentials: object = None) -> None:
         self._listeners: dict[str, _InProcessListener] = {}

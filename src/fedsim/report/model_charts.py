@@ -303,7 +303,19 @@ def gates_page(curves: Sequence[WeightCurve], importances: Sequence[MergeImporta
 def write_gates_page(
     curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], path: Path | str, *, title: str = "Gates"
 ) -> None:
-    """Write the page of :func:`gates_page` to ``path``."""
+    """Write the page of :func:`gates_page`.
+
+    Parameters
+    ----------
+    curves
+        The weight gates of the secondaries.
+    importances
+        The merge gates of the secondaries.
+    path
+        The HTML file to write.
+    title
+        The title of the page.
+    """
     write_page(gates_page(curves, importances, title=title), path)
 
 

@@ -43,7 +43,26 @@ class Approval:
 def approve(
     job: Job, party_file: PartyFile, header: Sequence[str] | None, *, by: str, time: datetime
 ) -> tuple[Approval, Path]:
-    """Store the owner's approval, replacing an earlier one of the same job; a coordinator's table has no header."""
+    """Store the owner's approval, replacing an earlier one of the same job.
+
+    Parameters
+    ----------
+    job
+        The job that the owner approves.
+    party_file
+        The party that the owner answers for.
+    header
+        The column names of the party's table; None for a coordinator, which has no table.
+    by
+        Who approves.
+    time
+        When.
+
+    Returns
+    -------
+    tuple
+        The approval, and the file that stores it.
+    """
     approval = Approval(
         job=job.hash,
         role=str(party_file.role),
@@ -76,6 +95,15 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
 
     Call it before any data is read, and again with the table's ``header``: if the party file does not list the
     features, a column that was added to the table requires a new approval.
+
+    Parameters
+    ----------
+    job
+        The job that is to run.
+    party_file
+        The party that is to take part.
+    header
+        The column names of the party's table; None before it is read.
     """
     columns = resolve_columns(job, party_file, header)
     if any(job.hash.startswith(prefix) for prefix in party_file.policy.approve):
@@ -105,7 +133,20 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
 
 
 def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
-    """Return the stored approval of exactly this job, whatever its columns."""
+    """Return the stored approval of exactly this job, whatever its columns.
+
+    Parameters
+    ----------
+    job
+        The job.
+    party_file
+        The party whose approval is looked up.
+
+    Returns
+    -------
+    Approval or None
+        None if there is none, or if its file is invalid.
+    """
     return _read_approval(approval_path(job, party_file))
 
 

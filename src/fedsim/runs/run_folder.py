@@ -35,7 +35,15 @@ class AlreadyRunningError(FileError):
 
 
 def run_path(job: Job, party_file: PartyFile) -> Path:
-    """Return the party's folder for exactly this job; a changed job has another folder."""
+    """Return the party's folder for exactly this job; a changed job has another folder.
+
+    Parameters
+    ----------
+    job
+        The job.
+    party_file
+        The party.
+    """
     return party_file.folder / f"{job.name}-{job.short_hash}"
 
 
@@ -84,7 +92,13 @@ def make_private_folder(folder: Path, *, remedy: str = "correct 'folder' in the 
 
 
 def read_ledger(folder: Path) -> list[LedgerEntry]:
-    """Return the counts of all finished processes."""
+    """Return the counts of all finished processes.
+
+    Parameters
+    ----------
+    folder
+        The run folder of a party.
+    """
     return _read_entries(folder / LEDGER_FILE)
 
 
@@ -223,7 +237,19 @@ def peak_memory() -> int:
 
 @contextmanager
 def publish_progress(folder: Path, job: Job, connection: ConnectionState, progress: PartyProgress) -> Iterator[None]:
-    """Keep the file up to date until the block ends, and record how it ended."""
+    """Keep the file up to date until the block ends, and record how it ended.
+
+    Parameters
+    ----------
+    folder
+        The run folder, where the file is.
+    job
+        The job.
+    connection
+        The state of the party's connections.
+    progress
+        The progress of the party, updated by the block.
+    """
     ended = threading.Event()
     file = _ProgressFile(folder, job, connection, progress)
     name = f"progress of {connection.party}"
@@ -394,7 +420,13 @@ def open_audit_log(party_file: PartyFile) -> AuditLog:
 
 
 def read_audit_log(path: Path) -> Iterator[AuditEntry]:
-    """Yield the entries, each verified against the one before; the first invalid line raises a ``FileError``."""
+    """Yield the entries, each verified against the one before; the first invalid line raises a ``FileError``.
+
+    Parameters
+    ----------
+    path
+        The log of a party.
+    """
     previous = FIRST_HASH
     for number, line in enumerate(_lines(path), 1):
         if not line.endswith(b"\n") and len(line) < MAX_LINE_BYTES:

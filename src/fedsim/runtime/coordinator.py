@@ -19,7 +19,15 @@ POLL_SECONDS = 0.2
 
 
 def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
-    """Serve all parties until the job is done; with ``stay`` also for predictions afterwards."""
+    """Serve all parties until the job is done.
+
+    Parameters
+    ----------
+    context
+        The running party, from :func:`open_party_context`.
+    stay
+        Whether to stay for predictions afterwards.
+    """
     lists = {
         name: LinkageConfig(
             metric=terms.metric,

@@ -116,7 +116,19 @@ class PartyContext:
 def open_party_context(
     job: Job, party_file: PartyFile, transport: Transport, versions: Mapping[str, str]
 ) -> Iterator[PartyContext]:
-    """Run a party: lock its folder, check policy and approval, and report a failure to the other parties."""
+    """Run a party: lock its folder, check policy and approval, and report a failure to the other parties.
+
+    Parameters
+    ----------
+    job
+        The job.
+    party_file
+        The party to run.
+    transport
+        How it reaches the other parties.
+    versions
+        Versions of the software by name, which are compared with those of the other parties.
+    """
     require_membership(job, party_file)
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)

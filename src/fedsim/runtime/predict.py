@@ -83,7 +83,15 @@ class _TrainedPrimary:
 
 
 class Predictor:
-    """Stays connected with all parties and predicts one batch at a time."""
+    """Stays connected with all parties and predicts one batch at a time.
+
+    Parameters
+    ----------
+    context
+        The running primary, whose model is trained.
+    wait_seconds
+        How long to wait for a party that is not connected.
+    """
 
     def __init__(self, context: PartyContext, *, wait_seconds: float) -> None:
         torch.set_num_threads(context.job.training.threads)

@@ -72,7 +72,15 @@ class TrainingOutcome:
 
 
 def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> TrainingOutcome:
-    """Link, train, evaluate and save, then tell all parties that the job is done."""
+    """Link, train, evaluate and save, then tell all parties that the job is done.
+
+    Parameters
+    ----------
+    context
+        The running party, from :func:`open_party_context`.
+    hooks
+        Called during training, before the hook that records the progress.
+    """
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore(context.folder, context.job)

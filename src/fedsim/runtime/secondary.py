@@ -31,7 +31,15 @@ RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0  # before the next session with a p
 
 
 def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
-    """Take part until the primary says farewell; with ``stay`` also in predictions afterwards."""
+    """Take part until the primary says farewell.
+
+    Parameters
+    ----------
+    context
+        The running party, from :func:`open_party_context`.
+    stay
+        Whether to stay for predictions afterwards.
+    """
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore(context.folder, context.job)

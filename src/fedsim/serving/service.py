@@ -51,7 +51,15 @@ class HealthStatus(BaseModel):
 
 
 def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
-    """Create the web application; with a ``token``, /predict requires the header ``Authorization: Bearer TOKEN``."""
+    """Create the web application.
+
+    Parameters
+    ----------
+    predictor
+        Predicts the records of requests.
+    token
+        If given, /predict requires the header ``Authorization: Bearer TOKEN``.
+    """
     title = f"FedSim: {predictor.context.job.name}"
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # these pages load remote scripts
 

@@ -58,7 +58,13 @@ class SetupPlan:
 
 
 def render_job(plan: SetupPlan) -> str:
-    """Return the text of the job file."""
+    """Return the text of the job file.
+
+    Parameters
+    ----------
+    plan
+        The content of all files.
+    """
     return "\n".join(_job_lines(plan)) + "\n"
 
 
@@ -137,7 +143,17 @@ _ROLE_COMMENTS = {
 
 
 def render_party(plan: SetupPlan, role: str, folder: Path) -> str:
-    """Return the text of a party file that will be written to ``folder``."""
+    """Return the text of a party file.
+
+    Parameters
+    ----------
+    plan
+        The content of all files.
+    role
+        The role of the party.
+    folder
+        Where the file will be written; paths in it are relative to this folder if it is near.
+    """
     return "\n".join(_party_lines(plan, role, folder)) + "\n"
 
 
@@ -219,6 +235,13 @@ def relative_path(path: Path, folder: Path) -> str:
 def propose_party_names(sources: Mapping[str, TableSource]) -> dict[str, str]:
     """Return a name for every party by role, derived from its table if that is available.
 
+    Parameters
+    ----------
+    sources
+        The available tables by the role of their party.
+
+    Examples
+    --------
     >>> propose_party_names({"primary": Path("Flats 2020.csv.gz")})
     {'coordinator': 'notary', 'primary': 'flats-2020', 'secondary': 'partner'}
     """

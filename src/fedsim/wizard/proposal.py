@@ -103,7 +103,17 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
 
 
 def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: int) -> LinkageProposal:
-    """Propose encodings for identifiers; columns that cannot be linked are an error."""
+    """Propose encodings for identifiers; columns that cannot be linked are an error.
+
+    Parameters
+    ----------
+    tables
+        The profiles of the available tables.
+    pairs
+        The identifiers; at least one.
+    k
+        Number of partners, to measure the quality.
+    """
     if not pairs:
         raise _no_identifiers_error(tables)
     corrected, notes = _fix_swapped_coordinates(pairs, tables.sides)
@@ -518,9 +528,18 @@ def propose_batch_size(rows: int) -> int:
 
 
 def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:
-    """Propose the feature columns: all that are not ``taken``, and numbers and dates of the identifiers ``also``.
+    """Propose the feature columns.
 
     Columns that carry no information or that identify persons are left out.
+
+    Parameters
+    ----------
+    table
+        The profile of the table.
+    taken
+        Columns that are not proposed, such as identifiers and the label.
+    also
+        Identifiers that are proposed as well if they are numbers or dates.
     """
     profiles = [column for column in table.columns.values() if column.name not in taken]
     reasons = {column.name: _uninformative_reason(column) or _identifying_reason(column) for column in profiles}

@@ -294,6 +294,13 @@ class StringFilter:
 def normalise_text(text: str) -> str:
     """Return text with uniform compatibility forms, letter case and white space (NFKC, case folding).
 
+    Parameters
+    ----------
+    text
+        The text of a cell.
+
+    Examples
+    --------
     >>> normalise_text("  Straße\\u00a0 No. ② ")
     'strasse no. 2'
     """

@@ -127,7 +127,13 @@ class NormalisingEncoding(Protocol):
 
 
 def cell_type(encoding: FieldEncoding) -> str:
-    """Return what an encoding reads, a word of :class:`fedsim.cells.CellType`."""
+    """Return what an encoding reads, a word of :class:`fedsim.cells.CellType`.
+
+    Parameters
+    ----------
+    encoding
+        The encoding of a column.
+    """
     return str(getattr(encoding, "CELLS", "text"))
 
 
