@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -125,7 +127,7 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
         grid = two_column_grid(NAME_WIDTH)
         findings = list(section.findings)
         if not verbose:  # failures, warnings and informative findings; then the names of the other checks on one line
-            findings = [found for found in findings if found.telling or found.level is not CheckLevel.OK]
+            findings = [found for found in findings if found.informative or found.level is not CheckLevel.OK]
             shown = {found.check for found in findings}
             names = dict.fromkeys(found.check for found in section.findings if found.check not in shown)
             findings += [CheckFinding("ok", CheckLevel.OK, ", ".join(names))] if names else []
@@ -144,7 +146,8 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
         parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
     failures, warnings = report.count(CheckLevel.FAILS), report.count(CheckLevel.WARNING)
     also = f", {pluralise(warnings, 'warning')}" if warnings else ""
-    failed = f"{pluralise(failures, 'check')} failed{also}; fix this and run `fedsim check` again"
+    them = "it" if failures == 1 else "them"
+    failed = f"{pluralise(failures, 'check')} failed{also}; fix {them} and run `fedsim check` again"
     verdict, level = (f"ready to run{also}", CheckLevel.OK) if report.passed else (failed, CheckLevel.FAILS)
     print_renderable(Group(*parts, Text(f"\n{verdict}", style=LEVEL_STYLES[level])))
 
@@ -171,6 +174,7 @@ def _format_size(n_bytes: float) -> str:
 
 # Approval
 
+MAX_WIDTH = 100
 PrintLine = Callable[[str], None]
 
 
@@ -218,14 +222,14 @@ def approve_job(
         table = read_table(party_file.data.source, separator=party_file.data.separator, option="data.separator =")
         header, n_records = table.columns, len(table)
     disclosed = config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header))
-    promises = config.Paragraph("what the job promises", tuple(config.privacy_guarantees(job)))
+    promises = config.Paragraph("Guarantees of this job", tuple(config.privacy_guarantees(job)))
     leaves = (*disclosed, promises)
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
-        say(f"{name:<11} {value}")
+        say(_wrap(f"{name:<11} ", value))
     for paragraph in leaves:
-        say(f"\n{shorten(paragraph.heading, 10_000)}")
+        say("\n" + _wrap("", shorten(paragraph.heading, 10_000)))
         for sentence in paragraph.sentences:
-            say(f"  - {shorten(sentence, 100_000)}")
+            say(_wrap("  - ", shorten(sentence, 100_000)))
     say("")
     if broken := config.policy_violations(job, party_file, n_records):
         _raise_refusal(job, party_file, broken)
@@ -233,7 +237,7 @@ def approve_job(
     decision = ApprovalDecision(str(party_file.party), job.name, job.hash, leaves)
     with suppress(ApprovalError):
         earlier = require_approval(job, party_file, header)
-        say(f"already approved {earlier}; nothing has changed since")
+        say(_wrap("", f"already approved {earlier}; nothing has changed since"))
         return replace(decision, approved=True, how=earlier)
     facts = {"job": job.name, "hash": job.hash, "by": current_user()}
     if not ask():
@@ -243,6 +247,20 @@ def approve_job(
     open_audit_log(party_file).append("job approved", facts)
     say(f"Approved. Wrote {path}")
     return replace(decision, approved=True, how=require_approval(job, party_file, header))
+
+
+def _wrap(start: str, text: str) -> str:
+    """Return text after its start, wrapped to the terminal; paths and names are never split."""
+    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns)
+    lines = textwrap.wrap(
+        text,
+        width,
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "\n".join(lines) or start
 
 
 def _raise_refusal(job: config.Job, party_file: config.PartyFile, broken: Sequence[PolicyViolation]) -> None:

@@ -1,14 +1,13 @@
 """The Typer application: every command and the section of the help that lists it."""
 
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from fedsim import __version__
 from fedsim.cli import job_commands as job, table_commands as table
-from fedsim.cli.options import flag
+from fedsim.cli.options import SectionedGroup, flag
 from fedsim.registry import load_plugins
 
 COMMANDS = {
@@ -18,21 +17,6 @@ COMMANDS = {
     "Use the results": (job.runs, job.report, job.predict, job.serve, job.log),
     "Link tables without training": (table.link, table.encode),
 }
-
-
-class SectionedGroup(TyperGroup):
-    """A group whose help lists the commands by section, with their whole summary."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands into the help page."""
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name, command in self.commands.items():
-            panel = str(getattr(command, "rich_help_panel", None) or "Commands")
-            sections.setdefault(panel, []).append((name, (command.help or "").partition("\n\n")[0]))
-        for title, rows in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(rows, col_max=10)
-
 
 load_plugins()
 # Plain help wraps well at 80 columns. Tracebacks with local variables would show records.

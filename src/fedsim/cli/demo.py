@@ -54,6 +54,7 @@ TIMEOUT_SECONDS = 240.0  # until the parties are stopped
 POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0  # for a party to exit by itself after SIGTERM
 SHOWN_RUNGS = ("solo", "solo-identifiers", "top1sim", "avgsim", "fedsim", "fedsim-identifiers", FEDSIM_PLACEBO)
+BEST_REMARKS = {"alone": "best alone", "together": "best with the partner"}  # by the side they are chosen for
 DISCLOSURES = {
     "notary": "encoded identifiers without the key; no features, no labels",
     "city": "noisy similarities, pseudonyms, activations; no rental",
@@ -125,7 +126,7 @@ def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
     printer.say(f"  report:  {page}")
     printer.say(f"  files:   {folder} has the tables, job and party files, logs and models")
     printer.say("  start:   fedsim init --primary YOURS.csv --secondary THEIRS.csv")
-    printer.say("  then:    fedsim check, fedsim approve, fedsim train; see fedsim --help")
+    printer.say("  then:    fedsim approve, fedsim check, fedsim train; see fedsim --help")
     if mode.json:
         value = {"folder": str(folder), "report": str(page), "seconds": seconds, "metrics": record.metrics}
         print_json({**value, "ladder": ladder, "truth": truth})
@@ -288,7 +289,7 @@ def _print_results(
         key, remarks = rung["key"], []
         if key == record.method:
             remarks.append(f"this run: {format_number(record.metrics['test']['rmse'])}")
-        remarks += [f"best {side}" for side in ("alone", "together") if key in ladder["chosen"][side]]
+        remarks += [text for side, text in BEST_REMARKS.items() if key in ladder["chosen"][side]]
         if key in SHOWN_RUNGS or remarks:
             printer.say(f"  {rung['name']:<41}{rung['mean']:>6.1f}  {', '.join(remarks)}".rstrip())
     printer.say(ladder["worth"])

@@ -138,14 +138,17 @@ def compare(
 
 
 privacy_app = typer.Typer(
-    no_args_is_help=True, help="Convert between noise on similarities and bounds on an attacker's success."
+    no_args_is_help=True,
+    cls=opt.SectionedGroup,
+    help="Convert between noise on similarities and bounds on an attacker's success.",
 )
+JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
 NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
 DistanceSpread = Annotated[float, option("X", "Standard deviation of the distances, which are integers (Hamming).")]
 
 
 @privacy_app.command()
-def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: Json = False) -> None:
+def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: JsonOnly = False) -> None:
     """Print the bound on the success of the greedy attack (paper, Theorem 2)."""
     from fedsim.privacy.bounds import success_bound
 
@@ -156,7 +159,7 @@ def tau(sigma: NoiseSigma, spread: DistanceSpread, as_json: Json = False) -> Non
 def sigma(
     tau: Annotated[float, option("TAU", "Bound on the success of the paper's greedy attack.")],
     spread: DistanceSpread,
-    as_json: Json = False,
+    as_json: JsonOnly = False,
 ) -> None:
     """Print the smallest noise for a bound (paper, Theorem 2)."""
     from fedsim.privacy.bounds import sigma_for_bound
@@ -170,7 +173,7 @@ def epsilon(
     spread: DistanceSpread,
     mean: Annotated[float, option("X", "Mean of the negative distances (mu_0 of the paper).")],
     records: Annotated[int, option("N", "Primary records.")],
-    as_json: Json = False,
+    as_json: JsonOnly = False,
 ) -> None:
     """Print the least epsilon provable with the paper's sensitivity (Theorem 1); this is not a guarantee."""
     from fedsim.privacy.differential_privacy import least_epsilon, paper_sensitivity
@@ -195,7 +198,7 @@ def table(
     links: Annotated[int, option("N", "Links to one partner, all of which its filter affects.")] = 20,
     job: Annotated[Path | None, option("JOB", "Job whose tables give the spread.")] = None,
     party: Annotated[list[Path] | None, option("PARTY_FILE", "Party file of that job; may be repeated.")] = None,
-    as_json: Json = False,
+    as_json: JsonOnly = False,
 ) -> None:
     """Print noise and epsilon (delta 1e-5, filters that differ in one bit) for several bounds.
 

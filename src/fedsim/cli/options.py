@@ -8,8 +8,23 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from fedsim.errors import SettingError
+
+
+class SectionedGroup(TyperGroup):
+    """A group whose help lists the commands by section, with their whole summary."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands into the help page."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name, command in self.commands.items():
+            panel = str(getattr(command, "rich_help_panel", None) or "Commands")
+            sections.setdefault(panel, []).append((name, (command.help or "").partition("\n\n")[0]))
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=10)
 
 
 def option(metavar: str, text: str, *names: str, **limits: Any) -> Any:

@@ -105,7 +105,8 @@ def run_log(path: Path, mode: OutputMode) -> None:
     if fault:
         raise fault
     if not mode.silent:
-        typer.echo(f"{len(entries)} entries, none changed; last hash {last or 'none'}")
+        count = "1 entry" if len(entries) == 1 else f"{len(entries):,} entries"
+        typer.echo(f"{count}, none changed; last hash {last or 'none'}")
 
 
 # Predictions

@@ -105,7 +105,7 @@ class SchemaKind(StrEnum):
 
 
 def explain(
-    key: Annotated[str | None, argument("[KEY]", "Setting, such as training.wire or tau. Default: list all.")] = None,
+    key: Annotated[str | None, argument("KEY", "Setting, such as training.wire or tau. Default: list all.")] = None,
     schema: Annotated[
         SchemaKind | None, option("KIND", "Print the JSON Schema of job or party files and exit.")
     ] = None,

@@ -18,14 +18,14 @@ class CheckLevel(StrEnum):
 class CheckFinding:
     """The result of one check and how to fix it, without any data.
 
-    ``telling`` marks results that are worth reading although the check passed; ``code`` names the kind of problem.
+    ``informative`` marks results that are worth reading although the check passed; ``code`` names the kind of problem.
     """
 
     check: str
     level: CheckLevel
     result: str
     fix: str = ""
-    telling: bool = False
+    informative: bool = False
     code: str = ""
 
 
@@ -36,7 +36,7 @@ def ok(check: str, result: str) -> CheckFinding:
 
 def info(check: str, result: str) -> CheckFinding:
     """Report a check that passed with a result that is worth reading."""
-    return CheckFinding(check, CheckLevel.OK, result, telling=True)
+    return CheckFinding(check, CheckLevel.OK, result, informative=True)
 
 
 def warning(check: str, result: str, fix: str, *, code: str = "") -> CheckFinding:

@@ -152,7 +152,7 @@ def open_party_context(
             notice = failure_notice(state, error)
             if isinstance(error, ApprovalError):  # its text names files and commands of ours
                 notice = Trouble(str(state.party), "its owner has not approved this job", passing=False)
-            facts = {"job": job.short_hash, "told": notice.reason, "details": _failure_details(error)}
+            facts = {"job": job.short_hash, "sent_to_peers": notice.reason, "details": _failure_details(error)}
             state.record_event("stopped", facts)
             _notify_peers(context, notice, error)
             raise

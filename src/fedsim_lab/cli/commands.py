@@ -31,8 +31,8 @@ OutFolder = Annotated[
 
 
 def bench(
-    name: Annotated[str, typer.Argument(help="Name of a file in the folder benchmarks.")] = "linkage",
-    cases: Annotated[list[str] | None, typer.Argument(help="Cases to run. Default: all.")] = None,
+    name: Annotated[str, opt.argument("NAME", "Name of a file in the folder benchmarks.")] = "linkage",
+    cases: Annotated[list[str] | None, opt.argument("CASE", "Cases to run. Default: all.")] = None,
 ) -> None:
     """Run a benchmark of the folder benchmarks and print its table."""
     script = Path("benchmarks") / f"{name}.py"
@@ -329,6 +329,10 @@ def tradeoff(
     run_tradeoff(job, parties, (settings, sweep), opt.check_out_name(out), OutputMode(quiet, as_json))
 
 
-app = typer.Typer(no_args_is_help=True, help="Work with the paper's datasets, experiments, figures and benchmarks.")
+app = typer.Typer(
+    no_args_is_help=True,
+    cls=opt.SectionedGroup,
+    help="Work with the paper's datasets, experiments, figures and benchmarks.",
+)
 for command in (datasets, experiment, reproduce, sweep, tradeoff, bench):
     app.command()(command)

@@ -54,6 +54,14 @@ def test_the_owner_reads_what_leaves_and_says_yes():
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job approved"]
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_lines_fit_the_terminal(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = run_approve(answer="n\n").output
+    assert "\nGuarantees of this job\n  - " in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
 def test_anything_but_yes_is_no(answer):
     done = run_approve(answer=answer)
@@ -113,6 +121,7 @@ def test_the_log_is_shown_and_checked():
     assert shown.exit_code == 0
     assert "secondary 'rentals'" in shown.output
     assert "job approved" in shown.output
+    assert "\n1 entry, none changed" in shown.output
     assert "\x1b" not in shown.output
 
 

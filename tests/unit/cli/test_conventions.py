@@ -136,6 +136,19 @@ def test_help_is_readable_at_80_columns():
         assert "<bool>" not in shown.output
 
 
+@pytest.mark.parametrize("words", [[], ["privacy"], ["lab"]])
+def test_summaries_of_commands_are_not_cut(words):
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80"}).output
+    assert "..." not in shown.replace("COMMAND [ARGS]...", "")
+
+
+def test_help_names_options_and_arguments_that_exist():
+    for name in ("tau", "sigma", "epsilon", "table"):
+        assert "--quiet" not in CliRunner().invoke(app, ["privacy", name, "--help"]).output
+    assert "[OPTIONS] [KEY]\n" in CliRunner().invoke(app, ["explain", "--help"]).output
+    assert "[OPTIONS] [NAME] [CASE]...\n" in CliRunner().invoke(app, ["lab", "bench", "--help"]).output
+
+
 def test_help_names_the_default_k_and_the_metrics():
     shown = CliRunner().invoke(app, ["link", "--help"], env={"COLUMNS": "80"}).output
     assert f"Default: {DEFAULT_K}." in shown

@@ -49,7 +49,7 @@ def test_the_own_log_has_the_whole_reason_and_the_others_only_its_kind(world):
         at_city(world, FileError("cannot write flats.npz: no space left"))
     facts = last_entry(world[1]["city"]).facts
     assert facts["details"] == "cannot write flats.npz: no space left"
-    assert facts["told"] == public_reason(FileError(""))
+    assert facts["sent_to_peers"] == public_reason(FileError(""))
 
 
 def test_of_a_defect_the_log_has_the_place_and_not_the_text(world):
@@ -66,7 +66,7 @@ def test_a_job_that_is_not_approved_is_said_to_be_so(tmp_path):
     with pytest.raises(ApprovalError):
         at_city(world)
     facts = last_entry(world[1]["city"]).facts
-    assert facts["told"] == "its owner has not approved this job"
+    assert facts["sent_to_peers"] == "its owner has not approved this job"
     assert "fedsim approve" in facts["details"]
 
 
