@@ -75,28 +75,28 @@ def plan(asked: argparse.Namespace, results: ResultStore) -> None:
 
 
 def judge(asked: argparse.Namespace, results: ResultStore) -> None:
-    """Intervals beside the truth."""
-    print("| city | true worth | ladder's worth | 95 % interval | covers |\n|---|---|---|---|---|")
+    """Print the estimated intervals beside the true contributions."""
+    print("| city | true contribution | estimate | 95 % interval | covers |\n|---|---|---|---|---|")
     covered = dict.fromkeys(KINDS, 0)
     for kind, number, cases in cities(asked):
         ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None)
-        worth, truth = ladder.contribution(asked.split), ladder.about["truth"]
-        covered[kind] += worth.low <= truth <= worth.high
-        print(row(f"{kind}-{number}", worth, truth), flush=True)
+        found, truth = ladder.contribution(asked.split), ladder.about["truth"]
+        covered[kind] += found.low <= truth <= found.high
+        print(row(f"{kind}-{number}", found, truth), flush=True)
     for kind, count in covered.items():
         print(f"{kind}: {count} of {asked.cities} covered")
 
 
-def row(name: str, worth: Interval, truth: float) -> str:
+def row(name: str, found: Interval, truth: float) -> str:
     """One city's line of the table."""
-    covers = "yes" if worth.low <= truth <= worth.high else "no"
-    return f"| {name} | {truth:.2f} | {worth.estimate:.2f} | {worth.low:.2f} to {worth.high:.2f} | {covers} |"
+    covers = "yes" if found.low <= truth <= found.high else "no"
+    return f"| {name} | {truth:.2f} | {found.estimate:.2f} | {found.low:.2f} to {found.high:.2f} | {covers} |"
 
 
 def main(words: Sequence[str] | None) -> None:
-    """Take over, plan or judge."""
+    """Collect results, write a plan or print the coverage."""
     asked = options(words or ())
     results = ResultStore(asked.out)
     if asked.gather:
-        print(f"{collect_results(sorted(asked.gather.glob('worker-*')), results)} trainings taken over")
+        print(f"{collect_results(sorted(asked.gather.glob('worker-*')), results)} trainings collected")
     (plan if asked.plan else judge)(asked, results)

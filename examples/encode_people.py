@@ -1,4 +1,4 @@
-"""Two offices encode their people with one key; whoever holds only the filters still sees who resembles whom."""
+"""Two offices encode their people with one key; the filters alone still show which people are similar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stations, conversations and lines for the tests of the protocol: in one process, without luck and without waiting."""
+"""Connection states, sessions and connections for protocol tests: in one process, deterministic and without delays."""
 
 from __future__ import annotations
 

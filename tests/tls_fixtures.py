@@ -1,4 +1,4 @@
-"""Certificates of a few parties, and doors that say everything twice."""
+"""Certificates of a few parties, and TLS listeners that echo every frame."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def echo(_, line):
 
 @contextmanager
 def door(answer=echo, transport=None):
-    """The city's door with TLS."""
+    """The city's listener with TLS."""
     listener = (transport or GrpcTransport(PAPERS[CITY])).listen("127.0.0.1:0", answer)
     try:
         yield listener.address
@@ -50,7 +50,7 @@ def door(answer=echo, transport=None):
 
 
 def is_served(address, caller=RENTALS):
-    """Whether an honest caller gets its answer, and soon."""
+    """Whether a valid caller is answered promptly."""
     began = time.monotonic()
     line = GrpcTransport(PAPERS[caller]).dial(address, CITY)
     line.send(frame_of(Save(7)))

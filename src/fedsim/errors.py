@@ -9,10 +9,10 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- SettingError       a parameter is outside its range (names parameter, value and range)
      +-- FingerprintError   two encoded tables were made with different schemas or keys
      +-- FileError          a file cannot be read or written
-     +-- DeviceError        the device asked for is not there
+     +-- DeviceError        the requested device is not available
      +-- PolicyError        a party's own rules or its owner's approval forbid the job
      +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
-     |    +-- AwayError     it is not there now and may come back; the command line exits with 3
+     |    +-- AwayError     it is unavailable now and may return; the command line exits with 3
      +-- WireError          bytes from a peer break the protocol (names the message and the rule)
 """
 
@@ -69,7 +69,7 @@ class FileError(FedSimError):
 
 
 class DeviceError(FedSimError):
-    """The device asked for is not there."""
+    """The requested device is not available."""
 
 
 class PolicyError(FedSimError):
@@ -81,7 +81,7 @@ class PeerError(FedSimError):
 
 
 class AwayError(PeerError):
-    """Another party is not there now; the same attempt may succeed later."""
+    """Another party is unavailable now; retrying later may succeed."""
 
 
 class WireError(FedSimError):
@@ -89,7 +89,7 @@ class WireError(FedSimError):
 
 
 def nearest_word(word: object, known: Iterable[str], *, cutoff: float = 0.6) -> str:
-    """The known word that was probably meant, or nothing where none is like it by the share ``cutoff`` of its letters.
+    """Return the known word most similar to ``word``, or an empty string if no similarity reaches ``cutoff``.
 
     >>> nearest_word("euclidian", ["euclidean", "days"]), nearest_word("metres", ["euclidean", "days"])
     ('euclidean', '')

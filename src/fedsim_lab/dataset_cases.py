@@ -57,7 +57,8 @@ def comparable_identifiers(
         schema = Schema([SchemaField(name, _text_filter(ours[name], theirs[name], filters)) for name in ours.columns])
         rng = np.random.default_rng(0)  # draws nothing: no bit is flipped
         return schema.encode(ours, FIXED_KEY, rng), schema.encode(theirs, FIXED_KEY, rng), HAMMING
-    raise SettingError(f"{secondary.name} has no filters in the paper; compare its identifiers in the clear")
+    message = f"{secondary.name} has no filters in the paper; compare its identifiers in the clear"
+    raise SettingError(message, code="no-filters")
 
 
 def _number_filter(ours: pl.DataFrame, theirs: pl.DataFrame, name: str, filters: NumberFilterSettings) -> NumericFilter:

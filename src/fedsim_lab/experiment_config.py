@@ -14,7 +14,7 @@ from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, SettingError
 from fedsim_lab.datasets import dataset
 
-# What an experiment file says
+# Settings of an experiment file
 
 
 SectionType = TypeVar("SectionType")
@@ -59,23 +59,23 @@ class ExperimentConfig:
 
 
 def read_experiment_config(path: Path) -> ExperimentConfig:
-    """The experiment of a TOML file."""
-    words = read_experiment_toml(path)
+    """Read an experiment from a TOML file."""
+    settings = read_experiment_toml(path)
     sections = {
-        "primary": parse_section(TableConfig, words.get("primary", {}), "primary"),
-        "secondary": parse_section(TableConfig, words.get("secondary", {}), "secondary"),
-        "link": parse_section(LinkConfig, words.get("link", {}), "link"),
-        "rungs": [parse_rung(rung) for rung in words.get("rungs", [])],
+        "primary": parse_section(TableConfig, settings.get("primary", {}), "primary"),
+        "secondary": parse_section(TableConfig, settings.get("secondary", {}), "secondary"),
+        "link": parse_section(LinkConfig, settings.get("link", {}), "link"),
+        "rungs": [parse_rung(rung) for rung in settings.get("rungs", [])],
     }
-    outline = parse_section(ExperimentConfig, {**words, **sections}, "file")
-    check_choice(outline.task, TASKS, "task")
-    for split in outline.splits:
+    config = parse_section(ExperimentConfig, {**settings, **sections}, "file")
+    check_choice(config.task, TASKS, "task")
+    for split in config.splits:
         check_choice(split, SPLITS, "split")
-    return outline
+    return config
 
 
 def read_experiment_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file says, in plain words."""
+    """Return the settings of a TOML file as a dictionary."""
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
@@ -83,54 +83,56 @@ def read_experiment_toml(path: Path) -> dict[str, Any]:
         raise FileError(f"{path} cannot be read as an experiment: {error}") from error
 
 
-def parse_rung(words: dict[str, Any]) -> Rung:
-    """A rung as a file describes it; its key follows from its name where none is given."""
-    name = words.get("name", "")
-    return parse_section(Rung, {"key": re.sub(r"\W+", "-", name.lower()).strip("-"), **words}, "rungs")
+def parse_rung(settings: dict[str, Any]) -> Rung:
+    """Parse the settings of a rung; by default, its key is derived from its name."""
+    name = settings.get("name", "")
+    return parse_section(Rung, {"key": re.sub(r"\W+", "-", name.lower()).strip("-"), **settings}, "rungs")
 
 
-def check_choice(word: str, known: Collection[str], setting: str) -> None:
-    """Refuse a word that stands for nothing."""
-    if word not in known:
-        raise SettingError(f"{setting} '{word}' is unknown; choose {' or '.join(known)}")
+def check_choice(value: str, known: Collection[str], setting: str) -> None:
+    """Raise SettingError if a value is not one of the known ones."""
+    if value not in known:
+        raise SettingError(f"{setting} '{value}' is unknown; choose {' or '.join(known)}", code=f"unknown-{setting}")
 
 
-def parse_section(kind: type[SectionType], words: dict[str, Any], name: str) -> SectionType:
-    """A part of a file as the value it describes."""
+def parse_section(kind: type[SectionType], settings: dict[str, Any], name: str) -> SectionType:
+    """Parse the settings of one section into an object of its class."""
     known = {entry.name for entry in fields(kind)}  # type: ignore[arg-type]
-    unknown = sorted(set(words) - known)
+    unknown = sorted(set(settings) - known)
     if unknown:
-        raise SettingError(f"[{name}] has no setting '{unknown[0]}'; it has {', '.join(sorted(known))}")
+        message = f"[{name}] has no setting '{unknown[0]}'; choose from {', '.join(sorted(known))}"
+        raise SettingError(message, code="unknown-setting", where=name, name=unknown[0])
     try:
-        return kind(**words)
+        return kind(**settings)
     except TypeError:
-        raise SettingError(f"[{name}] lacks a setting; it has {', '.join(sorted(known))}") from None
+        message = f"[{name}] lacks a required setting; its settings are {', '.join(sorted(known))}"
+        raise SettingError(message, code="missing-setting", where=name) from None
 
 
-# The user's own files, as an experiment file names them, as a dataset
+# The tables that an experiment file names, as a dataset
 
 
-def read_experiment_dataset(outline: ExperimentConfig, folder: Path) -> dataset.Dataset:
+def read_experiment_dataset(config: ExperimentConfig, folder: Path) -> dataset.Dataset:
     """Read both tables of an experiment file from a folder."""
-    primary, secondary = (_read_party_table(part, folder) for part in (outline.primary, outline.secondary))
-    check_choice(outline.primary.transform, [str(word) for word in dataset.LabelTransform], "transform")
-    if outline.task == dataset.DatasetTask.REGRESSION:
-        numbers = primary.frame.with_columns(pl.col(outline.primary.label).cast(pl.Float64))
+    primary, secondary = (_read_party_table(part, folder) for part in (config.primary, config.secondary))
+    check_choice(config.primary.transform, [str(word) for word in dataset.LabelTransform], "transform")
+    if config.task == dataset.DatasetTask.REGRESSION:
+        numbers = primary.frame.with_columns(pl.col(config.primary.label).cast(pl.Float64))
         primary = dataset.PartyTable(numbers, primary.features)
     link = dataset.LinkSpec(
-        tuple(outline.primary.identifiers),
-        tuple(outline.secondary.identifiers),
-        outline.link.metric,
-        outline.link.k,
-        outline.link.casefold,
+        tuple(config.primary.identifiers),
+        tuple(config.secondary.identifiers),
+        config.link.metric,
+        config.link.k,
+        config.link.casefold,
     )
-    task, counts = dataset.DatasetTask(outline.task), (len(primary), len(secondary))
+    task, counts = dataset.DatasetTask(config.task), (len(primary), len(secondary))
     return dataset.Dataset(
-        about=dataset.DatasetInfo(outline.name, outline.name, task, "", outline.unit, counts),
+        about=dataset.DatasetInfo(config.name, config.name, task, "", config.unit, counts),
         primary=primary,
-        label=outline.primary.label,
+        label=config.primary.label,
         secondaries=(dataset.SecondaryTable("secondary", secondary, link),),
-        transform=dataset.LabelTransform(outline.primary.transform),
+        transform=dataset.LabelTransform(config.primary.transform),
     )
 
 

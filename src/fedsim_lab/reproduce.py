@@ -58,17 +58,18 @@ class ReproductionContext:
         if name == LADDER:
             return study_runner.ladder_work(self.ladders(), self.bench)
         if name not in STUDIES:
-            raise SettingError(f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}")
+            message = f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}"
+            raise SettingError(message, code="nothing-to-plan")
         return study_runner.study_work(self.study(name), self.bench)
 
     def marked(self, sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultSheet:
-        """The sheet, with a mark where time was short."""
+        """Return the sheet, marked if it was made with ``--fast``."""
         return result_table.mark_fast(sheet, shorter) if self.fast else sheet
 
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """A sheet, the trainings behind it, and what only figure-insight has."""
+    """A result sheet, its trainings and, for figure-insight only, the trained gate."""
 
     sheet: ResultSheet
     lines: tuple[Mapping[str, Any], ...] = ()
@@ -76,11 +77,11 @@ class Reproduction:
 
 
 def reproduce(name: str, desk: ReproductionContext) -> Reproduction:
-    """One table or figure."""
+    """Reproduce one table or figure of the paper."""
     if name not in REPRODUCTIONS:
         near = nearest_word(name, REPRODUCTIONS)
         hint = f"did you mean '{near}'?" if near else f"choose from {', '.join(REPRODUCTIONS)}"
-        raise SettingError(f"'{name}' is no table or figure; {hint}")
+        raise SettingError(f"unknown table or figure '{name}'; {hint}", code="unknown-reproduction", nearest=near)
     return REPRODUCTIONS[name](name, desk)
 
 

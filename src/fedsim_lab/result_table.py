@@ -15,7 +15,7 @@ from fedsim.errors import SettingError
 from fedsim_lab.study_config import PaperFigure, PaperStudy
 from fedsim_lab.study_runner import StudyResult, StudyRow
 
-# What a reproduction comes to: tables, charts, what differs from the paper, and how it was made
+# A reproduction: tables, charts, differences from the paper, and how it was made
 
 
 SHEET_FORMAT = 1
@@ -23,7 +23,7 @@ SHEET_FORMAT = 1
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Words and figures in rows; the first column names the row."""
+    """Rows of formatted cells; the first column names the row."""
 
     title: str
     head: tuple[str, ...]
@@ -53,7 +53,7 @@ class ResultChart:
 
 @dataclass(frozen=True)
 class ResultSheet:
-    """One table or figure of the paper, reproduced; ``says`` are findings in words."""
+    """One table or figure of the paper, reproduced; ``says`` holds the findings as sentences."""
 
     name: str
     title: str
@@ -66,12 +66,12 @@ class ResultSheet:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """In types that JSON has."""
+        """Return the sheet as JSON-compatible types."""
         return {"format": SHEET_FORMAT, **asdict(self)}
 
 
 class FastSettings(Protocol):
-    """What is smaller when time is short; 0 and ``None``: as otherwise."""
+    """Reduced settings of ``--fast``; 0 and ``None`` keep the usual value."""
 
     @property
     def records(self) -> int: ...
@@ -84,23 +84,23 @@ class FastSettings(Protocol):
 
 
 def mark_fast(sheet: ResultSheet, shorter: Iterable[FastSettings]) -> ResultSheet:
-    """The sheet with a mark that time was short when it was made."""
+    """Return the sheet with a note that it was made with ``--fast``."""
     short = describe_fast_settings(shorter)
     note = f"--fast: {short}: shows that everything runs, not what it reaches"
     return replace(sheet, notes=(note, *sheet.notes), facts={**sheet.facts, "fast": short})
 
 
 def describe_fast_settings(shorter: Iterable[FastSettings]) -> str:
-    """The most records, epochs and records of a batch among them."""
+    """Describe the largest numbers of records, epochs and records per batch."""
     every = list(shorter)
-    said = {"records": "{:,} records", "epochs": "{} epochs", "batch": "batches of {}"}
-    most = {name: max(getattr(each, name) or 0 for each in every) for name in said}
-    counts = ", ".join(words.format(most[name]) for name, words in said.items() if most[name])
+    templates = {"records": "{:,} records", "epochs": "{} epochs", "batch": "batches of {}"}
+    most = {name: max(getattr(each, name) or 0 for each in every) for name in templates}
+    counts = ", ".join(template.format(most[name]) for name, template in templates.items() if most[name])
     return f"at most {counts}" if counts else "nothing is shorter"
 
 
 def format_score(mean: float, deviation: float, runs: int = 0) -> str:
-    """Mean and deviation with as many decimals as they deserve.
+    """Format mean and deviation; the larger the mean, the fewer the decimals.
 
     >>> format_score(27.404, 0.13, 3), format_score(0.9121, 0.0, 1), format_score(3469806.0, 0.0)
     ('27.40 ± 0.13 (3)', '0.9121 (1)', '3,469,806')
@@ -113,7 +113,7 @@ def format_score(mean: float, deviation: float, runs: int = 0) -> str:
 
 
 def format_paper_score(figure: PaperFigure | None) -> str:
-    """The paper's figure, or that it has none."""
+    """Format the paper's score, or ``-`` if it has none."""
     return "-" if figure is None else format_score(*figure)
 
 
@@ -178,7 +178,7 @@ def _format_own_score(row: StudyRow) -> str:
 def _drop_empty_columns(
     head: tuple[str, ...], body: list[tuple[str, ...]]
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
-    """Columns of the paper that hold nothing are left out."""
+    """Drop the paper's columns that are empty."""
     kept = [
         place
         for place, name in enumerate(head)
@@ -250,8 +250,8 @@ def _format_mean_deviation(values: list[float]) -> str:
 
 
 def check_metric(metric: str, lines: list[dict[str, Any]]) -> str:
-    """The metric, if these results have it."""
+    """Return the metric if these results contain it; otherwise raise SettingError."""
     known = sorted({name for line in lines for name in line["test"]})
     if metric not in known:
-        raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}")
+        raise SettingError(f"metric '{metric}' was not measured; choose {', '.join(known)}", code="unknown-metric")
     return metric

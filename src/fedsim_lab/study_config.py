@@ -154,7 +154,7 @@ def read_study(path: Path) -> PaperStudy:
     words = read_experiment_toml(path)
     parts = tuple(_parse_part(part) for part in words.get("parts", []))
     if not parts:
-        raise SettingError(f"{path} has no [[parts]]; name at least one dataset")
+        raise SettingError(f"{path} has no [[parts]]; name at least one dataset", code="no-parts")
     return parse_section(PaperStudy, {**words, "name": path.stem, "parts": parts}, "file")
 
 

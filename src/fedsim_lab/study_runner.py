@@ -282,7 +282,7 @@ def read_ladders(path: Path) -> list[LadderPart]:
         for words in read_experiment_toml(path).get("parts", [])
     ]
     if not found:
-        raise SettingError(f"{path} has no [[parts]]; name at least one dataset")
+        raise SettingError(f"{path} has no [[parts]]; name at least one dataset", code="no-parts")
     return found
 
 

@@ -170,13 +170,16 @@ class Sweep:
         return _rank_trials([self.run_setting(setting) for setting in settings])
 
     def _check_partners(self, grid: SweepGrid) -> None:
-        """Refuse numbers of partners that no record can have, before anything is trained."""
+        """Raise SettingError for an invalid number of partners before any training starts."""
         most = min(len(secondary.table) for secondary in self._cases(None, "", None).taking_part)
         for k in grid.k:
             if k is not None and not 1 <= k <= most:
                 raise SettingError(
-                    f"k={k} partners asked for, but the secondary of {self.subject.dataset} has {most:,} records; "
-                    f"choose k between 1 and {most:,}"
+                    f"k={k}, but the secondary of {self.subject.dataset} has {most:,} records; "
+                    f"choose k between 1 and {most:,}",
+                    code="out-of-range",
+                    name="k",
+                    limit=most,
                 )
 
     def _each(self, setting: SweepSetting) -> Iterator[SplitArrays]:
@@ -233,5 +236,6 @@ def _import_optuna() -> Any:
         import optuna  # noqa: PLC0415 - an optional extra
         import optuna.storages.journal  # noqa: PLC0415
     except ImportError:
-        raise SettingError("a search needs Optuna, which is not installed; pip install 'fedsim-vfl[search]'") from None
+        message = "a search requires Optuna, which is not installed; pip install 'fedsim-vfl[search]'"
+        raise SettingError(message, code="missing-package") from None
     return optuna

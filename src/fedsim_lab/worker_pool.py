@@ -3,8 +3,8 @@
 ``python -m fedsim_lab.worker_pool RUNGS.json ARRAYS RESULTS`` trains every rung of the list on every ``.npz`` of the
 folder ARRAYS, except those that are already among the results.
 
-``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` works through the trainings of a plan in order
-and starts no further one after so many seconds. Every worker has its own folder of results.
+``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the trainings of a plan in order and
+starts no more of them after SECONDS. Every worker has its own folder of results.
 """
 
 import json
@@ -24,44 +24,44 @@ PLAN_FILE = "plan.json"
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """One training: the file of its arrays, its rung, and what differs in the words about it."""
+    """One training: the file of its arrays, its rung, and the metadata that differs from that file's."""
 
     arrays: str
     rung: Rung
     about: dict[str, Any]
 
 
-def write_plan(orders: Sequence[PlannedTraining], path: Path) -> None:
-    """Keep a plan."""
-    path.write_text(json.dumps([asdict(order) for order in orders]))
+def write_plan(trainings: Sequence[PlannedTraining], path: Path) -> None:
+    """Write a plan to a JSON file."""
+    path.write_text(json.dumps([asdict(training) for training in trainings]))
 
 
 def read_plan(path: Path) -> list[PlannedTraining]:
-    """What :func:`write_plan` wrote."""
+    """Read the plan that :func:`write_plan` wrote."""
     found = json.loads(path.read_text())
-    return [PlannedTraining(**{**words, "rung": Rung(**words["rung"])}) for words in found]
+    return [PlannedTraining(**{**fields, "rung": Rung(**fields["rung"])}) for fields in found]
 
 
-def run_plan(orders: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
-    """Have the orders carried out."""
+def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
+    """Run the planned trainings in parallel worker processes; start none after ``seconds``."""
     context = multiprocessing.get_context("spawn")
     queue: Any = context.Queue()
-    for order in orders:
-        queue.put(order)
+    for training in trainings:
+        queue.put(training)
     deadline = time.time() + seconds
-    crew = [
+    processes = [
         context.Process(target=_worker, args=(queue, folder, results / f"worker-{number}", deadline))
         for number in range(workers)
     ]
-    for worker in crew:
-        worker.start()
+    for process in processes:
+        process.start()
         queue.put(None)
-    for worker in crew:
-        worker.join()
+    for process in processes:
+        process.join()
 
 
 def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
-    """Take over what workers trained; gives how many trainings were new."""
+    """Copy the results of workers into a store; return how many were new."""
     new = 0
     for folder in folders:
         theirs = ResultStore(folder)
@@ -74,17 +74,17 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
 
 def _worker(queue: Any, folder: Path, out: Path, deadline: float) -> None:
     results, held = ResultStore(out), dict[str, SplitArrays]()
-    while (order := queue.get()) is not None:
+    while (training := queue.get()) is not None:
         if time.time() > deadline:
             continue
-        if order.arrays not in held:
-            held = {order.arrays: load_arrays(folder / order.arrays)}
-        arrays = held[order.arrays]
-        train_missing([replace(arrays, about={**arrays.about, **order.about})], [order.rung], results, _log_line)
+        if training.arrays not in held:
+            held = {training.arrays: load_arrays(folder / training.arrays)}
+        arrays = held[training.arrays]
+        train_missing([replace(arrays, about={**arrays.about, **training.about})], [training.rung], results, _log_line)
 
 
-def _log_line(words: str) -> None:
-    print(time.strftime("%H:%M:%S"), words, flush=True)
+def _log_line(message: str) -> None:
+    print(time.strftime("%H:%M:%S"), message, flush=True)
 
 
 def train_rungs(rungs: Path, arrays: Path, results: Path) -> None:

@@ -70,7 +70,7 @@ def listening(way, answer=None):
 
 @contextmanager
 def echoing(way, caller=RENTALS):
-    """A line to a door that says everything twice."""
+    """A connection to a listener that echoes every frame."""
     with listening(way) as address:
         line = way.of(caller).dial(address, CITY)
         yield line

@@ -1,4 +1,4 @@
-"""Whoever refuses, fails or does not fit says why; within seconds everybody has stopped and names side and reason."""
+"""A party that refuses, fails or is incompatible reports why; within seconds all stop and name the party and reason."""
 
 from __future__ import annotations
 

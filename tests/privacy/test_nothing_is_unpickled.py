@@ -88,7 +88,7 @@ LINKING = LinkageConfig("hamming", 3, sigma=0.5)
 
 @pytest.fixture
 def no_unpickling(monkeypatch):
-    """Whoever unpickles from now on fails the test."""
+    """Fail the test on any unpickling from now on."""
     link_encoded_tables(QUERIES, CANDIDATES, COUNTED, LINKING, bytes(32), "rentals")  # numba's own cache is read before
 
     def refuse(*_, **__):

@@ -104,7 +104,7 @@ def mean_label_by_row(partner: Integers, labels: AnyArray, n_rows: int) -> Float
 
 @timed
 def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> AttackFinding:
-    """Tell two classes apart by the norm of their gradients.
+    """Distinguish two classes by the norm of their gradients.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ def norm_attack(gradients: Floats, labels: AnyArray, *, rng: Generator) -> Attac
 
 @timed
 def direction_attack(gradients: Floats, labels: AnyArray, known: Integers, *, rng: Generator) -> AttackFinding:
-    """Tell two classes apart by the angle to the gradients of the ``known`` rows.
+    """Distinguish two classes by the angle to the gradients of the ``known`` rows.
 
     Parameters
     ----------

@@ -197,7 +197,7 @@ def _cluster_copies(filters: Bits, flip: float) -> tuple[Floats, Integers]:
 # descriptions are paired, and the pairing is improved by comparing all edges (FAQ, Vogelstein et al. 2015). Records
 # that only one side has weaken the attack but do not stop it: with a quarter of them it still named 60 to 80 % of
 # generated firms. The cost grows with the cube of the records; a real attacker would match part by part, so that the
-# limit on their number here is no protection.
+# limit on their number here does not protect.
 
 
 def filter_similarity(filters: Bits) -> Floats:

@@ -116,7 +116,7 @@ class NumberColumn:
     Values are clipped, and a column that is constant in the training rows (``deviation`` 0) is always zero: an unusual
     new value cannot throw the prediction. ``missing`` adds a second column that is one where the number is missing, if
     training rows have gaps. ``many`` says that the training rows have more than two values, so that an embedding of the
-    number is worth its weights.
+    number justifies its weights.
     """
 
     column: str

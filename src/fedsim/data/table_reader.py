@@ -166,7 +166,7 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
         raise FileError(f"{path}: {fault}", code=code, row=row) from None
     blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
     filled = (~blank).arg_true()
-    n_rows = int(filled[-1]) + 1 if len(filled) else 0  # blank lines at the end are no records
+    n_rows = int(filled[-1]) + 1 if len(filled) else 0  # blank lines at the end are not records
     frame, blank = frame.head(n_rows), blank.head(n_rows)
     if frame.width != len(header):
         raise FileError(f"{path}: the header cannot be split into columns; check its quotes", code="bad-header")

@@ -200,7 +200,7 @@ class WordRules:
             phrases |= dict.fromkeys(phrases.values(), ())
             phrases |= dict.fromkeys(phrases, ())
         shortened = [pair for language in self.abbreviations for pair in ABBREVIATIONS[language].items()]
-        # "&" is no word: Smith and Sons, Smith & Sons
+        # "&" is not a word: Smith and Sons, Smith & Sons
         return phrases | {(long,): () if short == "&" else (short,) for long, short in shortened}
 
 
@@ -252,7 +252,7 @@ def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
 
 
 FREQUENT_SHARE = 0.005  # of the texts: a word of more is frequent
-FREQUENT_RATIO = 20  # a misspelt word is this many times as rare as the frequent one: "land" is no misspelt "and"
+FREQUENT_RATIO = 20  # a misspelt word is this many times as rare as the frequent one: "land" is not a misspelt "and"
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +329,7 @@ class WordWeights:
 def typing_errors(word: str) -> int:
     """Return how many typing errors a word may have and still be recognised.
 
-    Words with digits have none: ``2017`` is no misspelt ``2018``.
+    Words with digits have none: ``2017`` is not a misspelt ``2018``.
 
     >>> [typing_errors(word) for word in ("sa", "ltd", "limited", "b2b")]
     [0, 1, 2, 0]

@@ -5,9 +5,10 @@ similarities, ``tau`` the bound on the success of the greedy attack on one recor
 (Hamming); for kilometres or degrees it would depend on the unit and mean nothing.
 
 Distances whose step differs from pair to pair have no such formula: Dice distances of filters with a and b ones are
-multiples of 2 / (a + b), and whoever knows a and b and guesses one exactly knows how many ones the filters share. For
-these the success of the attack is computed from the links themselves (:func:`expected_success`), which needs no
-assumption about the distribution of distances, but holds for these links on average and not for each of them.
+multiples of 2 / (a + b), and an attacker who knows a and b and guesses one exactly knows how many ones the filters
+share. For these the success of the attack is computed from the links themselves (:func:`expected_success`), which
+requires no assumption about the distribution of distances, but holds for these links on average and not for each of
+them.
 """
 
 import math

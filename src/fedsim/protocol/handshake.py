@@ -44,7 +44,7 @@ class SilenceError(ConnectionLost):
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why a caller is rejected; a ``passing`` reason is worth retrying for some seconds."""
+    """Why a caller is rejected; after a ``passing`` reason the caller may retry for some seconds."""
 
     reason: str
     passing: bool = False

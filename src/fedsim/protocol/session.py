@@ -390,7 +390,7 @@ def failure_notice(state: ConnectionState, error: BaseException) -> Trouble:
 
 
 def abort_session(session: Session, error: FedSimError) -> None:
-    """End one session and tell the peer why; all other sessions continue."""
+    """End one session and send the peer the reason; all other sessions continue."""
     if not session.is_over:
         close_sessions([session], Trouble(str(session.connection.party), public_reason(error), passing=False))
 

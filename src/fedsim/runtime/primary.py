@@ -72,7 +72,7 @@ class TrainingOutcome:
 
 
 def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> TrainingOutcome:
-    """Link, train, evaluate and save, then tell all parties that the job is done.
+    """Link, train, evaluate and save, then notify all parties that the job is done.
 
     Parameters
     ----------
@@ -220,7 +220,7 @@ def load_outcome(store: RunStore) -> TrainingOutcome:
 
 
 def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) -> None:
-    """Tell the coordinator that training is complete; one that is gone already knows."""
+    """Notify the coordinator that training is complete; one that has exited already knows."""
     context.connection.wait_seconds = FAILURE_NOTICE_SECONDS
     try:
         coordinator.ask(send_finish)

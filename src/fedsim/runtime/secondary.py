@@ -72,7 +72,7 @@ def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryR
             try:
                 responder.serve(session)
             except PeerError as error:
-                if connection.serves_predictions:  # tell the primary, which waits for an answer
+                if connection.serves_predictions:  # notify the primary, which waits for an answer
                     abort_session(session, error)
                 raise
             if not stay:

@@ -110,7 +110,7 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
     yield f"k = {plan.k} # partners per record of the primary"
     yield f"metric = {to_toml(plan.metric)}"
     if len(plan.schema.fields) > 1:
-        yield 'similarities = "fields" # one per field, so that the model learns what each is worth; or "record"'
+        yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
     if plan.sigma:
         yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
         yield "# without this line there is no noise."

@@ -168,7 +168,7 @@ def _fix_swapped_coordinates(
             notes.append(f"{side[1].name}: columns '{lats.name}' and '{lons.name}' were swapped, {reason}; check them")
             place = _swap(place, side)
     if len(sides) == 2 and profile.are_coordinates_swapped(*(_coordinates(place, side) for side in sides)):
-        # The values cannot tell which of the two tables is wrong.
+        # The values do not show which of the two tables is wrong.
         (_, first), (_, second) = sides
         columns = " and ".join(f"'{column.name}'" for column in _coordinates(place, sides[1]))
         notes.append(
@@ -251,7 +251,7 @@ def _describe_odd_cell(column: ColumnProfile, kind: CellType) -> tuple[int, str]
 
 
 def _doubtful_columns(table: TableProfile, linked: Sequence[str]) -> Iterator[InputError]:
-    """Yield an error for each column that is no identifier because of a few cells, or of its date format."""
+    """Yield an error for each column that cannot be an identifier because of a few cells or its date format."""
     for column in table.columns.values():
         kind = _intended_kind(column)
         if kind and column.name not in linked:

@@ -201,7 +201,7 @@ class Dataset:
         return f"Dataset({self.name}: {len(self.primary)} records, secondaries {parties})"
 
     def _check(self, table: PartyTable, party: str, others: Any) -> None:
-        """Identifiers and label are no features, and everything named is there."""
+        """Check that identifiers and label are not features, and that all named columns exist."""
         twice = sorted(set(table.features) & set(others))
         if twice:
             message = f"{self.name}, {party}: column '{twice[0]}' is a feature and an identifier or the label"

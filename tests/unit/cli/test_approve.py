@@ -1,4 +1,4 @@
-"""``fedsim approve`` and ``fedsim log`` at the door."""
+"""The commands ``fedsim approve`` and ``fedsim log``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fedsim check`` at the door: what it prints, to whom, how fast, and how it ends."""
+"""The command ``fedsim check``: its output, its speed and its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``fedsim link`` at the door: what it writes, what it says, and how it refuses."""
+"""The command ``fedsim link``: its files, its output and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The honest ladder: what it trains, what it says, and that it tells a useful partner from a useless one."""
+"""The honest ladder: what it trains and reports, and that it distinguishes a useful partner from a useless one."""
 
 from __future__ import annotations
 
@@ -133,17 +133,17 @@ def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
     rungs = LadderTraining(epochs=1).rungs(
         [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
     )
-    told: list[str] = []
+    messages: list[str] = []
 
-    def stop_after_two(words: str) -> None:
-        told.append(words)
-        if len(told) == 2:
+    def stop_after_two(message: str) -> None:
+        messages.append(message)
+        if len(messages) == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), stop_after_two)
-    train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), told.append)
-    assert len(told) == 3
+    train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), messages.append)
+    assert len(messages) == 3
     other = [replace(rung, epochs=2) for rung in rungs]
-    train_ladder(DatasetCases(city).each(["random"], [0]), other, ResultStore(tmp_path), told.append)
-    assert len(told) == 6
+    train_ladder(DatasetCases(city).each(["random"], [0]), other, ResultStore(tmp_path), messages.append)
+    assert len(messages) == 6

@@ -82,8 +82,8 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("--k", ","), "--k ',' names no value"),
-        (("--k", "0"), "k=0 partners asked for"),
-        (("--k", "3,9999999"), "k=9999999 partners asked for"),
+        (("--k", "0"), "k=0, but the secondary"),
+        (("--k", "3,9999999"), "k=9999999, but the secondary"),
         (("--split", "odd"), "split 'odd' is unknown"),
         (("--hidden", "0"), "hidden=0"),
         (("--decay", "-1"), "decay=-1.0; choose a weight decay"),

@@ -18,5 +18,5 @@ def others():
 
 @pytest.fixture
 def short_pauses(monkeypatch):
-    """Whoever dials in vain dials again at once."""
+    """Retry a failed dial without delay."""
     monkeypatch.setattr(handshake, "BACK_OFF", 0.001)

@@ -1,4 +1,4 @@
-"""A conversation outlives its lines, and whatever cannot go on says so to whoever waits."""
+"""A session outlives its connections, and a failure is reported to every waiting caller."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Clock:
         return self.now
 
     def let_pass(self, seconds, waiting):
-        """Let time pass until whoever waits has seen it, or has given up."""
+        """Advance the clock until the waiting threads have noticed it or given up."""
         self.now += seconds
         seen = self.looked
         until(lambda: self.looked >= seen + 3 or waiting.done())

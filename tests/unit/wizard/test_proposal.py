@@ -111,8 +111,8 @@ def test_texts_that_are_no_names_do_not_join_names_that_link():
     said = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
     PEOPLE.with_columns(income="visits", remark=pl.Series(said)).write_csv("patienten.csv")
     PEOPLE.rename({"first_name": "given"}).with_columns(comment=pl.Series(said)).write_csv("kasse.csv")
-    told = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
-    assert [pair["primary"] for pair in told["link_by"]] == ["first_name", "last_name", "date_of_birth"]
+    plan = json.loads(fedsim("init", *REGISTERS, "--label", "income", "--yes", "--json"))
+    assert [pair["primary"] for pair in plan["link_by"]] == ["first_name", "last_name", "date_of_birth"]
 
 
 def test_first_names_alone_are_warned_of_unless_one_side_has_each_once():
@@ -132,8 +132,8 @@ def test_dates_that_are_written_otherwise_are_warned_of_whether_they_link_or_not
     for file, column in (("patienten.csv", "geb"), ("kasse.csv", "dob")):
         table = pl.read_csv(file, try_parse_dates=True)
         table.with_columns(pl.col(column).dt.strftime("%d.%m.%Y")).write_csv(file)
-    told = json.loads(fedsim("init", *REGISTERS, *words, "--label", "income", "--yes", "--json"))["warnings"]
-    for warning, file, column in zip(told, ("patienten.csv", "kasse.csv"), ("geb", "dob"), strict=False):
+    warnings = json.loads(fedsim("init", *REGISTERS, *words, "--label", "income", "--yes", "--json"))["warnings"]
+    for warning, file, column in zip(warnings, ("patienten.csv", "kasse.csv"), ("geb", "dob"), strict=False):
         assert warning.startswith(f"{file}: column '{column}'")
 
 
