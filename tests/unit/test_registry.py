@@ -86,4 +86,4 @@ def test_a_plugin_of_an_installed_package_registers_its_choices_before_a_command
     paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "fedsim", "explain", "metric"]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, check=True)
-    assert "dice, outside" in done.stdout
+    assert ", outside" in done.stdout
