@@ -216,14 +216,18 @@ class SecondaryTerms(ConfigSection):
     """The identifier columns and how they are encoded. Both parties use the same schema and key."""
 
     @model_validator(mode="after")
+    def _choose_metric(self) -> Self:
+        if "metric" in self.model_fields_set or self.metric == self.encoding.metric:
+            return self
+        return self.model_copy(update={"metric": self.encoding.metric})
+
+    @model_validator(mode="after")
     def _check_noise_and_blur(self) -> Self:
         if self.tau is not None and self.sigma is not None:
             raise RuleError("both tau and sigma are given; remove one of them", "sigma", code="tau-and-sigma")
         if self.tau is not None and self.metric not in ("hamming", "dice"):
             message = f"tau requires the metric hamming or dice, but the metric is {self.metric}; use sigma instead"
             raise RuleError(message, "tau", code="tau-needs-steps")
-        if "metric" not in self.model_fields_set and self.metric != self.encoding.metric:
-            return self.model_copy(update={"metric": self.encoding.metric})
         if (self.metric == "position") != (self.encoding.metric == "position"):
             message = f"metric {self.metric} cannot compare this schema; remove the setting, or change the encodings"
             raise RuleError(message, "metric", code="metric-unlike-schema")

@@ -199,3 +199,24 @@ def test_files_of_parties_are_read_without_heavy_libraries():
     script = f"import sys, {', '.join('fedsim.' + name for name in modules)}; print({heavy} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"
+
+
+def job_of_places(**terms):
+    schema = {"version": 1, "fields": [{"column": "lat", "longitude": "lon", "encoding": {"kind": "place"}}]}
+    parties = {"coordinator": {"name": "notary", "address": "a:1"}, "primary": {"name": "city", "address": "a:2"}}
+    secondaries = {"rentals": {"k": 2, "schema": schema, **terms}}
+    return Job.from_dict({"name": "flats", **parties, "task": {"kind": "regression"}, "secondaries": secondaries})
+
+
+def test_positions_choose_their_metric_and_every_rule_still_holds():
+    assert job_of_places(sigma=0.2).secondaries["rentals"].metric == "position"
+    blur = {"latitude": "north", "longitude": "lon", "epsilon_per_km": 5}
+    wrong = {
+        "tau-needs-steps": {"tau": 0.1},
+        "metric-unlike-schema": {"metric": "dice"},
+        "unknown-column": {"blur": blur},
+    }
+    for code, terms in wrong.items():
+        with pytest.raises(ConfigFileError) as caught:
+            job_of_places(**terms)
+        assert caught.value.faults[0].code == code
