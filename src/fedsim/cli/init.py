@@ -18,7 +18,6 @@ from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
-from fedsim.linkage.encoding.schema import element_to_dict
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.wizard import proposal
@@ -173,12 +172,10 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
     }
     for field in linked.schema.fields:
         columns = ", ".join(" = ".join(pairs[column]) for column in field.columns)
-        settings = element_to_dict(field.encoding)
-        kind, unit = settings.pop("kind"), next(iter(settings.items()), ("", 0.0))
-        if plan.metric == "position":
-            detail = f"resolution {unit[1]:g}{' m' if kind == 'place' else ''}"
-        else:
-            detail = f"{field.encoding.bits:,} bits"
+        kind, detail = field.encoding.KIND, f"{field.encoding.bits:,} bits"
+        if plan.metric == "position":  # such encodings have one setting, their resolution
+            (resolution,) = asdict(field.encoding).values()  # type: ignore[call-overload]
+            detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
         yield format_line("link by", f"{columns} ({kind}, {detail})")
     if linked.quality:
         yield format_line("linkage", linked.quality.describe())

@@ -1,5 +1,7 @@
 """Metrics for names and titles: weighted q-grams of words, TF-IDF cosine, Jaro-Winkler."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -12,6 +14,11 @@ from fedsim.linkage.search.jaro import JaroSearch
 from fedsim.linkage.search.runner import DistanceBlocks
 from fedsim.linkage.words import WordRules
 from fedsim.validation import validate_integer
+
+
+def _gram_backends(metric: QGramDice | TfidfCosine, queries: GramTexts, candidates: GramTexts) -> Sequence[Backend]:
+    index = Backend("index", "inverted index of q-grams", lambda: metric.blocks(queries, candidates))
+    return [index, blocks_backend(metric, queries, candidates)]
 
 
 @dataclass(frozen=True)
@@ -52,15 +59,11 @@ class QGramDice:
     def prepare(self, records: Any, table: str) -> GramTexts:
         return GramTexts(identifiers.strings(records, table), self.rules)
 
-    def blocks(self, left: GramTexts, right: GramTexts) -> DistanceBlocks:
-        return self._search(left, right)
-
     def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
-        index = Backend("index", "inverted index of q-grams", lambda: self._search(queries, candidates))
-        return [index, blocks_backend(self, queries, candidates)]
+        return _gram_backends(self, queries, candidates)
 
-    def _search(self, queries: GramTexts, candidates: GramTexts) -> GramSearch:
-        return GramSearch(queries, candidates, grams.word_weighted_grams(self.q), product=False)
+    def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
+        return GramSearch(left, right, grams.word_weighted_grams(self.q), product=False)
 
 
 @dataclass(frozen=True)
@@ -99,15 +102,11 @@ class TfidfCosine:
     def prepare(self, records: Any, table: str) -> GramTexts:
         return GramTexts(identifiers.strings(records, table), self.rules)
 
-    def blocks(self, left: GramTexts, right: GramTexts) -> DistanceBlocks:
-        return self._search(left, right)
-
     def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
-        index = Backend("index", "inverted index of q-grams", lambda: self._search(queries, candidates))
-        return [index, blocks_backend(self, queries, candidates)]
+        return _gram_backends(self, queries, candidates)
 
-    def _search(self, queries: GramTexts, candidates: GramTexts) -> GramSearch:
-        return GramSearch(queries, candidates, grams.tfidf_grams(self.q), product=True)
+    def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
+        return GramSearch(left, right, grams.tfidf_grams(self.q), product=True)
 
 
 @dataclass(frozen=True)
