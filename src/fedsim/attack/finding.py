@@ -8,8 +8,7 @@ from functools import wraps
 from typing import ParamSpec
 
 import numpy as np
-from scipy.stats import beta
-from sklearn.metrics import roc_auc_score
+from scipy.stats import beta, rankdata
 
 from fedsim.errors import InputError, SettingError
 from fedsim.types import AnyArray, Flags, Floats, Integers
@@ -172,7 +171,12 @@ def roc_auc(score: Floats, positive: Flags) -> float:
     >>> roc_auc(np.array([0.1, 0.4, 0.35, 0.8]), np.array([False, False, True, True]))
     0.75
     """
-    return float(roc_auc_score(positive, score)) if positive.any() and not positive.all() else 0.5
+    n_positive = int(positive.sum())
+    if n_positive in (0, len(positive)):
+        return 0.5
+    # Mann and Whitney's count; scikit-learn checks its input 20 times as long, and intervals ask hundreds of times.
+    above = rankdata(score)[positive].sum() - n_positive * (n_positive + 1) / 2
+    return float(above / (n_positive * (len(positive) - n_positive)))
 
 
 def auc_estimate(score: Floats, positive: Flags, rng: np.random.Generator) -> IntervalEstimate:

@@ -424,29 +424,24 @@ def grid_attack(
     side = np.linspace(-1.0, 1.0, GRID_POINTS)
     square = np.stack(np.meshgrid(side, side), axis=-1).reshape(-1, 2)
 
-    def locate(place: int) -> Floats:
-        """Return the most likely point; the centre of the records that list the partner is a weak prior."""
-        links = sample_partner_links(named, place, rng)
-        records, back = np.unique(named.record[links], return_inverse=True)
-        start = metres[records][back].mean(axis=0)
-        extent = max(1.0, float(np.sqrt(((metres[records][back] - start) ** 2).sum(axis=1).mean())))
-        own_filters = take_records(filters, records)
-
-        def cost(points: Floats) -> Floats:
-            possible = encoded.encode(to_degrees(points, origin))
-            distance = metrics.distance_matrix(encoded.metric, own_filters, possible)[back]  # (L, M)
-            prior = ((points - start) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent) ** 2
-            return np.asarray(deviance(named.similarity[links], distance, scale, view.sigma) + prior)
-
-        best: Floats = start
-        reach = 2.0 * extent
-        for _ in range(ZOOM_LEVELS):
-            points = best + reach * square
-            best = points[cost(points).argmin()]
-            reach /= ZOOM_FACTOR
-        return best
-
     chosen = finding.sample_targets(np.arange(len(named)), targets, rng)
-    guess = to_degrees(np.array([locate(int(place)) for place in chosen]), origin)
+    links_of = [sample_partner_links(named, int(place), rng) for place in chosen]
+    around = [metres[named.record[links]] for links in links_of]
+    # The centre of the records that list the partner is a weak prior.
+    start = np.array([points.mean(axis=0) for points in around])
+    extent = np.array([max(1.0, float(np.sqrt(((points - points.mean(0)) ** 2).sum(1).mean()))) for points in around])
+    best, reach = start.copy(), 2.0 * extent
+    for _ in range(ZOOM_LEVELS):
+        points = best[:, np.newaxis] + reach[:, np.newaxis, np.newaxis] * square  # (targets, M, 2)
+        possible = encoded.encode(to_degrees(points.reshape(-1, 2), origin))
+        for target, links in enumerate(links_of):
+            records, back = np.unique(named.record[links], return_inverse=True)
+            grid = take_records(possible, np.arange(target * len(square), (target + 1) * len(square)))
+            distance = metrics.distance_matrix(encoded.metric, take_records(filters, records), grid)[back]  # (L, M)
+            prior = ((points[target] - start[target]) ** 2).sum(axis=1) / (PRIOR_DEVIATION * extent[target]) ** 2
+            likely = (deviance(named.similarity[links], distance, scale, view.sigma) + prior).argmin()
+            best[target] = points[target, likely]
+        reach /= ZOOM_FACTOR
+    guess = to_degrees(best, origin)
     knew = "its own places, the key, noisy similarities, their scale and the noise's deviation"
     return location_finding(LocationGuesses("grid likelihood", knew, named.row[chosen], guess), truth, own, rng)
