@@ -1,7 +1,7 @@
 # Everything runs in .venv; a second call of any target reuses it.
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
-WORKERS ?= 2
+WORKERS ?= 3
 
 .PHONY: setup demo test check format lint types imports examples docs bench clean
 
@@ -16,7 +16,7 @@ demo: setup
 	.venv/bin/fedsim demo
 
 test: setup
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: format lint types imports test examples
 

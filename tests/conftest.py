@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
 
 # Test processes run side by side, and waiting OpenMP threads would slow each other down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,6 +35,16 @@ def pytest_configure(config: pytest.Config) -> None:
     lacking = [reason for reason in machine().values() if reason]
     if ALL in os.environ and lacking:
         pytest.exit(f"{ALL} is set, but {'; '.join(lacking)}; Debian: apt-get install chromium postgresql", 4)
+
+
+SLOW_FOLDERS = ("e2e", "docs", "unit/audit", "unit/lab", "unit/cli")  # the files that take longest, first to start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the slow files first: each is run by one process, which should not be the last to finish."""
+    root = Path(__file__).parent
+    rank = {root / folder: position for position, folder in enumerate(SLOW_FOLDERS)}
+    items.sort(key=lambda item: min((rank.get(parent, len(rank)) for parent in item.path.parents), default=len(rank)))
 
 
 def pytest_runtest_teardown() -> None:

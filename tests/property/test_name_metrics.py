@@ -44,7 +44,7 @@ HARD = {
     "one letter": ["a", "b", "a", "A", "é"],
     "all equal": ["Acme Ltd"] * 9,
     "duplicates": ["Acme Ltd", "acme ltd", "Acme  LTD.", "Ltd Acme", "Acme"] * 3,
-    "long": ["a" * 10_000, "ab" * 5_000, "a", "b " * 300, "x" * 64, "x" * 65, "x" * 63 + "y"],
+    "long": ["a" * 10_000, "ab" * 500, "a", "b " * 300, "x" * 64, "x" * 65, "x" * 63 + "y"],
     "right to left": ["שלום עולם", "مرحبا بالعالم", "مرحبا", "\u202eabc"],
 }
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-import polars as pl
 import pytest
 
 from fedsim.errors import FileError, SettingError
@@ -26,36 +25,12 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
         del sys.modules[name]
 
 
-@pytest.fixture
-def small_hdb(wire: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Tables with the columns of hdb and few rows."""
-    rng = np.random.default_rng(0)
-    (tmp_path / "hdb").mkdir()
-
-    def places(count: int) -> dict[str, np.ndarray]:
-        return {"lat": rng.uniform(1.25, 1.45, count), "lon": rng.uniform(103.7, 104.0, count)}
-
-    flats = pl.DataFrame({"area": rng.normal(90, 20, 300), "resale_price": rng.normal(400, 90, 300), **places(300)})
-    schools = pl.DataFrame({"school_name": [f"school {n}" for n in range(60)], "n": rng.normal(size=60), **places(60)})
-    flats.write_csv(tmp_path / "hdb" / "flats.csv.gz", compression="gzip")
-    schools.write_csv(tmp_path / "hdb" / "schools.csv")
-    monkeypatch.setattr(sys.modules["wire_data"], "DATA", tmp_path)
-    return tmp_path
-
-
 def test_arrays_come_back_unchanged_by_either_way(wire: ModuleType, tmp_path: Path) -> None:
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     with wire.both_ways(tmp_path) as trips:
         assert trips.keys() == {"session", "bare"}
         for trip in trips.values():
             np.testing.assert_array_equal(trip(values), values)
-
-
-def test_a_training_over_grpc_and_through_queues_ends_alike(wire: ModuleType, small_hdb: Path) -> None:
-    found = wire.training_turn(wire.Terms("paper", epochs=1), 0)  # it asserts that the metrics are equal
-    assert all(len(trained.seconds) == 1 for trained in found.values())
-    assert found["arrays"].pairs == 210 * 50
-    assert found["grpc"].training_bytes == found["queues"].training_bytes > 0
 
 
 def test_rows_per_record_count_both_ways_of_every_pair(wire: ModuleType) -> None:
