@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_validator
 
@@ -20,6 +20,9 @@ from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS
+
+if TYPE_CHECKING:
+    from fedsim.linkage.private_linkage import LinkageConfig
 
 # The protection preset; docs/privacy-results.md has the measurements behind every figure.
 PRESET_FEATURES: Mapping[str, float] = {"noise": 4.0}
@@ -246,6 +249,22 @@ class SecondaryTerms(ConfigSection):
         """Sizes of the encoded fields, if the primary gets a similarity for each."""
         sizes = tuple(field.encoding.bits // 8 for field in self.encoding.fields)
         return sizes if self.similarities == "fields" else ()
+
+    @property
+    def linkage(self) -> LinkageConfig:
+        """The terms as the coordinator links by them and both parties check what it delivers."""
+        from fedsim.linkage.private_linkage import LinkageConfig  # noqa: PLC0415 - commands that only read start faster
+
+        return LinkageConfig(
+            metric=self.metric,
+            k=self.k,
+            tau=self.tau,
+            sigma=self.sigma,
+            min_degree=self.min_degree,
+            dummies=self.dummies,
+            hide_rows=self.hide_rows,
+            field_bytes=self.field_bytes,
+        )
 
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's noise and blur, where the job does not set them."""
