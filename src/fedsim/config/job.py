@@ -395,7 +395,7 @@ class Job(ConfigFile):
 
     @property
     def short_hash(self) -> str:
-        """The first twelve digits of the hash, for file names and messages."""
+        """The first twelve digits of the hash, for messages; they do not identify a job, as others can share them."""
         return self.hash[:12]
 
     @property

@@ -52,9 +52,9 @@ ColumnNameList = Annotated[
 ]
 PartyNameList = Annotated[tuple[PartyName, ...], Strict(False), Field(title=PARTY_NAMES_TITLE)]
 JobHashList = Annotated[
-    tuple[Annotated[str, Field(pattern="^[0-9a-f]{12,64}$")], ...],
+    tuple[Annotated[str, Field(pattern="^[0-9a-f]{64}$")], ...],
     Strict(False),
-    Field(title="a list of job hashes, each of 12 to 64 hexadecimal digits"),
+    Field(title="a list of job hashes, each of 64 hexadecimal digits"),
 ]
 
 
@@ -142,8 +142,9 @@ class Policy(ConfigSection):
     """Accepted coordinators. Default: all."""
     secondaries: PartyNameList | None = setting(None, example=["schools"], title=PARTY_NAMES_TITLE)
     """Accepted other secondaries. Default: all."""
-    approve: JobHashList = setting((), example=["0b1c2d3e4f5a"])
-    """Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash."""
+    approve: JobHashList = setting((), example=["0b1c2d3e" * 8])
+    """Jobs that are approved without `fedsim approve`, by all 64 digits of their hash: another job with the same first
+    digits can be made in minutes."""
 
     @model_validator(mode="after")
     def _check_k_range(self) -> Self:
