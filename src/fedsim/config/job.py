@@ -170,6 +170,9 @@ class TrainingSettings(ConfigSection):
     patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
     """Stop after this many epochs without improvement on the validation records. Default: all epochs run. The weights
     of the best epoch are used in either case."""
+    members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
+    """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,
+    so they add no traffic. Default: that of the preset."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
     checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
@@ -382,6 +385,8 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
+        if settings["training"]["members"] is None:
+            del settings["training"]["members"]
         for terms in settings["secondaries"].values():
             if terms["similarities"] == "record":
                 del terms["similarities"]

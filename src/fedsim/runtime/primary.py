@@ -126,7 +126,7 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
 def training_config(job: Job, method: str | None = None) -> training.Config:
     """Return the training configuration of a job."""
     own = job.training
-    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience)
+    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members)
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu")
     return replace(config, save_steps=own.checkpoint_steps)
 
