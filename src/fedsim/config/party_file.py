@@ -121,7 +121,11 @@ class Policy(ConfigSection):
     """Largest accepted number of epochs; jobs that do not state it are refused."""
     max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 10_000
     """Coordinator and secondary: number of different records per list that they link, or answer for, after training,
-    over all predictions of a job. Without a limit, many near-copies of one record could average out the noise."""
+    over all predictions of a job: noise protects against a limited number of requests."""
+    max_new_links: Annotated[int, whole_number(1, 1_000_000_000)] = 100
+    """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
+    many as in training are always allowed. It stops near-copies of a record, each with noise of its own, whose answers
+    could be averaged."""
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
@@ -278,6 +282,7 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
+_ONLY_COORDINATOR = "only a coordinator has this limit; remove it"
 _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
     for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_repeated_epochs")
@@ -293,11 +298,13 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
+        ("policy", "max_new_links"): _ONLY_COORDINATOR,
         ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
+        ("policy", "max_new_links"): _ONLY_COORDINATOR,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("network", "listen"): "a secondary does not accept connections; remove it",

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
-from fedsim.storage.files import DigestSet, atomic_write
+from fedsim.storage.files import DigestSet, append_durably, atomic_write
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
 
 NOTICE_SECONDS = 2.0  # between notices to a waiting peer
 POLL = 0.2
-NEW_RECORDS_FILE = "new-records"
+NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
+NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
 QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
 FINISHED_FILE = "finished"
 # A SettingError of the linkage can reveal the spread of the distances, which only the coordinator may know. Other
@@ -81,6 +83,14 @@ class LinkedQueries:
         return cls(facts["digest"], tensors["records"], tensors["counted"].astype(bool))
 
 
+@dataclass(frozen=True)
+class NewRecordLimits:
+    """The most new records of a list, and the most of them that are linked to one candidate."""
+
+    records: int
+    links: int
+
+
 @dataclass(eq=False)
 class LinkedListState:
     """The list of one secondary: the tables received, the links made of them, and the digests of both tables."""
@@ -96,18 +106,38 @@ class LinkedListState:
     new_records: DigestSet = field(default_factory=lambda: DigestSet(None))  # linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
 
-    def count_new_records(self, records: EncodedTable, limit: int) -> None:
-        """Count new records before they are linked, because noise protects against a limited number of requests.
+    def link_new(
+        self, records: EncodedTable, limits: NewRecordLimits, link: Callable[[], PrivateLinks]
+    ) -> PrivateLinks:
+        """Link new records and count them before they are answered: noise protects against few requests only.
 
-        A record that was linked before gets the same answer and does not count again.
+        A record that was linked before gets the same answer and does not count again. Copies of a record in which a few
+        bits differ are different records, each with noise of its own, so their answers could be averaged. Such copies
+        share their candidates: the number of new records per candidate is limited, too.
         """
+        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits]
         with self.work:
-            new = self.new_records.missing(blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits)
-            if len(self.new_records) + len(new) > limit:
+            new = self.new_records.missing(digests)
+            if len(self.new_records) + len(new) > limits.records:
                 seen = f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}'"
-                rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
-                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
-            self.new_records.add(new)
+                rule = f"and its limit is {limits.records:,}; its owner may raise max_new_records"
+                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limits.records)
+            links, first = link(), {digest: place for place, digest in enumerate(digests)}
+            added = links.partner[[first[digest] for digest in new]].ravel()
+            if len(new) and self.delivery is not None and self.linked is not None:
+                n_candidates = len(self.linked.candidates)
+                degree = np.bincount(self.delivery.partner.ravel(), minlength=n_candidates)
+                path = self.folder / NEW_LINKS_FILE
+                before = np.frombuffer(path.read_bytes() if path.is_file() else b"", "<i4")
+                count = np.bincount(np.concatenate([before, added]), minlength=n_candidates)
+                if (count > np.maximum(limits.links, NEW_LINK_FACTOR * degree))[added].any():
+                    seen = f"a candidate of list '{self.name}' would be linked to too many new records"
+                    rule = f"the limit is {limits.links:,}, or twice as many as in training"
+                    hint = "its owner may raise max_new_links"
+                    raise PolicyError(f"{seen}; {rule}; {hint}", code="too-many-new-links", limit=limits.links)
+                append_durably(path, added.astype("<i4").tobytes(), after=before.nbytes, mode=0o600)
+                self.new_records.add(new)
+            return links
 
     def is_linked_from(self, peer: m.Party, digest: str) -> bool:
         """Return whether exactly this table was linked; raise ``PolicyError`` if another one was."""
@@ -161,8 +191,10 @@ class LinkedListState:
 class Coordinator:
     """Serves any number of sessions, each in its own thread."""
 
-    def __init__(self, lists: Mapping[str, LinkageConfig], secret: bytes, folder: Path, *, max_new: int) -> None:
-        self._secret, self._max_new, self._end_file = secret, max_new, folder.with_name(FINISHED_FILE)
+    def __init__(
+        self, lists: Mapping[str, LinkageConfig], secret: bytes, folder: Path, *, new: NewRecordLimits
+    ) -> None:
+        self._secret, self._new, self._end_file = secret, new, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
         self.finished = threading.Event()
@@ -278,9 +310,9 @@ class Coordinator:
                 fault = f"{session.peer} requested new links of '{name}', which is not linked yet"
                 raise PeerError(fault, code="not-linked")
             queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
-            partner_list.count_new_records(queries, self._max_new)
             with _blame_peer(name):
-                links = private_linkage.link_new_records(queries, linked, linking, self._secret, name)
+                link = partial(private_linkage.link_new_records, queries, linked, linking, self._secret, name)
+                links = partner_list.link_new(queries, self._new, link)
         except FedSimError as error:
             log.warning("cannot link new records of %s: %s", session.peer, error)
             return m.Done(public_reason(error))

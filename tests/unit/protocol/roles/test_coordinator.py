@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from fedsim.protocol.messages import (
     Want,
 )
 from fedsim.protocol.roles import coordinator as coordinator_module
-from fedsim.protocol.roles.coordinator import Coordinator
+from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
 from fedsim.protocol.transport import Envelope, offer_digest
@@ -56,8 +56,11 @@ def coordinator(tmp_path):
     return coordinator_in(tmp_path)
 
 
-def coordinator_in(folder, linking=LINKING, max_new=100):
-    return Coordinator({"rentals": linking}, SECRET, folder / "lists", max_new=max_new)
+LIMITS = NewRecordLimits(100, 100)
+
+
+def coordinator_in(folder, linking=LINKING, limits=LIMITS):
+    return Coordinator({"rentals": linking}, SECRET, folder / "lists", new=limits)
 
 
 @contextmanager
@@ -380,6 +383,31 @@ def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_w
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
         fetch_new_partners(city, "rentals", table(30, 11), LINKING)
     assert len(coordinator_in(tmp_path)._lists["rentals"].new_records) == 30
+
+
+def near_copies(n):
+    """Copies of the first record with two flipped bits each, all different."""
+    ones = np.unpackbits(np.tile(QUERIES.bits[:1], (n, 1)), axis=1)
+    pairs = np.array([(one, other) for one in range(61) for other in range(one)])[:n]
+    ones[np.arange(n)[:, None], pairs] ^= 1
+    return EncodedTable(np.packbits(ones, axis=1), 61, "ab" * 32)
+
+
+def test_near_copies_of_a_record_are_no_way_to_average_its_noise(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    answered, limits = [], NewRecordLimits(20_000, 25)
+    for copy in range(40):
+        one = replace(CANDIDATES, bits=near_copies(40).bits[copy : copy + 1])
+        restarted = coordinator_in(tmp_path, limits=limits)
+        with attended(restarted, CITY) as (city, _), suppress(PeerError):
+            answered.append(fetch_new_partners(city, "rentals", one, LINKING).partner[0])
+    count = np.bincount(np.concatenate(answered), minlength=40)
+    degree = np.bincount(DELIVERY.partner.ravel(), minlength=40)
+    assert len(answered) < 40
+    assert (count <= np.maximum(25, 2 * degree)).all()
+    with attended(coordinator_in(tmp_path, limits=limits), CITY) as (city, _):
+        again = replace(CANDIDATES, bits=near_copies(40).bits[:1])
+        assert np.array_equal(fetch_new_partners(city, "rentals", again, LINKING).partner[0], answered[0])
 
 
 def test_many_may_ask_at_once(coordinator):
