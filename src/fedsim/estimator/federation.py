@@ -22,7 +22,7 @@ from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_me
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
 from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
-from fedsim.training.config import build_config
+from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import target_from_state, target_state
 from fedsim.types import AnyArray, Floats, Links, Scale, Split
 
@@ -55,9 +55,10 @@ class LinkRule:
     sigma: float
     scale: Scale
 
-    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, random: party_model.RandomSource) -> Links:
+    def links(self, primary: pl.DataFrame, secondary: pl.DataFrame, config: training.Config) -> Links:
         """Return the links of any primary records, seen in training or not (paper, section 4.2)."""
-        return self.add_similarities(_nearest_links(self.pair, primary, secondary, self.k), primary, random)
+        found = _nearest_links(self.pair, primary, secondary, self.k, config.device)
+        return self.add_similarities(found, primary, party_model.RandomSource(config.seed, COORDINATOR))
 
     def add_similarities(self, found: Links, primary: pl.DataFrame, random: party_model.RandomSource) -> Links:
         """Return the links with similarities; the noise depends on a record's identifiers, not on its row."""
@@ -67,10 +68,11 @@ class LinkRule:
         return replace(found, similarity=similarity, scale=self.scale, sigma=self.sigma)
 
 
-def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> Links:
+def _nearest_links(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame, k: int, device: str) -> Links:
     ours, theirs = pair.primary_identifiers(primary), pair.secondary_identifiers(secondary)
     k = validation.validate_k(k, len(secondary), pair.party)
-    return link(ours, theirs, metric=pair.metric, k=k, primary_name=PRIMARY, secondary_name=pair.party)
+    device = "cpu" if device == "cpu" else "auto"  # not every metric has a search on the GPU, or gains by it
+    return link(ours, theirs, metric=pair.metric, k=k, device=device, primary_name=PRIMARY, secondary_name=pair.party)
 
 
 @dataclass(frozen=True)
@@ -127,8 +129,7 @@ class Federation:
 
     def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
         """Link records to every secondary, as the method needs them."""
-        random = party_model.RandomSource(self.model.config.seed, COORDINATOR)
-        links = [party.rule.links(primary, party.table, random) for party in self.linked]
+        links = [party.rule.links(primary, party.table, self.model.config) for party in self.linked]
         return [_method_neighbours(found, self.model.config) for found in links]
 
 
@@ -146,7 +147,7 @@ def fit_federation(
     random, tau = party_model.RandomSource(plan.config.seed, COORDINATOR), plan.settings.tau
     linked, links, data = [], [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
-        found = _nearest_links(pair, primary, table, plan.settings.k)
+        found = _nearest_links(pair, primary, table, plan.settings.k, plan.config.device)
         scale = fit_scale(found.distance[split.train])
         sigma = plan.settings.sigma if tau is None else sigma_for_bound(tau, scale.deviation)
         if tau is not None and not pair.metric.whole:
@@ -290,10 +291,9 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
 
 def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config:
     """Return the configuration of the parameters, which must be the one of training."""
+    overrides = ConfigOverrides(estimator.epochs, estimator.batch_size, estimator.learning_rate, estimator.patience)
     method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
-    config = build_config(
-        estimator.preset, method, inputs.config_overrides(estimator), seed=facts["seed"], device=estimator.device
-    )
+    config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
     if isinstance(config.method, methods.FedSim) and "match" not in facts["config"]["method"]:  # trained by version 0.1
         config = replace(config, method=replace(config.method, match=None))
     other = validation.first_difference(_describe_config(config), facts["config"], "setting")

@@ -4,6 +4,7 @@ A metric prepares records (checks them and converts them to the form of the sear
 and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -20,6 +21,8 @@ from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
 
 GPU = "gpu"  # the one backend name that the planner treats specially
+MAX_K_ON_GPU = 4096  # the lists of longer ones do not fit the shared memory of a multiprocessor
+MAX_DIMENSIONS_ON_GPU = 64
 MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
 MIN_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
 MAX_TREE_DIMENSIONS = 16
@@ -27,12 +30,16 @@ MAX_TREE_DIMENSIONS = 16
 
 @dataclass(frozen=True)
 class Backend:
-    """One way to search: why it is offered, how to start it, and a test whether it pays off where that is unknown."""
+    """One way to search: why it is offered, how to start it, and a test whether it pays off where that is unknown.
+
+    An ``exhaustive`` search takes time in proportion to the candidates; others look at few of them.
+    """
 
     name: str
     reason: str
     start: Callable[[], Search]
     pays: Callable[[], bool] = lambda: True
+    exhaustive: bool = True
 
 
 class Metric(Protocol):
@@ -100,6 +107,24 @@ def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Bac
     )
 
 
+def gpu_backends(k: int, reason: str, start: Callable[[Any], Search]) -> list[Backend]:
+    """Return the search on CUDA devices, started with the module that holds it, if its lists can hold K."""
+
+    def load() -> Search:
+        from fedsim.linkage.search import gpu  # noqa: PLC0415 - torch takes seconds to import
+
+        return start(gpu)
+
+    return [Backend(GPU, reason, load)] if k <= MAX_K_ON_GPU else []
+
+
+def _filters_on_gpu(queries: Words, candidates: Words, k: int, *, by_ones: bool) -> list[Backend]:
+    def start(gpu: Any) -> Search:
+        return gpu.DeviceSearch(gpu.FilterTable(queries, candidates, by_ones=by_ones))  # type: ignore[no-any-return]
+
+    return gpu_backends(k, f"products of {64 * candidates.shape[1]}-bit filters on the GPU", start)
+
+
 def distance_matrix(metric: Metric, left: Records, right: Records) -> Floats:
     """Return all distances between two small sets of prepared records.
 
@@ -164,18 +189,13 @@ class Hamming:
                 return False
             return filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
 
-        def gpu() -> Search:
-            from fedsim.linkage.search.gpu import hamming_search  # noqa: PLC0415 - torch takes seconds to import
-
-            return hamming_search(queries, candidates)
-
         cells = f"rings around centres: a sample needed less than {MAX_SHARE_FOR_CELLS:.0%} of the pairs"
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
-            Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay),
+            Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
             Backend("flat", flat, lambda: runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=False))),
             blocks_backend(self, queries, candidates),
-            Backend(GPU, "matrix product of the bits on the GPU", gpu),
+            *_filters_on_gpu(queries, candidates, k, by_ones=False),
         ]
 
 
@@ -212,7 +232,11 @@ class Dice:
         def flat() -> Search:
             return runner.LaneSearch(filters.BitKernel(queries, candidates, by_ones=True))
 
-        return [Backend("flat", "popcount of every pair", flat), blocks_backend(self, queries, candidates)]
+        return [
+            Backend("flat", "popcount of every pair", flat),
+            blocks_backend(self, queries, candidates),
+            *_filters_on_gpu(queries, candidates, k, by_ones=True),
+        ]
 
 
 def _hamming_distances(left: Words, right: Words) -> Floats:
@@ -307,14 +331,14 @@ class Euclidean:
         def tree() -> Search:
             return points.TreeSearch(queries, candidates, points.euclidean, place=lambda values: values, rounding=0.0)
 
-        def gpu() -> Search:
-            from fedsim.linkage.search.gpu import euclidean_search  # noqa: PLC0415 - torch takes seconds to import
-
-            return euclidean_search(queries, candidates)
-
+        on_gpu = gpu_backends(
+            k if dimensions <= MAX_DIMENSIONS_ON_GPU else sys.maxsize,
+            "float64 distances of every pair on the GPU",
+            lambda gpu: gpu.DeviceSearch(gpu.PointTable(queries, candidates)),
+        )
         limit = f"{MAX_TREE_DIMENSIONS} dimensions (here {dimensions})"
         searches = [
-            Backend("tree", f"k-d tree, best up to {limit}", tree),
+            Backend("tree", f"k-d tree, best up to {limit}", tree, exhaustive=False),
             Backend(
                 "flat",
                 f"matrix product with float64 re-ranking, best above {limit}",
@@ -324,7 +348,7 @@ class Euclidean:
         return [
             *(searches if dimensions <= MAX_TREE_DIMENSIONS else searches[::-1]),
             blocks_backend(self, queries, candidates),
-            Backend(GPU, "float32 on the GPU, float64 re-ranking", gpu, pays=lambda: dimensions > MAX_TREE_DIMENSIONS),
+            *on_gpu,
         ]
 
 
@@ -349,10 +373,19 @@ class GreatCircle:
         return FormulaBlocks(formula, left, right)
 
     def backends(self, queries: Floats, candidates: Floats, k: int) -> Sequence[Backend]:
-        def tree() -> Search:
-            return points.TreeSearch(queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15)
+        def search(nearest: points.OtherSearch | None = None) -> Search:
+            return points.TreeSearch(
+                queries, candidates, points.great_circle, place=on_unit_sphere, rounding=4e-15, nearest=nearest
+            )
 
-        return [Backend("tree", "k-d tree on the unit sphere", tree), blocks_backend(self, queries, candidates)]
+        def start(gpu: Any) -> Search:
+            return search(lambda places, nodes: gpu.DeviceSearch(gpu.PointTable(places, nodes)))
+
+        return [
+            Backend("tree", "k-d tree on the unit sphere", search, exhaustive=False),
+            blocks_backend(self, queries, candidates),
+            *gpu_backends(k, "chords of every pair on the GPU, great circles of the nearest on the CPU", start),
+        ]
 
 
 @dataclass(frozen=True)
@@ -401,7 +434,12 @@ class Levenshtein:
             return runner.LaneSearch(text.TextKernel(queries, candidates, normalised=self.normalised))
 
         reason = "bit-parallel edit distance of many queries at once"
-        return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates)]
+        on_gpu = gpu_backends(
+            k,
+            "bit-parallel edit distance of every pair on the GPU",
+            lambda gpu: gpu.DeviceSearch(gpu.TextTable(queries, candidates, normalised=self.normalised)),
+        )
+        return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates), *on_gpu]
 
 
 # The instances that fedsim.registry names.

@@ -1,6 +1,9 @@
 """Soft linkage: the exact K nearest partners of every record, similarities and diagnostics (paper, section 4.1)."""
 
-from dataclasses import asdict, dataclass
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,10 @@ from fedsim.types import AnyArray, Floats, Integers, Links, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 AUTO = "auto"
-MIN_PAIRS_FOR_GPU = 10**10  # with fewer pairs, starting the device costs more than the search
+MIN_PAIRS_FOR_GPU = 10**9  # with fewer pairs, estimating costs more than the search
+GPU_START_SECONDS = 2.0  # context, compilation of the kernels, copies
+SAMPLED_QUERIES = 1024
+SAMPLED_CANDIDATES = 16_384
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
 TIE_WARNING_SHARE = 0.25
@@ -116,15 +122,72 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
         raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto", code="no-gpu-search")
-    large = count_records(queries) * count_records(candidates) >= MIN_PAIRS_FOR_GPU
-    use_gpu = options.device == "cuda"
-    if options.device == AUTO and GPU in offered and large and offered[GPU].pays():
-        from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
-
-        use_gpu = gpu.available()
-    if use_gpu:
+    if options.device == "cuda":
         return offered[GPU]
-    return next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
+    on_cpu = next(backend for backend in offered.values() if backend.name != GPU and backend.pays())
+    if options.device == "cpu" or GPU not in offered:
+        return on_cpu
+    return _choose_device(metric, queries, candidates, k, on_cpu, offered[GPU], options.threads or os.cpu_count() or 1)
+
+
+def _choose_device(  # noqa: PLR0913, PLR0917
+    metric: Metric, queries: Records, candidates: Records, k: int, on_cpu: Backend, on_gpu: Backend, threads: int
+) -> Backend:
+    """Return the backend that samples of the search show to be faster, with the estimates in its reason."""
+    n_pairs = count_records(queries) * count_records(candidates)
+    if n_pairs < MIN_PAIRS_FOR_GPU:
+        return on_cpu
+    from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
+
+    if not gpu.devices():
+        return on_cpu
+    cpu_seconds = _estimate_on_cpu(metric, queries, candidates, k, on_cpu) / threads
+    there = f"{cpu_seconds:.2g} s on {threads} CPU threads"
+    if cpu_seconds < GPU_START_SECONDS:
+        return replace(on_cpu, reason=f"{on_cpu.reason}; estimated {there}, less than starting the GPU takes")
+    try:
+        search = on_gpu.start()
+        gpu_seconds = _estimate_on_gpu(search, count_records(queries), k)
+    except DeviceError as error:
+        return replace(on_cpu, reason=f"{on_cpu.reason}; the GPU cannot be used: {error}")
+    here = f"estimated {gpu_seconds:.2g} s on the GPU"
+    if gpu_seconds < cpu_seconds:
+        return replace(on_gpu, reason=f"{on_gpu.reason}; {here}, {there}", start=lambda: search)
+    return replace(on_cpu, reason=f"{on_cpu.reason}; {here}, {there}")
+
+
+def _estimate_on_cpu(metric: Metric, queries: Records, candidates: Records, k: int, backend: Backend) -> float:
+    """Estimate the seconds of one CPU thread by searching a sample of both tables."""
+    some_queries, some_candidates = (
+        runner.take_records(records, _spread_rows(count_records(records), most))
+        for records, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))
+    )
+    k = min(k, count_records(some_candidates))
+    offered = {sampled.name: sampled for sampled in metric.backends(some_queries, some_candidates, k)}
+    search = offered[backend.name].start()
+    seconds = _seconds(search, search.tiles(), k)
+    growth = count_records(candidates) / count_records(some_candidates) if backend.exhaustive else 1.0
+    return seconds * growth * count_records(queries) / count_records(some_queries)
+
+
+def _estimate_on_gpu(search: runner.Search, n_queries: int, k: int) -> float:
+    """Estimate the seconds of all devices by searching some of the queries; what starting took is spent."""
+    some = np.concatenate(search.tiles())[_spread_rows(n_queries, SAMPLED_QUERIES)]
+    return _seconds(search, [some], k) * n_queries / len(some)
+
+
+def _spread_rows(n: int, most: int) -> Integers:
+    """Return at most so many rows, evenly spread."""
+    return np.unique(np.linspace(0, n - 1, most).astype(np.int64))
+
+
+def _seconds(search: runner.Search, tiles: Sequence[Integers], k: int) -> float:
+    """Return the time of these tiles, after one that compiles what is needed."""
+    search.best(tiles[0], k)
+    start = time.perf_counter()
+    for tile in tiles:
+        search.best(tile, k)
+    return time.perf_counter() - start
 
 
 def fit_scale(distance: Floats) -> Scale:

@@ -244,7 +244,8 @@ def tabulate_words(texts: Sequence[str], rules: WordRules) -> WordTable:
     >>> table.vocabulary, table.words.tolist(), table.starts.tolist()
     (['bel', 'marine', 'gor'], [0, 1, 2, 1], [0, 2, 4])
     """
-    from fedsim.linkage.search.text import number_words, to_text_array  # noqa: PLC0415 - numba takes a second to import
+    from fedsim.linkage.search.text import number_words  # noqa: PLC0415 - numba takes a second to import
+    from fedsim.linkage.search.text_array import to_text_array  # noqa: PLC0415 - beside its only use
 
     spaced = rules._spaced_texts(texts)
     words, starts, first = number_words(to_text_array([spaced]).chars, ord(_SEPARATOR), len(texts))

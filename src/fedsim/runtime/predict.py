@@ -193,8 +193,7 @@ class Predictor:
                 time.sleep(POLL_SECONDS)
 
     def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
-        terms = self.context.job.secondaries[name].linkage
-        found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
+        found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded))
         self._remotes[name].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 

@@ -10,14 +10,19 @@ import polars as pl
 import pytest
 
 import fedsim
-from fedsim.errors import FileError, SettingError
-from fedsim.linkage import fit_scale, load_links, save_links, similarities
+from fedsim.errors import DeviceError, FileError, SettingError
+from fedsim.linkage import fit_scale, load_links, save_links, similarities, soft_linkage
 from fedsim.types import Links, Scale
+from gpu_emulator import emulate_card
+
+
+def tables() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(30, 2)), rng.normal(size=(50, 2))
 
 
 def some_links(sigma: float = 0.0, k: int = 4) -> Links:
-    rng = np.random.default_rng(0)
-    return fedsim.link(rng.normal(size=(30, 2)), rng.normal(size=(50, 2)), metric="euclidean", k=k, sigma=sigma, seed=7)
+    return fedsim.link(*tables(), metric="euclidean", k=k, sigma=sigma, seed=7)
 
 
 def test_similarities_of_training_links_have_mean_zero_and_deviation_one() -> None:
@@ -140,3 +145,46 @@ def test_the_distance_beyond_the_boundary_is_kept() -> None:
     links = fedsim.link(np.zeros((1, 1)), np.array([[1.0], [2.0], [5.0]]), metric="euclidean", k=2)
     assert links.next_distance.tolist() == [5.0]
     assert fedsim.link(np.zeros((1, 1)), np.ones((2, 1)), metric="euclidean", k=2).next_distance.tolist() == [np.inf]
+
+
+@pytest.fixture
+def card(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A card that is worth a look even for few pairs."""
+    emulate_card(monkeypatch)
+    monkeypatch.setattr(soft_linkage, "MIN_PAIRS_FOR_GPU", 1)
+    monkeypatch.setattr(soft_linkage, "GPU_START_SECONDS", 0.0)
+    return monkeypatch
+
+
+def test_a_card_slower_than_the_cpu_is_not_used_and_the_plan_says_so(card: pytest.MonkeyPatch) -> None:
+    backend, _, reason = some_links().plan.partition(": ")
+    assert backend == "tree"
+    assert "on the GPU" in reason
+
+
+def test_a_card_faster_than_the_cpu_finds_the_same_links(card: pytest.MonkeyPatch) -> None:
+    card.setattr(soft_linkage, "_estimate_on_cpu", lambda *given: 1e9)
+    links = some_links()
+    assert links.plan.startswith("gpu: ")
+    np.testing.assert_array_equal(links.partner, fedsim.link(*tables(), metric="euclidean", k=4, device="cpu").partner)
+
+
+def test_a_search_that_ends_before_a_card_has_started_runs_on_the_cpu(card: pytest.MonkeyPatch) -> None:
+    card.setattr(soft_linkage, "GPU_START_SECONDS", 1e9)
+    assert "starting the GPU" in some_links().plan
+
+
+def test_a_card_that_cannot_run_the_search_is_left_out(card: pytest.MonkeyPatch) -> None:
+    def fail(*given: object) -> None:
+        raise DeviceError("no compiler", code="no-nvrtc")
+
+    card.setattr("fedsim.linkage.search.gpu.Kernel.launch", fail)
+    assert some_links().plan.startswith("tree: ")
+    with pytest.raises(DeviceError) as caught:
+        fedsim.link(*tables(), metric="euclidean", k=4, device="cuda")
+    assert caught.value.code == "no-nvrtc"
+
+
+def test_a_small_search_asks_no_card(card: pytest.MonkeyPatch) -> None:
+    card.setattr(soft_linkage, "MIN_PAIRS_FOR_GPU", 10**9)
+    assert "estimated" not in some_links().plan

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedsim.linkage.search.runner import replace_worst, split_rows
 from fedsim.linkage.search.simd import popcount
-from fedsim.linkage.search.text import to_text_array
+from fedsim.linkage.search.text_array import to_text_array
 from fedsim.types import Floats, Integers
 
 QUERIES_PER_TILE = 32

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from scipy.spatial import cKDTree
 
-from fedsim.linkage.search.runner import distinct_records, insert_sorted, row_tiles, split_rows
+from fedsim.linkage.search.runner import Search, distinct_records, insert_sorted, row_tiles, split_rows
 from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.types import Floats, Floats32, Integers
 
@@ -19,9 +19,11 @@ from fedsim.types import Floats, Floats32, Integers
 # complete ball up to the K-th distance is fetched. So the answer is exact for grids and duplicates too.
 
 QUERIES_PER_TREE_TILE = 2048
+QUERIES_PER_OTHER_TILE = 16_384
 TIE_TOLERANCE = 1e-9  # relative; far above the rounding of either distance, far below any real gap
 
 ExactDistance = Callable[[Floats, Floats, Integers], Floats]
+OtherSearch = Callable[[Floats, Floats], Search]  # by Euclidean distance, from places of queries and of nodes
 
 
 @njit(nogil=True, cache=True)
@@ -54,7 +56,10 @@ def great_circle(queries: Floats, points: Floats, found: Integers) -> Floats:
 
 
 class TreeSearch:
-    """Search by k-d tree in ``place(points)``, where distances grow with those of the metric up to ``rounding``."""
+    """Search by k-d tree in ``place(points)``, where distances grow with those of the metric up to ``rounding``.
+
+    ``nearest`` starts a search that is faster than the tree; the tree is then needed for ties at the boundary only.
+    """
 
     def __init__(
         self,
@@ -64,6 +69,7 @@ class TreeSearch:
         *,
         place: Callable[[Floats], Floats],
         rounding: float,
+        nearest: OtherSearch | None = None,
     ) -> None:
         self.exact, self.queries, self.rounding = exact, queries, rounding
         first, node_of = distinct_records(candidates)
@@ -71,15 +77,20 @@ class TreeSearch:
         # The rows at node u are rows[begins[u] : begins[u + 1]], ascending.
         self.rows = np.argsort(node_of, kind="stable")
         self.begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
-        self.places, self.tree = place(queries), cKDTree(place(self.points))
+        self.places, nodes = place(queries), place(self.points)
+        self.tree, self.nearest = cKDTree(nodes), nearest and nearest(self.places, nodes)
 
     def tiles(self) -> list[Integers]:
         """Group neighbouring queries: a tile then visits the same branches of the tree, which is twice as fast."""
-        return split_rows(np.lexsort(self.places.T[:2]), QUERIES_PER_TREE_TILE)
+        size = QUERIES_PER_OTHER_TILE if self.nearest else QUERIES_PER_TREE_TILE
+        return split_rows(np.lexsort(self.places.T[:2]), size)
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]:
         wanted = min(k + 1, self.tree.n)
-        reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
+        if self.nearest:
+            found, reach = self.nearest.best(tile, wanted)
+        else:
+            reach, found = self.tree.query(self.places[tile], k=np.arange(1, wanted + 1))
         exact = self.exact(self.queries[tile], self.points, found)
         partner, distance = np.empty((len(tile), k), np.int64), np.empty((len(tile), k))
         farthest = _rank(exact, found, self.begins, self.rows, partner, distance)

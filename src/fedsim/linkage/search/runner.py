@@ -142,10 +142,16 @@ def run_search(
     search: Search, n_queries: int, k: int, threads: int | None = None, progress: SearchProgress | None = None
 ) -> tuple[Integers, Floats]:
     """Return partners and distances of all queries, each row in the order (distance, candidate row)."""
+    tiles = search.tiles()
+    if len(tiles) == 1 and (tiles[0] == np.arange(n_queries)).all():
+        best = search.best(tiles[0], k)
+        if progress is not None:
+            progress(n_queries, n_queries)
+        return best
     partner, distance = np.empty((n_queries, k), np.int64), np.empty((n_queries, k))
     done = 0
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        waiting = {pool.submit(search.best, tile, k): tile for tile in search.tiles()}
+        waiting = {pool.submit(search.best, tile, k): tile for tile in tiles}
         try:
             for future in as_completed(waiting):
                 tile = waiting.pop(future)

@@ -9,7 +9,6 @@ words per lane, and the horizontal step is carried from word to word.
 Letters: L lanes, W words per lane, A characters of the candidates' alphabet, D stored columns, n candidates.
 """
 
-import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,32 +20,11 @@ from numpy.typing import NDArray
 
 from fedsim.linkage.search import simd
 from fedsim.linkage.search.runner import split_rows
+from fedsim.linkage.search.text_array import number_characters, to_text_array
 from fedsim.types import Floats, Integers
 
 STORED_COLUMNS = 1024  # for reuse by the next candidate; of longer candidates no more are stored
 STORED_BYTES = 2**25  # the same for very long queries, whose columns are large
-
-
-class TextArray(NamedTuple):
-    """Strings as one array of code points and the positions where each begins."""
-
-    chars: NDArray[np.uint32]
-    starts: Integers
-
-    @property
-    def lengths(self) -> Integers:
-        return np.diff(self.starts)
-
-
-def to_text_array(strings: list[str]) -> TextArray:
-    """Return any Unicode strings as one number per code point.
-
-    >>> to_text_array(["né", ""]).lengths.tolist()
-    [2, 0]
-    """
-    chars = np.frombuffer("".join(strings).encode("utf-32-le", "surrogatepass"), np.uint32)
-    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-    return TextArray(chars, np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]))
 
 
 @njit(nogil=True, cache=True)
@@ -326,20 +304,14 @@ class TextKernel:
 
     def __init__(self, queries: list[str], candidates: list[str], *, normalised: bool) -> None:
         order = np.array(sorted(range(len(candidates)), key=candidates.__getitem__), np.int64)
-        texts = to_text_array([candidates[row] for row in order])
-        present = np.zeros(sys.maxunicode + 1, bool)
-        present[texts.chars] = True
-        self.alphabet_size = int(present.sum())
-        number_of = np.full(len(present), self.alphabet_size, np.uint32)  # for characters of queries alone
-        number_of[present] = np.arange(self.alphabet_size, dtype=np.uint32)
+        sides = to_text_array(queries), to_text_array([candidates[row] for row in order])
+        self.queries, texts, self.alphabet_size = number_characters(*sides)
         self.sizes, size_of = np.unique(texts.lengths if normalised else np.zeros(len(order)), return_inverse=True)
         shared = _shared_prefixes(texts.chars, texts.starts)
-        self.candidates = SortedTexts(number_of[texts.chars], texts.starts, shared, order, size_of)
+        self.candidates = SortedTexts(texts.chars, texts.starts, shared, order, size_of)
         self.n_candidates, self.normalised = len(order), normalised
         self.size_of = np.empty(len(order), np.int64)
         self.size_of[order] = size_of
-        self.queries = to_text_array(queries)
-        self.query_chars = number_of[self.queries.chars]
         self.largest_numerator = int(max(texts.lengths.max(), self.queries.lengths.max(), 1))
         self.largest_denominator = self.largest_numerator if normalised else 1
 
@@ -389,5 +361,5 @@ class TextKernel:
         state[0, :, 0], state[0, :, 1] = np.iinfo(kind).max, 0
         equal = np.zeros((self.alphabet_size, words, lanes), kind)
         group = TextGroup(equal, np.zeros((words, lanes), kind), state, np.zeros(lanes, f"i{bits // 8}"))
-        _fill_group(self.query_chars, self.queries.starts, tile, group)
+        _fill_group(self.queries.chars, self.queries.starts, tile, group)
         return group

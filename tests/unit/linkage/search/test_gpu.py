@@ -1,51 +1,166 @@
-"""The GPU search is torch code for any device; here it runs on the CPU and must equal the other backends bit by bit."""
+"""The search on a card equals plain distances sorted by (distance, row), bit by bit.
+
+Without a card, its kernels are emulated; everything around them is the product's code.
+"""
 
 from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import torch
 
 from fedsim.errors import DeviceError
-from fedsim.linkage import topk
-from fedsim.linkage.search import gpu
-from fedsim.linkage.search.filters import to_words
-from fedsim.linkage.search.runner import run_search
+from fedsim.linkage.search import gpu, nvrtc
+from gpu_emulator import edit_distances, emulate_card, euclidean, filter_distances
 
-CPU = torch.device("cpu")
+CARDS = gpu.devices()
 
 
-@pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "FIRST_CHUNK", 64)
-    monkeypatch.setattr(gpu, "LARGEST_CHUNK", 200)
+@pytest.fixture(params=["emulated", "card"])
+def devices(request, monkeypatch):
+    if request.param == "card":
+        return CARDS or pytest.skip("there is no CUDA device")
+    return emulate_card(monkeypatch)
 
 
-@pytest.mark.parametrize("ties", [False, True])
-@pytest.mark.parametrize("k", [1, 17])
-def test_euclidean_equals_the_tree(ties: bool, k: int) -> None:
+def nearest(table, k, devices):
+    search = gpu.DeviceSearch(table, devices)
+    tiles = search.tiles()
+    n_queries = sum(map(len, tiles))
+    partner, distance = np.empty((n_queries, k), np.int64), np.empty((n_queries, k))
+    with ThreadPoolExecutor(2) as pool:
+        for tile, found in zip(tiles, pool.map(lambda tile: search.best(tile, k), tiles), strict=True):
+            partner[tile], distance[tile] = found
+    return partner, distance
+
+
+def expect(found, distance, k):
+    order = np.argsort(distance, axis=1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(found[0], order)
+    np.testing.assert_array_equal(found[1], np.take_along_axis(distance, order, axis=1))
+
+
+def filters(kind, n, words, rng):
+    """Random filters, or the order and ties that are hardest for a search with limits."""
+    some = rng.integers(0, 2**63, (n, words), dtype=np.uint64)
+    if kind == "equal":
+        some[:] = some[0]
+    if kind == "empty":
+        some[::2] = 0
+    if kind in ("nearing", "far"):  # ever nearer to zero; all at the largest distance from each other
+        steps = np.arange(n)[:, None] if kind == "nearing" else np.zeros((n, 1))
+        ones = np.clip(64 * words - steps // 2 - 64 * np.arange(words), 0, 63).astype(np.uint64)
+        some = (np.uint64(1) << ones) - np.uint64(1)
+    return some
+
+
+@pytest.mark.parametrize("dice", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "words", "k"),
+    [("random", 1, 1), ("random", 5, 17), ("equal", 2, 9), ("empty", 1, 40), ("nearing", 16, 30), ("far", 33, 5)],
+)
+def test_filters_are_ranked_as_by_plain_distances(devices, kind, words, k, dice):
     rng = np.random.default_rng(0)
-    queries, candidates = (rng.normal(size=(n, 2)) * 3 + [116.4, 39.9] for n in (150, 900))
+    queries, candidates = filters("random", 70, words, rng), filters(kind, 700, words, rng)
+    queries[:20] = 0
+    table = gpu.FilterTable(queries, candidates, by_ones=dice)
+    expect(nearest(table, k, devices), filter_distances(queries, candidates, dice=dice), k)
+
+
+@pytest.mark.parametrize(("dimensions", "k", "ties"), [(1, 3, True), (2, 17, False), (3, 1, True), (8, 40, False)])
+def test_points_are_ranked_as_by_plain_distances(devices, dimensions, k, ties):
+    rng = np.random.default_rng(1)
+    queries, candidates = (rng.normal(size=(n, dimensions)) * 3 + 116.4 for n in (90, 900))
     if ties:
         queries, candidates = queries.round(), candidates.round()
-    partner, distance = run_search(gpu.euclidean_search(queries, candidates, CPU), len(queries), k)
-    expected = topk(queries, candidates, metric="euclidean", k=k, backend="tree")
-    np.testing.assert_array_equal(partner, expected[0])
-    np.testing.assert_array_equal(distance, expected[1])
+    expect(nearest(gpu.PointTable(queries, candidates), k, devices), euclidean(queries, candidates), k)
 
 
-@pytest.mark.parametrize("k", [1, 17])
-def test_hamming_equals_the_popcount_kernel(k: int) -> None:
-    bits = np.random.default_rng(1).integers(0, 256, (900, 5), dtype=np.uint8)
-    words = to_words(bits)
-    partner, distance = run_search(gpu.hamming_search(words[:150], words, CPU), 150, k)
-    expected = topk(bits[:150], bits, metric="hamming", k=k, backend="flat")
-    np.testing.assert_array_equal(partner, expected[0])
-    np.testing.assert_array_equal(distance, expected[1])
+@pytest.mark.parametrize("normalised", [False, True])
+def test_texts_are_ranked_as_by_plain_distances(devices, normalised):
+    rng = np.random.default_rng(2)
+
+    def words(n, longest):
+        return ["".join(rng.choice(list("abcé😀"), rng.integers(longest))) for _ in range(n)]
+
+    queries, candidates = [*words(12, 8), "x" * 33, "", "ab" * 32, "ca" * 50], ["", *words(250, 9), "ab" * 40]
+    found = nearest(gpu.TextTable(queries, candidates, normalised=normalised), 7, devices)
+    expect(found, edit_distances(queries, candidates, normalised), 7)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
-def test_asking_for_cuda_without_one_says_so() -> None:
+def test_a_table_larger_than_the_card_is_searched_in_parts(devices, monkeypatch):
+    monkeypatch.setattr(gpu, "candidates_fitting", lambda device, size: 256)
+    rng = np.random.default_rng(3)
+    queries, candidates = filters("random", 10, 2, rng), filters("nearing", 1000, 2, rng)
+    found = nearest(gpu.FilterTable(queries, candidates, by_ones=False), 12, devices)
+    expect(found, filter_distances(queries, candidates, dice=False), 12)
+
+
+def test_lists_that_overflow_are_filled_in_smaller_ranges(devices, monkeypatch):
+    """A table in descending order of distance, visited in its own order, fills every list at once."""
+    monkeypatch.setattr(torch, "randperm", lambda n, **options: torch.arange(n, device=options["device"]))
+    queries, candidates = np.zeros((3, 1)), np.arange(1500, 0, -1.0)[:, None]
+    refused = []
+    plain = gpu.Lists.add_range
+    monkeypatch.setattr(gpu.Lists, "add_range", lambda *given: refused.append(not plain(*given)) or not refused[-1])
+    expect(nearest(gpu.PointTable(queries, candidates), 10, devices), euclidean(queries, candidates), 10)
+    assert any(refused)
+
+
+def test_several_cards_share_the_tiles(devices, monkeypatch):
+    monkeypatch.setattr(gpu, "PAIRS_PER_TILE", 300)
+    rng = np.random.default_rng(4)
+    queries, candidates = rng.normal(size=(600, 2)), rng.normal(size=(150, 2))
+    expect(nearest(gpu.PointTable(queries, candidates), 5, [*devices, *devices]), euclidean(queries, candidates), 5)
+
+
+@pytest.mark.skipif(not CARDS, reason="there is no CUDA device")
+@pytest.mark.parametrize(("slabs", "k"), [(1, 1000), (3, 10), (9, 10), (21, 10)])
+def test_any_width_and_any_k_run_on_the_card(slabs, k):
+    rng = np.random.default_rng(5)
+    queries, candidates = filters("random", 300, 16 * slabs, rng), filters("random", 3000, 16 * slabs, rng)
+    found = nearest(gpu.FilterTable(queries, candidates, by_ones=True), k, CARDS)
+    expect(found, filter_distances(queries, candidates, dice=True), k)
+
+
+@pytest.mark.skipif(not CARDS, reason="there is no CUDA device")
+@pytest.mark.parametrize("dice", [False, True])
+def test_popcounts_replace_the_tensor_cores_of_hopper(monkeypatch, dice):
+    monkeypatch.setattr(gpu, "HOPPER", 0)
+    rng = np.random.default_rng(6)
+    queries, candidates = filters("random", 200, 20, rng), filters("random", 2000, 20, rng)
+    found = nearest(gpu.FilterTable(queries, candidates, by_ones=dice), 20, CARDS)
+    expect(found, filter_distances(queries, candidates, dice=dice), 20)
+
+
+def test_source_that_does_not_compile_is_reported():
+    class Compiler:
+        def __getitem__(self, name):
+            return lambda program, *rest: 0
+
+        def __getattr__(self, name):
+            return lambda *given: int(name == "nvrtcCompileProgram")
+
     with pytest.raises(DeviceError) as caught:
-        topk(np.eye(3), np.eye(3), metric="euclidean", k=1, device="cuda")
+        nvrtc.compile_source(Compiler(), "", [])
+    assert caught.value.code == "gpu-kernel"
+
+
+def test_a_card_that_runs_out_of_memory_is_reported(devices, monkeypatch):
+    def fail(*given):
+        raise torch.OutOfMemoryError
+
+    table = gpu.PointTable(np.eye(3), np.eye(3))
+    monkeypatch.setattr(table, "load_queries", fail)
+    with pytest.raises(DeviceError) as caught:
+        gpu.DeviceSearch(table, devices).best(np.arange(3), 1)
+    assert caught.value.code == "gpu-memory"
+
+
+@pytest.mark.skipif(bool(CARDS), reason="there is a CUDA device")
+def test_a_search_without_a_card_says_so():
+    with pytest.raises(DeviceError) as caught:
+        gpu.DeviceSearch(gpu.PointTable(np.eye(3), np.eye(3)))
     assert caught.value.code == "no-cuda-device"
