@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import chromium
+import fedsim.protocol  # noqa: F401 - before anybody imports gRPC, which reads its settings then
 import postgresql
 
 # In continuous integration the same examples every time: a failure there is the change's own.

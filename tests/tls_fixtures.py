@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import resource
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
@@ -16,6 +20,7 @@ from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import ConnectionLost
 from session_fixtures import CITY, NOTARY, RENTALS, frame_of
 
+_warm = multiprocessing.get_context("forkserver")
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
 OURS, FOREIGN = Authority.create(NOW - 100 * DAY), Authority.create(NOW)
 
@@ -57,3 +62,36 @@ def is_served(address, caller=RENTALS):
     answered = line.receive() == frame_of(Save(7))
     line.close()
     return answered and time.monotonic() - began < 10
+
+
+def serve_with_few_descriptors(pipe, descriptors, credentials):
+    """In a process of its own: the city's listener, where no more than so many files can be open at a time."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+    with door(transport=GrpcTransport(credentials)) as address, ExitStack() as files:
+        pipe.send(address)
+        for n_files in iter(pipe.recv, None):  # whether the party itself can still open so many
+            files.pop_all().close()
+            try:
+                pipe.send(bool([files.enter_context(Path(os.devnull).open()) for _ in range(n_files)]))
+            except OSError as error:
+                pipe.send(error.strerror)
+
+
+@contextmanager
+def limited_door(descriptors):
+    """The address of such a listener, and a function that asks it to open files."""
+    here, there = multiprocessing.Pipe()
+    process = _warm.Process(target=serve_with_few_descriptors, args=(there, descriptors, PAPERS[CITY]), daemon=True)
+    process.start()
+    there.close()
+
+    def open_files(count):
+        here.send(count)
+        return here.recv()
+
+    try:
+        yield here.recv(), open_files
+    finally:
+        here.send(None)
+        process.join(20)
+        process.kill()

@@ -126,6 +126,16 @@ def test_a_party_that_was_killed_comes_back_and_one_that_was_refused_does_not(un
     assert unit["Unit"]["StartLimitIntervalSec"] == "0"  # however often
 
 
+def test_descriptors_and_tasks_are_limited_in_unit_and_containers(
+    unit: configparser.ConfigParser, services: dict[str, Any]
+) -> None:
+    assert int(unit["Service"]["LimitNOFILE"]) >= 4 * 256  # connections take a quarter, and no more than 256
+    assert int(unit["Service"]["TasksMax"]) >= 256
+    for service in services.values():
+        assert int(service["ulimits"]["nofile"]) >= 4 * 256
+        assert int(service["pids_limit"]) >= 256
+
+
 def test_the_unit_is_hardened_but_lets_searches_be_compiled(unit: configparser.ConfigParser) -> None:
     service = unit["Service"]
     assert service["User"] not in ("", "root")

@@ -7,7 +7,7 @@ not answer for 40 seconds counts as disconnected.
 
 from __future__ import annotations
 
-import os
+import logging
 import socket
 import threading
 import time
@@ -20,11 +20,12 @@ from typing import Any
 import grpc
 
 from fedsim.errors import FedSimError, SettingError, WireError
-from fedsim.protocol import Party, certificates, tls
+from fedsim.protocol import TLS13_ONLY, Party, certificates, tls
+from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
 
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # FedSim reports failures itself
+log = logging.getLogger("fedsim.parties")
 
 SERVICE, METHOD = "fedsim.Parties", "/fedsim.Parties/Talk"
 CHUNK_BYTES = 4 << 20
@@ -63,6 +64,8 @@ class GrpcTransport:
 
     def __init__(self, credentials: Credentials | None, *, most_bytes: int = MAX_FRAME_BYTES) -> None:
         self.credentials, self.most_bytes = credentials, most_bytes
+        if credentials is not None and not TLS13_ONLY:
+            log.warning("gRPC was imported before FedSim and also accepts TLS 1.2; import fedsim.protocol first")
 
     def listen(self, address: str, answer: StreamHandler) -> GrpcListener:
         if self.credentials is None:
@@ -98,10 +101,10 @@ class GrpcListener:
         self._answer, self._secure, self._most_bytes = answer, credentials is not None, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
-        handler = grpc.stream_stream_rpc_method_handler(self._talk)
+        handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
-            options=SERVER_OPTIONS,
+            options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", limit)],
             maximum_concurrent_rpcs=MAX_STREAMS,
             handlers=[grpc.method_handlers_generic_handler(SERVICE, {"Talk": handler})],
         )
@@ -117,10 +120,13 @@ class GrpcListener:
             hint = "stop the other program, or change the port in the job (all parties must approve it again)"
             raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
         self.address = f"{address.rpartition(':')[0]}:{port}"
+        self.guard = ConnectionGuard(port, limit)
+        self.guard.start()
         self._server.start()
 
     def close(self) -> None:
         self._server.stop(grace=0.5).wait()
+        self.guard.stop()
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         caller = None
@@ -140,7 +146,8 @@ class GrpcListener:
         context.add_callback(stream.end)
         threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
         try:
-            yield from stream.outgoing()
+            with self.guard.hold(grpc_endpoint(context.peer())):
+                yield from stream.outgoing()
         finally:
             stream.close()
             with self._lock:

@@ -1,5 +1,6 @@
 """Read TLS credentials, restrict plaintext to this machine, and explain why a TLS handshake fails."""
 
+import errno
 import ipaddress
 import re
 import socket
@@ -111,12 +112,15 @@ def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: floa
     gRPC reports every failure as "failed to connect to all addresses"; a plain handshake knows the reason. ``seconds``
     limits each step; a server that accepts us silently takes that long.
     """
-    call, context = _TlsAttempt(address, credentials, peer, seconds), _client_context(credentials)
+    call = _TlsAttempt(address, credentials, peer, seconds)
     try:
+        context = _client_context(credentials)
         plain = call.connect()
     except (OSError, UnicodeError) as error:
         if isinstance(error, ConnectionResetError):
             return call.handshake_failure(error)
+        if getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
+            return TlsProbe("out-of-descriptors", _NO_DESCRIPTOR)
         code, template = next(failure for kind, *failure in _CONNECT_FAILURES if isinstance(error, kind))
         return TlsProbe(code, template.format(call, reason=getattr(error, "strerror", None) or "no reason given"))
     try:
@@ -237,6 +241,8 @@ def _client_context(credentials: Credentials) -> ssl.SSLContext:
             both.write_bytes(credentials.certificate + b"\n" + credentials.key)
             context.load_cert_chain(both, password="")  # a locked key is an error, not a prompt
     except (OSError, ValueError) as error:
+        if not isinstance(error, ssl.SSLError) and getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
+            raise  # the certificate is not to blame
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "unreadable"
         fault = f"the certificate and its key cannot be used for TLS ({reason}); create new ones"
         raise FileError(fault, code="unusable-certificate") from None
@@ -265,6 +271,8 @@ def _alert(reason: str) -> str:
     return found[1].replace("_", " ").lower() if found else ""
 
 
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
+_NO_DESCRIPTOR = "this process has no free file descriptor for a connection; raise the limit (ulimit -n, LimitNOFILE)"
 _RENEW = "renew it with `fedsim certs --renew`, or correct the clock"
 _ONE_FOLDER = "all parties of a job need certificates from the same `fedsim certs` folder"
 _NO_HTTP2 = "no-http2", "speaks TLS but not HTTP/2; another service listens there, or a proxy without gRPC support"
