@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from fedsim.errors import AwayError, FedSimError, PeerError, SettingError, WireError
+from fedsim.protocol.bounds import GENERAL_BOUNDS
 from fedsim.protocol.messages import Hello, Message, Party, Refusal, Role, Welcome, safe_peer_text
-from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, public_reason
+from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, WaitTimer, public_reason
 from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, Transport, decode, encode
 from fedsim.validation import first_difference
 
@@ -28,12 +29,12 @@ log = logging.getLogger("fedsim.parties")
 
 First = TypeVar("First", bound=Message)
 HELLO_SECONDS = 10.0
+ATTEMPT_SECONDS = 30.0  # the longest that one attempt to connect can take
 BACK_OFF, MAX_BACK_OFF = 0.05, 2.0  # seconds between two attempts to connect; doubles up to the maximum
 NAME_TAKEN_SECONDS = 45.0  # a broken connection is detected within this time, which frees the name
 WAIT_LOG_AFTER = 3.0  # seconds
 SESSION_ID = re.compile(r"[0-9a-f]{32}")
 MAX_LOGGED_REFUSALS, MAX_LOGGED_JOINS = 20, 2000  # per caller: nobody else may fill our disk
-MAX_VERSION_TEXT = 2048
 ROUNDING_VERSIONS = ("torch", "numpy", "cpu", "threads")  # the last bit of a sum may depend on them
 CLOCK_SKEW_SECONDS = 300.0
 
@@ -88,12 +89,12 @@ class SessionAcceptor:
 
     def session_with(self, party: Party) -> Session:
         """Wait for the next new session with a party and return it."""
-        since, logged = time.monotonic(), False
+        timer, logged = WaitTimer(), False
         try:
             with self._changed:
                 while party not in self._unclaimed:
                     self.connection.stop_signal.check()
-                    waited = time.monotonic() - since
+                    waited = timer.seconds()
                     if waited > self.connection.wait_seconds:
                         fault = f"{party} did not connect within {waited:.0f} seconds; start it and run this again"
                         raise AwayError(fault, code="peer-away")
@@ -172,8 +173,6 @@ class SessionAcceptor:
             return Rejection(f"the certificate belongs to {caller}, but the caller claims to be {claimed}")
         if claimed not in self.expected:
             return Rejection(f"{claimed} takes no part in this job, or does not talk to {self.connection.party}")
-        if len(hello.versions) > MAX_VERSION_TEXT:
-            return Rejection(f"versions of {len(hello.versions)} characters; the limit is {MAX_VERSION_TEXT}")
         return claimed
 
     def _incompatibility(self, party: Party, hello: Hello) -> str:
@@ -237,7 +236,8 @@ class SessionConnector:
     def _begin(self, stream: FrameStream, welcome: Welcome) -> Session:
         session = Session(self.connection, self.peer, bytes.fromhex(welcome.session))
         session.attach(stream, welcome.received)
-        _record_joined(self.connection, self.peer, welcome.versions)
+        if self.connection.counts_below_limit("joined", self.peer):
+            _record_joined(self.connection, self.peer, welcome.versions)
         return session
 
     def _keep_connected(self, session: Session, stream: FrameStream) -> None:
@@ -257,12 +257,12 @@ class SessionConnector:
             session.end(error)
 
     def _connect(self, session: Session | None, wait_seconds: float) -> tuple[FrameStream, Welcome]:
-        began, pause, logged = time.monotonic(), BACK_OFF, False
+        timer, pause, logged = WaitTimer(ATTEMPT_SECONDS), BACK_OFF, False
         while True:
             reply = self._attempt(session)
             if not isinstance(reply, Rejection):
                 return reply
-            waited = time.monotonic() - began
+            waited = timer.seconds()
             if not reply.passing or waited > min(wait_seconds, reply.seconds):
                 away = reply.passing and math.isinf(reply.seconds)
                 kind, code = (AwayError, "peer-away") if away else (PeerError, "connection-rejected")
@@ -341,6 +341,7 @@ def _receive_first(stream: FrameStream, kind: type[First]) -> tuple[First, int]:
     message = decode(frame).message
     if not isinstance(message, kind):
         raise WireError(f"the first message is '{message.kind}' instead of a Hello", code="no-hello")
+    GENERAL_BOUNDS.check(message)
     return message, len(frame)
 
 

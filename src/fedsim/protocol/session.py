@@ -11,7 +11,7 @@ import math
 import secrets
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from fedsim import errors
 from fedsim.errors import AwayError, FedSimError, PeerError, WireError
 from fedsim.protocol import messages as m
+from fedsim.protocol.bounds import GENERAL_BOUNDS, MessageBounds
 from fedsim.protocol.messages import Ledger, Message, Party, Phase, Trouble, safe_peer_text
 from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, decode, encode
 
@@ -28,7 +29,12 @@ log = logging.getLogger("fedsim.parties")
 POLL = 0.2  # seconds between checks of the stop signal
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of waiting before it is logged, and logged again
 MAX_BAD_FRAMES = 100  # connections in a row that the peer broke by an invalid frame
-MAX_INBOX_BYTES = 1 << 30
+MAX_INBOX_BYTES, MAX_INBOX_FRAMES = 1 << 30, 20_000
+MAX_OUTBOX_BYTES, MAX_OUTBOX_FRAMES = 64 << 20, 10_000  # not acknowledged yet: with more, sending waits
+ACKNOWLEDGE_BYTES, ACKNOWLEDGE_FRAMES = 8 << 20, 1000  # received since the last frame sent: acknowledged at once
+MAX_TICK_SECONDS = 5.0  # between two looks at the clock; a longer gap means that this process was suspended
+MAX_ORIGIN = 80  # characters of the name of a party that a peer reports about
+MAX_LOGGED_EVENTS = 2000  # of one kind caused by one peer, which must not fill our disk
 HANDSHAKE_MESSAGES = (m.Hello, m.Welcome, m.Refusal)
 Kind = TypeVar("Kind", bound=Message)
 
@@ -98,7 +104,14 @@ class ConnectionState:
     instance: str = field(default_factory=lambda: secrets.token_hex(16))  # distinguishes a restart from a reconnect
     ledger: Ledger = field(default_factory=Ledger)
     stop_signal: StopSignal = field(default_factory=StopSignal)
+    bounds: MessageBounds = GENERAL_BOUNDS  # of what peers may send
     waits: dict[Party, str] = field(default_factory=dict)  # a text per missing peer, for progress displays
+    _events: Counter[tuple[str, Party]] = field(default_factory=Counter, init=False, repr=False)
+
+    def counts_below_limit(self, event: str, peer: Party) -> bool:
+        """Count an event that a peer can cause at will; return False once there were too many to log."""
+        self._events[event, peer] += 1
+        return self._events[event, peer] <= MAX_LOGGED_EVENTS
 
     def show_wait(self, peer: Party, seconds: float, detail: str = "") -> str:
         """Set the text in ``waits`` for a peer and return the time since when this party waits."""
@@ -115,6 +128,26 @@ class ConnectionState:
     def version_text(self) -> str:
         """The versions as sorted JSON."""
         return json.dumps(self.versions, sort_keys=True)
+
+
+class WaitTimer:
+    """Measures how long this process waits; time in which it was suspended is not held against the peer.
+
+    Parameters
+    ----------
+    longest_tick
+        The longest time, in seconds, that can pass between two looks while the process runs.
+    """
+
+    def __init__(self, longest_tick: float = MAX_TICK_SECONDS) -> None:
+        self._longest_tick, self._seen, self._waited = longest_tick, time.monotonic(), 0.0
+
+    def seconds(self) -> float:
+        """Return the seconds waited so far."""
+        now = time.monotonic()
+        self._waited += min(now - self._seen, self._longest_tick)
+        self._seen = now
+        return self._waited
 
 
 class PeerRestarted(Exception):  # noqa: N818
@@ -137,12 +170,14 @@ class Session:
         self._stream: FrameStream | None = None
         self._sent = 0
         self._outbox: deque[tuple[int, Message, bytes]] = deque()  # not acknowledged yet
+        self._outbox_bytes = 0
+        self._silent_frames = self._silent_bytes = 0  # received since the last frame sent
         self._inbox: deque[tuple[Envelope, int]] = deque()
         self._inbox_bytes = 0
         self._end_reason: Exception | None = None
         self._bad_frames = 0  # in a row
         self._disconnected_since: float | None = time.monotonic()
-        self._last_activity = time.monotonic()
+        self._last_activity = self._looked = time.monotonic()
         self._wait_logged = 0.0
         self._notice = ""
 
@@ -163,15 +198,41 @@ class Session:
         return self._end_reason is not None
 
     def send(self, message: Message, reply_to: int = 0) -> int:
-        """Send a message now, or as soon as there is a connection; return its sequence number."""
+        """Send a message now, or as soon as there is a connection; return its sequence number.
+
+        While too much is not acknowledged, it waits, so that a peer that never reads cannot fill our memory. A notice
+        is dropped then; the last message of a session never waits.
+        """
         with self._changed:
             if self._end_reason:
                 raise self._end_reason
-            frame = encode(Envelope(message, self.ident, self._sent + 1, self.received, reply_to))
-            self._sent += 1
-            self._outbox.append((self._sent, message, frame))
-            self._transmit(message, frame)
-            return self._sent
+            if self._outbox_is_full and isinstance(message, m.Notice):
+                return self._sent
+            if not isinstance(message, Trouble | m.Farewell):
+                self._wait_for_room()
+            return self._queue(message, reply_to)
+
+    @property
+    def _outbox_is_full(self) -> bool:
+        return self._outbox_bytes >= MAX_OUTBOX_BYTES or len(self._outbox) >= MAX_OUTBOX_FRAMES
+
+    def _wait_for_room(self) -> None:
+        timer, limit = WaitTimer(), self.connection.wait_seconds
+        while self._outbox_is_full:
+            self.check()
+            if timer.seconds() > limit:
+                fault = f"{self.peer} has not acknowledged {len(self._outbox)} messages for {limit:.0f} seconds"
+                raise AwayError(f"{fault}; read its log", code="peer-silent")
+            self._changed.wait(POLL)
+
+    def _queue(self, message: Message, reply_to: int = 0) -> int:
+        frame = encode(Envelope(message, self.ident, self._sent + 1, self.received, reply_to))
+        self._sent += 1
+        self._outbox.append((self._sent, message, frame))
+        self._outbox_bytes += len(frame)
+        self._silent_frames = self._silent_bytes = 0
+        self._transmit(message, frame)
+        return self._sent
 
     def call(self, message: Message, kind: type[Kind]) -> Kind:
         """Send a message and wait for its reply."""
@@ -225,8 +286,9 @@ class Session:
             self._detach(stream)
         except WireError as error:
             self._detach(stream)
-            log.warning("%s sent an invalid frame; closing the connection: %s", self.peer, error)
-            self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
+            if self.connection.counts_below_limit("line dropped", self.peer):
+                log.warning("%s sent an invalid frame; closing the connection: %s", self.peer, error)
+                self.connection.record_event("line dropped", {"peer": str(self.peer), "reason": str(error)})
             self._bad_frames += 1
             if self._bad_frames >= MAX_BAD_FRAMES:  # else it could keep us waiting forever
                 reason = f"{self.peer} sent {self._bad_frames} invalid frames in a row: {error}"
@@ -256,7 +318,7 @@ class Session:
 
     def receive(self, max_silence: float | None = None) -> Envelope:
         """Wait for the next message; ``max_silence`` limits the wait while the peer is connected."""
-        self._last_activity = time.monotonic()
+        self._last_activity = self._looked = time.monotonic()
         try:
             with self._changed:
                 while not self._inbox:
@@ -271,7 +333,7 @@ class Session:
 
     def _check_wait(self, max_silence: float | None) -> None:
         """Raise ``AwayError`` after too long a wait; log a long one."""
-        now, limit = time.monotonic(), self.connection.wait_seconds
+        now, limit = self._look_at_clock(), self.connection.wait_seconds
         if self._disconnected_since is not None:
             waited = now - self._disconnected_since
             if waited > limit:
@@ -296,6 +358,16 @@ class Session:
             self._wait_logged = now
             log.warning(text, began)
 
+    def _look_at_clock(self) -> float:
+        """Return the time; a gap since the last look was a pause of ours, in which the peer could not reach us."""
+        now = time.monotonic()
+        pause, self._looked = now - self._looked, now
+        if pause > MAX_TICK_SECONDS:
+            self._last_activity = min(now, self._last_activity + pause)
+            if self._disconnected_since is not None:
+                self._disconnected_since = min(now, self._disconnected_since + pause)
+        return now
+
     def _transmit(self, message: Message, frame: bytes) -> None:
         if self._stream is None:
             return
@@ -314,30 +386,42 @@ class Session:
             raise WireError(f"frame '{message.kind}' belongs to another session", code="other-session")
         if (self.peer.role, party.role) not in message.routes:
             raise WireError(f"a {self.peer.role} may not send '{message.kind}' to a {party.role}", code="bad-route")
+        try:
+            self.connection.bounds.check(message)
+        except WireError as error:  # sending it again would not help
+            self.end(PeerError(f"{self.peer} sent a message outside its bounds: {error}", code=error.code))
+            raise
         with self._changed:
             if not 1 <= envelope.sequence <= self.received + 1 or envelope.acknowledged > self._sent:
                 raise WireError(f"frame {envelope.sequence} arrived after frame {self.received}", code="bad-sequence")
-            if self._inbox and self._inbox_bytes + len(frame) > MAX_INBOX_BYTES:
-                raise WireError(f"more than {MAX_INBOX_BYTES} unread bytes", code="inbox-full")
+            unread = len(self._inbox)
+            if unread >= MAX_INBOX_FRAMES or (unread and self._inbox_bytes + len(frame) > MAX_INBOX_BYTES):
+                limits = f"{MAX_INBOX_BYTES} unread bytes or {MAX_INBOX_FRAMES} unread messages"
+                raise WireError(f"more than {limits}", code="inbox-full")
             self._acknowledge(envelope.acknowledged)
             self._last_activity = time.monotonic()
             if envelope.sequence > self.received:
                 self.received, self._bad_frames = envelope.sequence, 0
                 self.connection.ledger.count(message, self.peer, party, len(frame), self.phase)
                 self._deliver(envelope, len(frame))
+                self._silent_frames, self._silent_bytes = self._silent_frames + 1, self._silent_bytes + len(frame)
+                if self._silent_bytes >= ACKNOWLEDGE_BYTES or self._silent_frames >= ACKNOWLEDGE_FRAMES:
+                    self._queue(m.Notice(""))  # acknowledges, so that the peer can go on
             self._changed.notify_all()
 
     def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
         if isinstance(message, Trouble):
-            origin, reason = safe_peer_text(message.origin), safe_peer_text(message.reason)
+            origin, reason = str(self.peer), safe_peer_text(message.reason)  # the transport has proved who says so
+            if message.origin != origin:
+                reason = f"it reports that {safe_peer_text(message.origin[:MAX_ORIGIN])} stopped: {reason}"
             if self.connection.serves_predictions:
                 self._disconnected_since = time.monotonic()
                 self._end_reason = self._end_reason or PartyFailure(origin, reason, message.passing).to_error()
             else:
                 self.connection.stop_signal.report_failure(origin, reason, passing=message.passing)
         elif isinstance(message, m.Notice):
-            if message.text != self._notice:
+            if message.text not in ("", self._notice) and self.connection.counts_below_limit("notice", self.peer):
                 self._notice = message.text
                 log.info("%s: %s", self.peer, safe_peer_text(message.text))
         else:
@@ -347,7 +431,7 @@ class Session:
 
     def _acknowledge(self, received: int) -> None:
         while self._outbox and self._outbox[0][0] <= received:
-            self._outbox.popleft()
+            self._outbox_bytes -= len(self._outbox.popleft()[2])
 
     def _detach(self, stream: FrameStream) -> None:
         stream.close()

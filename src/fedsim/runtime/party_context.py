@@ -19,6 +19,7 @@ from fedsim import errors, registry
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile, require_membership
 from fedsim.config.policy import policy_violations
+from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Party, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
@@ -132,7 +133,12 @@ def open_party_context(
     require_membership(job, party_file)
     audit = run_folder.open_audit_log(party_file)
     wait_seconds = float(job.network.wait_seconds)
-    state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append)
+    lists = [
+        ListSizes(terms.encoding.n_bits, terms.k, max(1, len(terms.field_bytes)), terms.hide_rows)
+        for terms in job.secondaries.values()
+    ]
+    bounds = MessageBounds.for_lists(lists)
+    state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
     context = PartyContext(job, party_file, run_folder.run_path(job, party_file), state, transport)
     with ExitStack() as stack:
         try:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from error_fixtures import raises
-from fedsim.errors import PeerError, WireError
+from fedsim.errors import AwayError, PeerError, WireError
 from fedsim.protocol import session as session_module
 from fedsim.protocol.messages import (
     Ask,
@@ -71,7 +71,14 @@ class Clock:
         return self.now
 
     def let_pass(self, seconds, waiting):
-        """Advance the clock until the waiting threads have noticed it or given up."""
+        """Advance the clock, as fast as a process that is awake can see, until those who wait have noticed."""
+        while seconds > 0:
+            tick = min(seconds, session_module.MAX_TICK_SECONDS)
+            self.jump(tick, waiting)
+            seconds -= tick
+
+    def jump(self, seconds, waiting):
+        """Advance the clock at once, as it seems to a process that was suspended."""
         self.now += seconds
         seen = self.looked
         until(lambda: self.looked >= seen + 3 or waiting.done())
@@ -199,6 +206,63 @@ def test_what_no_peer_would_take_is_not_said_and_leaves_no_gap():
     assert here.send(KeepBest()) == 1
 
 
+# --- what a peer can cost ----------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_never_acknowledges_cannot_fill_our_memory(monkeypatch, others):
+    monkeypatch.setattr(session_module, "MAX_OUTBOX_BYTES", 1000)
+    here = session_of(RENTALS, CITY, wait_seconds=PATIENCE)
+    sending = others.submit(lambda: [here.send(Done("x" * 100)) for _ in range(100)])
+    until(lambda: here._outbox_is_full)
+    assert not sending.done()
+    assert here._outbox_bytes < 1500
+    sent = here._sent
+    read_all(here, frame_of(Save(1), acknowledged=sent))
+    until(lambda: here._sent > sent)
+    here.end(PeerError("", code="enough"))
+    with raises(PeerError, "enough"):
+        sending.result(PATIENCE)
+
+
+def test_a_peer_that_acknowledges_nothing_in_time_is_named(monkeypatch):
+    monkeypatch.setattr(session_module, "MAX_OUTBOX_FRAMES", 3)
+    here = session_of(RENTALS, CITY, wait_seconds=0)
+    for _ in range(3):
+        here.send(Done(""))
+    with raises(AwayError, "peer-silent"):
+        here.send(Done(""))
+    assert here.send(Notice("dropped")) == 3
+    assert here.send(Farewell()) == 4  # the last word never waits
+
+
+def test_a_peer_that_reads_acknowledges_long_before_we_wait(monkeypatch):
+    monkeypatch.setattr(session_module, "MAX_OUTBOX_FRAMES", 50)
+    monkeypatch.setattr(session_module, "ACKNOWLEDGE_FRAMES", 10)
+    with connected(CITY, RENTALS) as (here, there):
+        for step in range(500):  # nobody takes a message, let alone answers
+            here.send(Save(step))
+        assert len(here._outbox) <= 50
+        until(lambda: there.received == 500)
+
+
+def test_unread_messages_are_bounded_by_their_number_too(monkeypatch):
+    monkeypatch.setattr(session_module, "MAX_INBOX_FRAMES", 10)
+    here = session_of(CITY, RENTALS)
+    read_all(here, *(frame_of(Done(""), n) for n in range(1, 20)))
+    assert len(taken(here)) == 10
+    assert "line dropped" in here.connection.record_event.kinds
+
+
+def test_a_flood_of_notices_or_of_broken_lines_does_not_fill_the_log(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "fedsim.parties")
+    monkeypatch.setattr(session_module, "MAX_LOGGED_EVENTS", 5)
+    here = session_of(CITY, NOTARY)
+    for sequence in range(1, 20):
+        read_all(here, frame_of(Notice(str(sequence)), sequence), b"garbage")
+    assert len(caplog.messages) == 10
+    assert here.connection.record_event.kinds == ["line dropped"] * 5
+
+
 # --- questions and answers ---------------------------------------------------------------------------------------
 
 
@@ -267,7 +331,7 @@ def test_a_peer_that_is_there_and_silent_is_named_after_the_time_given(clock, ot
 def test_whoever_waits_for_a_question_waits_while_the_peer_is_there(clock, others):
     with connected(CITY, RENTALS, wait_seconds=10) as (here, there):
         waiting = others.submit(here.receive)
-        clock.let_pass(1000, waiting)
+        clock.let_pass(100, waiting)
         there.send(Done("late"))
         assert waiting.result(PATIENCE).message.fault == "late"
 
@@ -311,6 +375,22 @@ def test_whom_one_waits_for_is_known_until_it_comes_back(clock, others):
     joined(*readers)
 
 
+def test_a_process_that_was_suspended_does_not_blame_its_peer(clock, others):
+    here = session_of(CITY, RENTALS, wait_seconds=10)
+    waiting = others.submit(here.receive)
+    clock.jump(3600, waiting)
+    assert not waiting.done()
+    with connected(CITY, RENTALS, wait_seconds=10) as (asking, _):
+        answered = others.submit(asking.call, Save(1), Done)
+        clock.jump(3600, answered)
+        assert not answered.done()
+        clock.let_pass(11, answered)
+        with raises(PeerError, "peer-silent"):
+            answered.result(PATIENCE)
+    with raises(PeerError, "peer-away"):
+        waiting.result(PATIENCE)
+
+
 def test_a_long_silence_is_told_too(clock, others, caplog):
     with connected(CITY, RENTALS, wait_seconds=10) as (here, there):
         waiting = others.submit(here.call, Save(1), Done)
@@ -348,18 +428,27 @@ def test_trouble_is_heard_by_all_who_wait_whomever_they_wait_for(others):
 
 
 def test_the_first_trouble_is_the_one_that_is_told():
+    here, name = session_of(CITY, RENTALS), str(RENTALS)
+    read_all(here, frame_of(Trouble(name, "first", True)), frame_of(Trouble(name, "second", False), 2))
+    assert here.connection.stop_signal.failure == (name, "first", True)
+
+
+def test_trouble_names_its_sender_whomever_it_blames(others):
     here = session_of(CITY, RENTALS)
-    read_all(here, frame_of(Trouble("one", "first", True)), frame_of(Trouble("two", "second", False), 2))
-    assert here.connection.stop_signal.failure == ("one", "first", True)
+    waiting = others.submit(here.receive)
+    read_all(here, frame_of(Trouble("coordinator 'notary'", "stole the data", False)))
+    with raises(PeerError, "peer-stopped", origin=str(RENTALS)):
+        waiting.result(PATIENCE)
+    assert here.connection.stop_signal.failure.reason.startswith("it reports that coordinator 'notary' stopped")
 
 
 def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     caplog.set_level(logging.INFO, "fedsim.parties")
     here = session_of(CITY, RENTALS)
-    read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 9999, False), 2))
+    read_all(here, frame_of(Notice("a\x1b[2Jb\nc")), frame_of(Trouble("x\r", "\u202ey" * 5000, False), 2))
     assert caplog.messages[0] == f"{RENTALS}: a?[2Jb?c"
-    assert here.connection.stop_signal.failure[0] == "x?"
-    assert here.connection.stop_signal.failure[1] == "?y" * 1000
+    assert here.connection.stop_signal.failure.origin == str(RENTALS)
+    assert here.connection.stop_signal.failure.reason == "it reports that x? stopped: " + "?y" * 1000
 
 
 def test_the_last_words_go_out_before_the_end():
