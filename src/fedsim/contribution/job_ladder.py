@@ -306,7 +306,7 @@ class RemoteTrainer:
         job = self.context.job
         study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
         noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradients)
-        form = cut_layer.wire_format(job.training.wire)
+        form = cut_layer.wire_format(job.training.wire, job.protection.activations)
         order, lists = rung.link_order(arrays), []
         for linked in arrays.secondaries:
             holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, study=study)

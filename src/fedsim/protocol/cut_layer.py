@@ -6,8 +6,8 @@ Letters: U rows, C width of the cut layer.
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,15 +19,28 @@ from fedsim.splitnn import layers, secondary_model
 from fedsim.types import AnyArray
 
 NOISE_ROWS = 4096  # rows whose noise is drawn at a time
+MAX_VALUE = 1e6  # of an activation or gradient, if the job does not clip it
+MAX_DEVIATIONS = 10.0  # of Gaussian noise, beyond any that is drawn
+
+
+class ClippingTerms(Protocol):
+    """Length to which the job clips rows, and the noise on them as a multiple of it."""
+
+    @property
+    def clip(self) -> float: ...
+
+    @property
+    def noise(self) -> float: ...
 
 
 @dataclass(frozen=True)
 class WireFormat:
-    """How tensors travel: the type of the array in a message, and the conversion to and from it."""
+    """How tensors travel: the type of the array in a message, the conversion to and from it, and the largest value."""
 
     dtype: str
     pack: Callable[[Tensor], Tensor]
     unpack: Callable[[Tensor], Tensor]
+    most: float = MAX_VALUE  # of the tensors that we receive
 
 
 WIRE_FORMATS = {
@@ -37,12 +50,19 @@ WIRE_FORMATS = {
 }
 
 
-def wire_format(name: str) -> WireFormat:
-    """Return the wire format that a job names."""
+def wire_format(name: str, received: ClippingTerms | None = None) -> WireFormat:
+    """Return the wire format that a job names; ``received`` are its terms for the tensors that we receive.
+
+    >>> wire_format("float32").most
+    1000000.0
+    """
     if name not in WIRE_FORMATS:
         fault = f"wire='{name}' is unknown; choose from {', '.join(WIRE_FORMATS)}"
         raise SettingError(fault, code="unknown-wire-format", value=name)
-    return WIRE_FORMATS[name]
+    if received is None:
+        return WIRE_FORMATS[name]
+    most = received.clip * (1 + MAX_DEVIATIONS * received.noise) * 1.01  # a hundredth for rounding
+    return replace(WIRE_FORMATS[name], most=most)
 
 
 def pack_tensor(values: Tensor, form: WireFormat) -> AnyArray:
@@ -55,11 +75,15 @@ def pack_tensor(values: Tensor, form: WireFormat) -> AnyArray:
 
 
 def unpack_tensor(values: AnyArray, form: WireFormat) -> Tensor | None:
-    """Convert the array of a message to a tensor; return None unless its type is right and its values are finite."""
+    """Convert the array of a message to a tensor.
+
+    Return None unless its type is right and every value is a number up to ``form.most``: 3e38 is finite, too, but turns
+    weights into NaN.
+    """
     if values.dtype.name != form.dtype:
         return None
     tensor = form.unpack(torch.from_numpy(np.array(values)))  # arrays of a message are read-only views
-    return tensor if bool(torch.isfinite(tensor).all()) else None
+    return tensor if not tensor.numel() or bool(tensor.abs().max() <= form.most) else None  # not so for NaN
 
 
 # Noise at the cut: on activations at the secondary, on gradients at the primary. It is derived from a secret of the

@@ -202,7 +202,7 @@ class Predictor:
         sessions = [peer.session() for peer in self._secondaries]
         if self._model is None or self._model[0] != sessions:
             job = self.context.job
-            form = cut_layer.wire_format(job.training.wire)
+            form = cut_layer.wire_format(job.training.wire, job.protection.activations)
             remotes = [RemoteSecondary(session, form, predicting=True) for session in sessions]
             self._remotes = {remote.name: remote for remote in remotes}
             neighbours = [

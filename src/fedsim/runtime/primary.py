@@ -178,7 +178,8 @@ def _train(
 ) -> tuple[training.TrainingResult, GateSummary]:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
-    config, form = training_config(job), cut_layer.wire_format(job.training.wire)
+    config = training_config(job)
+    form = cut_layer.wire_format(job.training.wire, job.protection.activations)
     noise = RunStore(context.folder, job).cut_noise(job.protection.gradients)
     inputs = {
         party: Neighbours(links.partner.astype(np.int64), links.vectors.astype(np.float64))

@@ -142,7 +142,7 @@ class _SecondaryWorker:
             ),
             finish=self._finish,
             on_farewell=self._mark_ended,
-            form=cut_layer.wire_format(job.training.wire),
+            form=cut_layer.wire_format(job.training.wire, job.protection.gradients),
             noise=self.store.cut_noise(job.protection.activations),
         )
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from fedsim.errors import DeviceError, FileError, SettingError
+from fedsim.errors import DeviceError, FedSimError, FileError, SettingError
 from fedsim.splitnn.layers import initialise_weights
 from fedsim.storage import files, tensor_file
 from fedsim.validation import first_difference, validate_number
@@ -371,7 +371,14 @@ class CheckpointStore:
         return sorted(int(name) for name in names if name.isdecimal())
 
     def save(self, step: int, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Write a checkpoint; it replaces one of the same step that a run left when it was killed."""
+        """Write a checkpoint; it replaces one of the same step that a run left when it was killed.
+
+        Weights that are not finite are never written, so that the last good checkpoint stays the last one.
+        """
+        broken = [name for name, each in tensors.items() if each.is_floating_point() and not each.isfinite().all()]
+        if broken:
+            message = f"training has diverged: {len(broken)} of {len(tensors)} tensors are no longer finite"
+            raise FedSimError(f"{message}; nothing was saved: lower the learning rate", code="not-finite", step=step)
         packed = safetensors.torch.save({name: tensor.detach().contiguous() for name, tensor in tensors.items()})
         head = {"format": CHECKPOINT_FORMAT, "step": step, "sha256": hashlib.sha256(packed).hexdigest()}
         try:

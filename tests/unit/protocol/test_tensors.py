@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -52,9 +54,21 @@ def test_what_is_not_finite_does_not_arrive(form, value):
     assert sent(torch.tensor([[1.0, value]]), form) is None
 
 
-@pytest.mark.parametrize(("form", "most"), [("float32", 3e38), ("bfloat16", 3e38), ("float16", 65504.0)])
-def test_the_largest_numbers_of_a_form_arrive(form, most):
+@pytest.mark.parametrize(("form", "most"), [("float32", 1e6), ("bfloat16", 9.9e5), ("float16", 65504.0)])
+def test_large_numbers_arrive(form, most):
     assert sent(torch.tensor([[most, -most, most * 1e-30]]), form) is not None
+
+
+@pytest.mark.parametrize("form", ["float32", "bfloat16"])
+@pytest.mark.parametrize("value", [3e38, -1.01e6, float("nan"), float("-inf")])
+def test_huge_numbers_do_not_arrive(form, value):
+    assert sent(torch.tensor([[0.0, value]]), form) is None
+
+
+def test_what_the_job_clips_is_bounded_by_the_clip_and_its_noise():
+    form = wire_format("float32", SimpleNamespace(clip=2.0, noise=0.5))
+    assert unpack_tensor(np.full((1, 1), 12, np.float32), form) is not None
+    assert unpack_tensor(np.full((1, 1), 12.2, np.float32), form) is None
 
 
 def test_numbers_too_large_for_a_form_do_not_arrive_as_others():

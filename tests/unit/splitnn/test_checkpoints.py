@@ -8,7 +8,8 @@ import resource
 import pytest
 import torch
 
-from fedsim.errors import FileError
+from error_fixtures import raises
+from fedsim.errors import FedSimError, FileError
 from fedsim.splitnn.party_model import CheckpointStore, DamagedCheckpoint
 
 JOB = {"party": "primary", "config": {"batch": 128, "seed": 1}}
@@ -36,6 +37,14 @@ def test_what_is_saved_is_loaded_bit_for_bit(store):
     assert all(
         torch.equal(tensors[name], tensor) and tensors[name].dtype == tensor.dtype for name, tensor in TENSORS.items()
     )
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_never_saved(store, value):
+    store.save(7, TENSORS, {})
+    with raises(FedSimError, "not-finite", step=8):
+        store.save(8, {**TENSORS, "now/bias": torch.tensor([0.0, value])}, {})
+    assert store.steps() == [7]
 
 
 def test_older_checkpoints_go_when_told(store):

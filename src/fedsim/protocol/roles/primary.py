@@ -162,8 +162,8 @@ class RemoteSecondary:
         values = cut_layer.unpack_tensor(reply.values, self.form)
         if reply.step != expected or values is None or values.shape != (len(rows), self.width):
             when = "outside training" if step is None else f"of step {step}"
-            fault = f"activations {when} that are not {len(rows)} rows of {self.width} finite numbers"
-            raise PeerError(f"{self.session.peer} sent {fault}; they were not used", code="bad-activations")
+            fault = f"activations {when} that are not {len(rows)} rows of {self.width} numbers up to {self.form.most:g}"
+            raise PeerError(f"{self.session.peer} sent {fault}; they were not used", code="bad-activations", step=step)
         return values.to(self.device)
 
 

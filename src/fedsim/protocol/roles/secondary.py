@@ -135,8 +135,8 @@ class SecondaryResponder:
         fault = f"{session.peer} sent gradients of step {message.step}"
         values = cut_layer.unpack_tensor(message.values, self.form)
         if values is None or tuple(values.shape) != party.pending_shape:
-            fault += " that are not finite numbers in the shape of the activations"
-            raise PeerError(f"{fault}; the weights did not change", code="bad-gradients")
+            fault += f" that are not numbers up to {self.form.most:g} in the shape of the activations"
+            raise PeerError(f"{fault}; the weights did not change", code="bad-gradients", step=message.step)
         try:
             party.descend(values, message.step)
         except SettingError as error:

@@ -48,6 +48,7 @@ def broken(value):
 BAD = {
     "not a number": Activations(5, values=broken(np.nan)),
     "infinite": Activations(5, values=broken(np.inf)),
+    "finite and huge": Activations(5, values=broken(3e38)),
     "too few rows": Activations(5, values=GOOD.numpy()[:2]),
     "no rows": Activations(5, values=GOOD.numpy()[:0]),
     "too many rows": Activations(5, values=np.ones((4, 2), np.float32)),

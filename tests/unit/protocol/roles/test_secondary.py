@@ -149,6 +149,7 @@ def test_rows_that_there_are_not_are_refused(hear, rows):
 BAD = {
     "not a number": gradients(0, value=np.nan),
     "infinite": gradients(0, value=-np.inf),
+    "finite and huge": gradients(0, value=3e38),
     "too few rows": gradients(0, rows=3),
     "too many rows": gradients(0, rows=5),
     "another width": gradients(0, width=3),
