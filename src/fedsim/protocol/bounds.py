@@ -11,7 +11,7 @@ from typing import Self
 
 from fedsim.errors import WireError
 from fedsim.protocol.messages import KINDS, Message
-from fedsim.protocol.transport import LAYOUTS, MAX_DIMENSION, MAX_FRAME_BYTES, NONCE_BYTES, SEAL_KEY_BYTES
+from fedsim.protocol.transport import LAYOUTS, MAX_DIMENSION, MAX_FRAME_BYTES, SEAL_KEY_BYTES
 
 Range = tuple[int, int]
 
@@ -31,7 +31,8 @@ GENERAL_LIMITS: Mapping[str, Range] = {
     **dict.fromkeys(("origin", "reason", "text", "fault"), _TEXT),
     "job": (0, 1 << 20),
     "versions": (0, 2048),
-    **dict.fromkeys(("received", "seed", "step", "total_steps", "n_records", "n_candidates", "n_bits", "width"), _ANY),
+    **dict.fromkeys(("received", "seed", "step", "total_steps", "n_bits", "width"), _ANY),
+    **dict.fromkeys(("n_records", "n_candidates", "n_trained"), _ANY),
     **dict.fromkeys(("n", "m", "U"), (0, MAX_DIMENSION)),
     "C": (0, MAX_WIDTH),
     "b": (0, MAX_FRAME_BYTES),
@@ -82,11 +83,11 @@ class MessageBounds:
         rows = max(each.most_rows for each in lists)
         bits, k = [each.n_bits for each in lists], [each.k for each in lists]
         fields = [each.n_fields for each in lists]
-        sealed = 4 * rows + NONCE_BYTES + 16
         own = {
             "n_bits": (min(bits), max(bits)),
             "b": (-(-min(bits) // 8), -(-max(bits) // 8)),
-            "n": (1, queries),
+            **dict.fromkeys(("n", "n_trained"), (1, queries)),
+            "row-order.n": (0, queries),
             **dict.fromkeys(("width", "C"), (1, MAX_WIDTH)),
             **dict.fromkeys(("step", "total_steps"), (-1, MAX_STEPS)),
             "received": (0, MAX_STEPS),
@@ -95,7 +96,6 @@ class MessageBounds:
             "U": (0, rows),
             "K": (min(k), max(k)),
             "F": (min(fields), max(fields)),
-            "s": (0, min(MAX_FRAME_BYTES, sealed)),
         }
         return cls({**GENERAL_LIMITS, **own})
 

@@ -375,20 +375,24 @@ def test_whom_one_waits_for_is_known_until_it_comes_back(clock, others):
     joined(*readers)
 
 
-def test_a_process_that_was_suspended_does_not_blame_its_peer(clock, others):
+def test_a_process_that_was_suspended_does_not_call_its_peer_away(clock, others):
     here = session_of(CITY, RENTALS, wait_seconds=10)
     waiting = others.submit(here.receive)
     clock.jump(3600, waiting)
     assert not waiting.done()
-    with connected(CITY, RENTALS, wait_seconds=10) as (asking, _):
-        answered = others.submit(asking.call, Save(1), Done)
-        clock.jump(3600, answered)
-        assert not answered.done()
-        clock.let_pass(11, answered)
-        with raises(PeerError, "peer-silent"):
-            answered.result(PATIENCE)
+    clock.let_pass(11, waiting)
     with raises(PeerError, "peer-away"):
         waiting.result(PATIENCE)
+
+
+def test_a_process_that_was_suspended_does_not_call_its_peer_silent(clock, others):
+    with connected(CITY, RENTALS, wait_seconds=10) as (here, _):
+        waiting = others.submit(here.call, Save(1), Done)
+        clock.jump(3600, waiting)
+        assert not waiting.done()
+        clock.let_pass(11, waiting)
+        with raises(PeerError, "peer-silent"):
+            waiting.result(PATIENCE)
 
 
 def test_a_long_silence_is_told_too(clock, others, caplog):
