@@ -32,6 +32,8 @@ class PaperData:
             self.config.local,
             self.config.optimiser,
             lambda method: self.config if method is None else replace(self.config, method=method),
+            self.config.epochs,
+            self.config.batch,
         )
 
 

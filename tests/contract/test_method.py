@@ -89,6 +89,32 @@ def test_the_features_of_every_secondary_reach_the_prediction(name):
         group[0].features = kept
 
 
+@EVERY
+def test_members_side_by_side_score_as_one_by_one(name):
+    model = trained(name, members=3).model
+    records = model.records(small_primary().features, lists_for(model))
+    batch = model.primary.batch(records, np.arange(12))
+    network = model.primary.model.network
+    apart = torch.cat([member(batch) for member in methods.member_networks(network)], dim=1)
+    torch.testing.assert_close(network(batch), apart)
+    assert len(apart[0].unique()) == apart[0].numel()
+
+
+@EVERY
+def test_a_member_gets_the_gradient_of_its_own_loss_and_what_is_shared_the_mean(name):
+    model = trained(name, epochs=1, members=3).model
+    batch = model.primary.batch(model.records(small_primary().features, lists_for(model)), np.arange(12))
+    network, labels = model.primary.model.network, torch.linspace(0, 1, 12)
+    members, task = methods.member_networks(network), model.target.task
+    task.loss(network(batch), labels).backward()
+    together = {place: weight.grad.clone() for place, weight in network.named_parameters()}
+    network.zero_grad()
+    sum(task.loss(member(batch), labels) for member in members).backward()
+    for place, weight in network.named_parameters():
+        share = 3 if place.startswith("networks.0.lists") and getattr(members[0], "shared", ()) else 1
+        torch.testing.assert_close(together[place] * share, weight.grad)
+
+
 def weights_of(model):
     parts = [model.primary.model, *(holder.model for group in model.groups for holder in group)]
     return [parameter for part in parts for parameter in part.network.parameters()]

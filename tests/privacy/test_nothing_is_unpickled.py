@@ -15,9 +15,9 @@ from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Farewell, Party
-from fedsim.protocol.roles.coordinator import Coordinator
+from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners
-from fedsim.protocol.roles.secondary import SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, SecondaryResponder, fetch_row_mapping
 from fedsim.protocol.transport import offer_digest
 from fedsim.splitnn.secondary_model import start_secondary
 from fedsim.types import EncodedTable
@@ -101,12 +101,13 @@ def no_unpickling(monkeypatch):
 
 @pytest.mark.usefixtures("no_unpickling")
 def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
-    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", max_new=10)
+    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", new=NewRecordLimits(10, 10))
     with receiving(station_of(NOTARY), CITY, RENTALS) as notary, receiving(station_of(CITY), RENTALS) as city:
         second = started(secondary, tmp_path, notary[1], city[1])
         coordinator_side = [started(attend, coordinator, notary[0], party) for party in (CITY, RENTALS)]
         session = SessionConnector(station_of(CITY), notary[1], "door", NOTARY).open()
-        table = EncodedQueries("rentals", QUERIES, COUNTED, offer_digest(QUERIES, COUNTED.astype(np.uint8)))
+        digest = offer_digest(QUERIES, COUNTED.astype(np.uint8))
+        table = EncodedQueries("rentals", QUERIES, COUNTED, digest, LINKING)
         assert fetch_partners(session, table, "").partner.shape == (12, 3)
         learnt = trained(RemoteSecondary(city[0].session_with(RENTALS), wire_format("float32")))
         session.send(Farewell())
@@ -121,7 +122,7 @@ def attend(coordinator: Coordinator, reception, party: Party):
 def secondary(folder, to_notary, to_city):
     """All that a secondary does."""
     session = SessionConnector(station_of(RENTALS), to_notary, "door", NOTARY).open()
-    order = fetch_row_mapping(session, CANDIDATES, offer_digest(CANDIDATES), "")
+    order = fetch_row_mapping(session, CANDIDATES, offer_digest(CANDIDATES), "", LINKING)
     session.send(Farewell())
 
     def start(total_steps):
@@ -130,9 +131,11 @@ def secondary(folder, to_notary, to_city):
     role = SecondaryResponder(
         width=4,
         order=order,
+        requests=RequestCounter(RequestLimits(2, 2, 2, 9, 0), folder),
         start=lambda asked: start(asked.total_steps),
         load_trained=lambda: start(1),
         finish=lambda party: party.keep_best(),
+        on_new_rows=lambda rows: None,
         on_farewell=lambda: None,
         form=wire_format("float32"),
     )

@@ -33,6 +33,7 @@ from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.tls import RENEWAL_DAYS
 from fedsim.report.formatting import format_bytes, format_duration, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
+from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import open_audit_log
 
 # Certificates
@@ -224,6 +225,8 @@ def approve_job(
     disclosed = config.describe_disclosure(job, party_file, resolve_columns(job, party_file, header))
     promises = config.Paragraph("Guarantees of this job", tuple(config.privacy_guarantees(job)))
     leaves = (*disclosed, promises)
+    if party_file.role is Role.SECONDARY:
+        leaves = (*leaves, _describe_spending(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(_wrap(f"{name:<11} ", value))
     for paragraph in leaves:
@@ -247,6 +250,16 @@ def approve_job(
     open_audit_log(party_file).append("job approved", facts)
     say(f"Approved. Wrote {path}")
     return replace(decision, approved=True, how=require_approval(job, party_file, header))
+
+
+def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
+    """Say what earlier jobs of the same primary have spent of its budget."""
+    spent = PrimaryBudget.of(party_file, job.primary.name).read()
+    counts = (
+        f"{pluralise(len(spent.jobs), 'job')}, {pluralise(spent.epochs, 'epoch')}, "
+        f"{pluralise(spent.studies, 'comparison run')}, {pluralise(spent.records, 'record')}"
+    )
+    return config.Paragraph(f"Spent by primary '{job.primary.name}' so far", (counts,))
 
 
 def _wrap(start: str, text: str) -> str:

@@ -212,7 +212,7 @@ def _compare_remotely(
 def training_settings_of(job: Job) -> LadderTraining:
     """Return how a job trains its networks."""
     own = job.training
-    return LadderTraining(own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience)
+    return LadderTraining(own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience, own.members)
 
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fedsim.config.job import CutTerms, Job, SecondaryTerms
-from fedsim.config.party_file import PartyColumns, PartyFile
+from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
 from fedsim.privacy.mechanisms import ClipAndNoise, MinimumDegree, NoisyFeatures, PlanarLaplace
@@ -120,6 +120,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     outputs = f"the output of its network for its features ({_feature_names(columns)}): activations of requested rows"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
     yield Paragraph(f"to {primary}", (outputs, count, *compared))
+    yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     yield Paragraph(
         "receives",
@@ -127,6 +128,20 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
             f"from {coordinator}: {_describe_row_order(terms)}, so that {primary} sees no true row number",
             f"from {primary}: {requests}, and gradients of the activations",
         ),
+    )
+
+
+def _secondary_limits(policy: Policy) -> Iterator[str]:
+    yield (
+        "only rows that the coordinator linked to records of the primary, each once per request; the steps of the job, "
+        f"through all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with other numbers "
+        "(max_repeated_epochs); one request without gradients per epoch, and a few at the end"
+    )
+    yield f"predictions of up to {policy.max_new_records:,} new records (max_new_records)"
+    records = "all" if policy.max_records is None else f"{policy.max_records:,}"
+    yield (
+        f"this primary over all jobs: up to {policy.max_jobs:,} jobs (max_jobs), {policy.max_total_epochs:,} epochs "
+        f"(max_total_epochs), {policy.max_studies:,} comparison runs (max_studies), {records} records (max_records)"
     )
 
 
@@ -159,8 +174,8 @@ def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str
 
 def _describe_row_order(terms: SecondaryTerms) -> str:
     if terms.hide_rows:
-        return f"the row of every link, {terms.k} for each record of the primary"
-    return "a secret permutation of its rows"
+        return f"the row of every link, {terms.k} for each record of the primary, and a keyed hash of each record"
+    return "a secret permutation of those of its rows that are linked, and the number of training records"
 
 
 def _describe_links(name: str, terms: SecondaryTerms) -> str:

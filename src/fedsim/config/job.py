@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, model_validator
 
@@ -20,6 +20,9 @@ from fedsim.linkage.encoding.record_filters import Concatenate
 from fedsim.linkage.encoding.schema import Schema
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS
+
+if TYPE_CHECKING:
+    from fedsim.linkage.private_linkage import LinkageConfig
 
 # The protection preset; docs/privacy-results.md has the measurements behind every figure.
 PRESET_FEATURES: Mapping[str, float] = {"noise": 4.0}
@@ -167,6 +170,9 @@ class TrainingSettings(ConfigSection):
     patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
     """Stop after this many epochs without improvement on the validation records. Default: all epochs run. The weights
     of the best epoch are used in either case."""
+    members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
+    """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,
+    so they add no traffic. Default: that of the preset."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
     checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
@@ -246,6 +252,22 @@ class SecondaryTerms(ConfigSection):
         """Sizes of the encoded fields, if the primary gets a similarity for each."""
         sizes = tuple(field.encoding.bits // 8 for field in self.encoding.fields)
         return sizes if self.similarities == "fields" else ()
+
+    @property
+    def linkage(self) -> LinkageConfig:
+        """The terms as the coordinator links by them and both parties check what it delivers."""
+        from fedsim.linkage.private_linkage import LinkageConfig  # noqa: PLC0415 - commands that only read start faster
+
+        return LinkageConfig(
+            metric=self.metric,
+            k=self.k,
+            tau=self.tau,
+            sigma=self.sigma,
+            min_degree=self.min_degree,
+            dummies=self.dummies,
+            hide_rows=self.hide_rows,
+            field_bytes=self.field_bytes,
+        )
 
     def with_protection_preset(self) -> SecondaryTerms:
         """Return the terms with the preset's noise and blur, where the job does not set them."""
@@ -363,6 +385,8 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
+        if settings["training"]["members"] is None:
+            del settings["training"]["members"]
         for terms in settings["secondaries"].values():
             if terms["similarities"] == "record":
                 del terms["similarities"]
@@ -376,7 +400,7 @@ class Job(ConfigFile):
 
     @property
     def short_hash(self) -> str:
-        """The first twelve digits of the hash, for file names and messages."""
+        """The first twelve digits of the hash, for messages; they do not identify a job, as others can share them."""
         return self.hash[:12]
 
     @property

@@ -52,9 +52,9 @@ ColumnNameList = Annotated[
 ]
 PartyNameList = Annotated[tuple[PartyName, ...], Strict(False), Field(title=PARTY_NAMES_TITLE)]
 JobHashList = Annotated[
-    tuple[Annotated[str, Field(pattern="^[0-9a-f]{12,64}$")], ...],
+    tuple[Annotated[str, Field(pattern="^[0-9a-f]{64}$")], ...],
     Strict(False),
-    Field(title="a list of job hashes, each of 12 to 64 hexadecimal digits"),
+    Field(title="a list of job hashes, each of 64 hexadecimal digits"),
 ]
 
 
@@ -119,20 +119,36 @@ class Policy(ConfigSection):
     """Accepted number formats in messages. Default: all."""
     max_epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=100)
     """Largest accepted number of epochs; jobs that do not state it are refused."""
-    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 100_000
-    """Coordinator only: number of records per list that it links after training, over all predictions. Without a limit,
-    many near-copies of one record could average out the noise."""
+    max_new_records: Annotated[int, whole_number(0, 1_000_000_000)] = 10_000
+    """Coordinator and secondary: number of different records per list that they link, or answer for, after training,
+    over all predictions of a job: noise protects against a limited number of requests."""
+    max_new_links: Annotated[int, whole_number(1, 1_000_000_000)] = 100
+    """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
+    many as in training are always allowed. It stops near-copies of a record, each with noise of its own, whose answers
+    could be averaged."""
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
-    """Secondary only: number of additional training runs in which it takes part for `fedsim compare`. Each run shows
-    the primary more about the features, under the same protection as the job."""
+    """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
+    over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
+    max_jobs: Annotated[int, whole_number(1, 1_000_000)] = 100
+    """Secondary only: number of jobs in which it takes part with one primary. Every job draws noise again, and n jobs
+    reveal as much as noise smaller by the root of n."""
+    max_total_epochs: Annotated[int, whole_number(1, 1_000_000_000)] = 100_000
+    """Secondary only: number of epochs that one primary may train with it, over all jobs and studies."""
+    max_records: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=5000)
+    """Secondary only: number of its records that may be linked to records of one primary, over all jobs and
+    predictions. Default: all."""
+    max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
+    """Secondary only: a training that resumes repeats the steps since its last checkpoint, which shows nothing new as
+    long as the same numbers return. Steps for so many epochs may differ, as after a move to another machine."""
     primary: PartyNameList | None = setting(None, example=["city"], title=PARTY_NAMES_TITLE)
     """Accepted primaries. Default: all."""
     coordinator: PartyNameList | None = setting(None, example=["notary"], title=PARTY_NAMES_TITLE)
     """Accepted coordinators. Default: all."""
     secondaries: PartyNameList | None = setting(None, example=["schools"], title=PARTY_NAMES_TITLE)
     """Accepted other secondaries. Default: all."""
-    approve: JobHashList = setting((), example=["0b1c2d3e4f5a"])
-    """Jobs that are approved without `fedsim approve`, by at least the first 12 digits of their hash."""
+    approve: JobHashList = setting((), example=["0b1c2d3e" * 8])
+    """Jobs that are approved without `fedsim approve`, by all 64 digits of their hash: another job with the same first
+    digits can be made in minutes."""
 
     @model_validator(mode="after")
     def _check_k_range(self) -> Self:
@@ -266,6 +282,11 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
+_ONLY_COORDINATOR = "only a coordinator has this limit; remove it"
+_SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
+    ("policy", name): "only a secondary has this limit; remove it"
+    for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_repeated_epochs")
+}
 _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
@@ -274,18 +295,19 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator; remove it",
         ("policy", "audit"): "a coordinator has no table to audit; remove it",
-        ("policy", "max_studies"): "only a secondary takes part in comparison runs; remove it",
+        **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
+        ("policy", "max_new_links"): _ONLY_COORDINATOR,
         ("policy", "primary"): "this party is the primary; remove it",
-        ("policy", "max_studies"): "only a secondary takes part in comparison runs; remove it",
-        ("policy", "max_new_records"): "only a coordinator links new records; remove it",
+        ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
+        **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
+        ("policy", "max_new_links"): _ONLY_COORDINATOR,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("network", "listen"): "a secondary does not accept connections; remove it",
-        ("policy", "max_new_records"): "only a coordinator links new records; remove it",
     },
 }
 _REQUIRED: dict[Role, tuple[str, ...]] = {

@@ -170,7 +170,7 @@ def _join(names: tuple[str, ...]) -> str:
 
 def audit_path(job: Job, party_file: PartyFile) -> Path:
     """Return where the audit report of a job is stored."""
-    return party_file.folder / "audits" / f"{job.short_hash}.json"
+    return party_file.folder / "audits" / f"{job.hash}.json"
 
 
 def audit_command(job: Job, party_file: PartyFile) -> str:

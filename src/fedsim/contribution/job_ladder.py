@@ -21,7 +21,7 @@ from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOu
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.splits import group_split, random_split
 from fedsim.errors import FileError, SettingError
-from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, load_private_links
+from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Farewell, Role
@@ -205,11 +205,9 @@ class JobCases:
         return prepared
 
     def _link(self, name: str, split: Split) -> LinkedSecondary:
-        terms = self.job.secondaries[name]
+        rule = replace(self.job.secondaries[name].linkage, hide_rows=False)
         counted = np.zeros(len(self.primary), dtype=bool)
         counted[split.train] = True
-        noise, fields = (terms.tau, terms.sigma), terms.field_bytes
-        rule = LinkageConfig(terms.metric, terms.k, *noise, terms.min_degree, terms.dummies, field_bytes=fields)
         secret = RunStore(self.folder, self.job).secret
         (ours, theirs), features, equal = self._prepared[name]
         linked, delivery = link_encoded_tables(ours, theirs, counted, rule, secret, name)

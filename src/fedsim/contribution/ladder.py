@@ -286,7 +286,7 @@ class LadderTraining:
     ----------
     preset
         Networks, optimiser and sizes.
-    epochs, batch, rate, patience
+    epochs, batch, rate, patience, members
         As in :class:`fedsim.training.Config`; None keeps the preset's value.
     """
 
@@ -295,6 +295,7 @@ class LadderTraining:
     batch: int | None = None
     rate: float | None = None
     patience: int | None = None
+    members: int | None = None
 
     def rungs(self, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
         """Return the rungs with these settings."""

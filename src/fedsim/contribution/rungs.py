@@ -114,7 +114,7 @@ class Rung:
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
-    k, epochs, batch, rate, patience
+    k, epochs, batch, rate, patience, members
         As in :class:`fedsim.training.Config`; None keeps the preset's value.
     hidden, decay
         Width of the hidden layer of every local network, and weight decay.
@@ -134,6 +134,7 @@ class Rung:
     patience: int | None = None
     hidden: int | None = None
     decay: float | None = None
+    members: int | None = None
 
     def __post_init__(self) -> None:
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):
@@ -158,7 +159,7 @@ class Rung:
         method: str | methods.Method = self.method
         if self.method in FEDSIM_VARIANTS:
             method = FEDSIM_VARIANTS[self.method](PRESETS[self.preset].build().method)
-        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience)
+        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience, self.members)
         config = build_config(self.preset, method, overrides, seed=seed, device=device)
         if self.hidden is not None:
             width = validate_integer(self.hidden, "hidden", least=1)
@@ -354,7 +355,7 @@ def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOu
 
 
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
-ADDED_SETTINGS = ("hidden", "decay")  # settings that the first stored results lack
+ADDED_SETTINGS = ("hidden", "decay", "members")  # settings that the first stored results lack
 
 
 class ResultStore:

@@ -21,7 +21,7 @@ from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
 from fedsim.linkage import Metric
 from fedsim.splitnn import methods, party_model
 from fedsim.training import TaskType, explain
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.training.hooks import ProgressBar
 from fedsim.types import DEFAULT_K, AnyArray, Floats, Links, Split
 
@@ -54,6 +54,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         batch_size: int | None = None,
         learning_rate: float | None = None,
         patience: int | None = None,
+        members: int | None = None,
         validation_fraction: float = 0.125,
         validation_split: str = "random",
         random_state: Any = None,
@@ -74,6 +75,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.patience = patience
+        self.members = members
         self.validation_fraction = validation_fraction
         self.validation_split = validation_split
         self.random_state = random_state
@@ -89,7 +91,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         config = build_config(
             settings.preset,
             settings.method if tables else "solo",
-            ConfigOverrides(settings.epochs, settings.batch_size, settings.learning_rate, settings.patience),
+            inputs.config_overrides(settings),
             seed=inputs.draw_seed(self.random_state),
             device=settings.device,
         )
@@ -214,6 +216,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         The kinds of columns, in any of the tables, whose data type does not determine it.
     epochs, batch_size, learning_rate, patience : default=None
         By default those of the preset; without patience all epochs run and the best one is kept.
+    members : int, default=None
+        Networks of the primary that are trained side by side and averaged; by default as many as the preset has.
     validation_fraction : float, default=0.125
         Share of the training records that are used to choose the best epoch.
     validation_split : {"random", "identifiers"}, default="random"

@@ -22,7 +22,7 @@ from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_me
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
 from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
-from fedsim.training.config import ConfigOverrides, build_config
+from fedsim.training.config import build_config
 from fedsim.training.data import target_from_state, target_state
 from fedsim.types import AnyArray, Floats, Links, Scale, Split
 
@@ -291,9 +291,10 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
 
 def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config:
     """Return the configuration of the parameters, which must be the one of training."""
-    overrides = ConfigOverrides(estimator.epochs, estimator.batch_size, estimator.learning_rate, estimator.patience)
     method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
-    config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
+    config = build_config(
+        estimator.preset, method, inputs.config_overrides(estimator), seed=facts["seed"], device=estimator.device
+    )
     if isinstance(config.method, methods.FedSim) and "match" not in facts["config"]["method"]:  # trained by version 0.1
         config = replace(config, method=replace(config.method, match=None))
     other = validation.first_difference(_describe_config(config), facts["config"], "setting")

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
 from fedsim.linkage import Metric, get_metric
+from fedsim.training.config import ConfigOverrides
 from fedsim.types import AnyArray, Flags, Floats, Integers, Split
 
 PRIMARY, COORDINATOR = "primary", "coordinator"
@@ -354,6 +355,7 @@ class EstimatorSettings:
     batch_size: int | None
     learning_rate: float | None
     patience: int | None
+    members: int | None
     validation_fraction: float
     validation_split: str
     device: str
@@ -376,6 +378,11 @@ def estimator_settings(estimator: Any) -> EstimatorSettings:
     settings = EstimatorSettings(**given)
     kinds = settings.kinds and {str(name): word for name, word in settings.kinds.items()}
     return EstimatorSettings(**{**given, "link_on": normalise_link_on(settings.link_on), "kinds": kinds})
+
+
+def config_overrides(settings: Any) -> ConfigOverrides:
+    """Return what an estimator, or its settings, set differently from the preset."""
+    return ConfigOverrides(*(getattr(settings, entry.name) for entry in fields(ConfigOverrides)))
 
 
 def to_builtin(value: Any) -> Any:

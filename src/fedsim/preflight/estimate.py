@@ -35,7 +35,8 @@ CHECKPOINT_COPIES = 3  # two are kept while the next is written
 class PresetSizes:
     """Sizes of a preset, which tests compare with the networks: computing them requires torch.
 
-    ``list_weights`` and ``partner_weights`` are weights of the primary's network per list and per partner of a list.
+    ``list_weights`` and ``partner_weights`` are weights of one member of the primary's network per list and per partner
+    of a list.
     """
 
     cut: int
@@ -45,6 +46,7 @@ class PresetSizes:
     column_width: int
     list_weights: int
     partner_weights: int
+    members: int = 1
 
 
 PRESET_SIZES = {
@@ -113,6 +115,7 @@ class Workload:
     value_bytes: int
     checkpoint_steps: int
     columns: int = DEFAULT_COLUMNS
+    members: int = 1
     assumed: tuple[str, ...] = ()
 
     @property
@@ -196,6 +199,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         value_bytes=VALUE_BYTES[training.wire],
         checkpoint_steps=training.checkpoint_steps,
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),
+        members=training.members or sizes.members,
         assumed=tuple(assumed),
     )
 
@@ -350,7 +354,7 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
         need[job.coordinator.name] += links + candidates
         need[job.primary.name] += links + partners.records * partners.filter_bytes
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * secondary_weights
-    need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * primary_weights
+    need[job.primary.name] += CHECKPOINT_COPIES * WEIGHT_BYTES * work.members * primary_weights
     return need
 
 

@@ -49,7 +49,7 @@ def pair_noise(secret: bytes, left_bits: Bits, right_bits: Bits, partner: Intege
     """
     naming = derive_subkey(secret, f"pair noise, names: {purpose}", 32)
     drawing = derive_subkey(secret, f"pair noise, draws: {purpose}", BLOCK_KEY_BYTES)
-    left, right = _hash_rows(left_bits, naming), _hash_rows(right_bits, naming)  # (n,), (m,)
+    left, right = hash_rows(left_bits, naming), hash_rows(right_bits, naming)  # (n,), (m,)
     noise = np.empty(partner.shape)
     step = max(1, PAIRS_AT_ONCE // max(1, partner.shape[1]))
     for first in range(0, len(partner), step):
@@ -76,8 +76,16 @@ def normal_from_words(words: Words) -> Floats:
     return np.where(words >> np.uint64(11) & np.uint64(1), tail, -tail)
 
 
-def _hash_rows(bits: Bits, key: bytes) -> Words:
-    """Return a keyed hash of every row; hashing equal rows again is cheaper than finding them."""
+def hash_rows(bits: Bits, key: bytes) -> Words:
+    """Return a keyed hash of every row; hashing equal rows again is cheaper than finding them.
+
+    Parameters
+    ----------
+    bits
+        The rows, (n, bytes).
+    key
+        The key, without which nobody can tell what a hash belongs to.
+    """
     keyed = blake2b(key=key, digest_size=HASH_BYTES)
     names = bytearray()
     for row in np.ascontiguousarray(bits):

@@ -16,7 +16,7 @@ from torch import Tensor
 from fedsim.errors import SettingError
 from fedsim.privacy import keyed_prng, pair_noise
 from fedsim.splitnn import layers, secondary_model
-from fedsim.types import AnyArray
+from fedsim.types import AnyArray, Words
 
 NOISE_ROWS = 4096  # rows whose noise is drawn at a time
 MAX_VALUE = 1e6  # of an activation or gradient, if the job does not clip it
@@ -90,7 +90,8 @@ def unpack_tensor(values: AnyArray, form: WireFormat) -> Tensor | None:
 # sender, never from the job's seed, which the receiver knows. The noise of a row is a function of the secret, the
 # occasion and the row, so a restarted party sends the same values again and repeated requests cannot average the noise
 # away. An occasion is the weights that produce an answer, or the values that are sent: different values never share
-# their noise.
+# their noise. If rows are hidden, the noise belongs to the link, that is to a row and a record of the primary: equal
+# noise of one row in two links would show that both lead to it.
 
 
 @dataclass(frozen=True)
@@ -101,18 +102,22 @@ class CutNoise:
     noise: float
     secret: bytes = field(repr=False)
 
-    def add_noise(self, values: Tensor, rows: AnyArray, occasion: str) -> Tensor:
-        """Return values (U, C) of these rows with the noise of this occasion."""
+    def add_noise(self, values: Tensor, rows: AnyArray, occasion: str, records: Words | None = None) -> Tensor:
+        """Return values (U, C) of these rows with the noise of this occasion; with ``records`` (U,), of these links."""
         if self.noise == 0:
             return values
         key = keyed_prng.derive_subkey(self.secret, f"cut noise: {occasion}", keyed_prng.BLOCK_KEY_BYTES)
         noise = np.empty(tuple(values.shape), np.float32)
         for first in range(0, len(rows), NOISE_ROWS):
             tile = rows[first : first + NOISE_ROWS]
-            # Two words per value: row and column.
+            # Two words per value: row and column, or the record, and row and column in the two halves of a word.
             blocks = np.empty((len(tile), values.shape[1], 2), keyed_prng.WORD_DTYPE)
-            blocks[..., 0] = tile.astype(np.uint64)[:, None]
-            blocks[..., 1] = np.arange(values.shape[1], dtype=np.uint64)
+            columns, names = np.arange(values.shape[1], dtype=np.uint64), tile.astype(np.uint64)[:, None]
+            if records is None:
+                blocks[..., 0], blocks[..., 1] = names, columns
+            else:
+                blocks[..., 0] = records[first : first + NOISE_ROWS, None]
+                blocks[..., 1] = names << np.uint64(32) | columns
             noise[first : first + NOISE_ROWS] = pair_noise.normal_from_words(keyed_prng.random_words(key, blocks))
         return values + (self.noise * self.clip) * torch.from_numpy(noise)
 

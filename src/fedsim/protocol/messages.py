@@ -65,8 +65,9 @@ def replace_unprintable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
-PROTOCOL = 2  # increase whenever a message changes
+PROTOCOL = 3  # increase whenever a message changes
 OUTSIDE_TRAINING = -1  # the step of activations that no gradients follow
+UNLINKED = -1  # the row behind a pseudonym that no record of the primary is linked to
 
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
 Route = tuple[Role, Role]
@@ -197,15 +198,20 @@ class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
     n_candidates: int
     partner: Annotated[NDArray[Any], Shape(("int32",), "nK")]
     similarity: Annotated[NDArray[Any], Shape(("float32",), "nKF")]
-    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # for the secondary, if the job hides rows
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the same for the secondary, of new records
 
 
 class RowOrder(Message, kind="row-order", phase=Phase.LINK, routes=((C, S),)):
-    """The row of the secondary behind each pseudonym, or each link if the job hides rows; the primary never sees it."""
+    """The row of the secondary behind each pseudonym, or each link if the job hides rows; the primary never sees it.
+
+    A row that no record of the primary is linked to is left out: its pseudonym stands for -1.
+    """
 
     partner_list: str
+    n_trained: int  # training records of the primary, which bound the number of steps
     order: Annotated[NDArray[Any], Shape(("int32",), "m")]
-    seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # key of row lists that are sealed later, if rows are hidden
+    records: Annotated[NDArray[Any], Shape(("uint64",), "n")]  # keyed hash of every record, if the job hides rows
+    seal: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # key of the links of new records, sealed later
 
 
 class Unchanged(Message, kind="unchanged", phase=Phase.LINK, routes=((C, P), (C, S))):
@@ -259,7 +265,7 @@ class Infer(Message, kind="infer", phase=Phase.TRAIN, routes=((P, S),)):
     """Requests the cut layer of these distinct rows without dropout and without keeping a graph."""
 
     rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
-    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the meaning of the rows, if the job hides rows
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the links of new records, as the coordinator sent them
 
 
 class KeepBest(Message, kind="keep-best", phase=Phase.TRAIN, routes=((P, S),)):

@@ -26,7 +26,7 @@ from fedsim.privacy.keyed_prng import derive_subkey
 from fedsim.protocol.frame_pb2 import Array, Fact, Header
 from fedsim.protocol.messages import KINDS, PROTOCOL, Message, Party, Shape
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import AnyArray, Bits, EncodedTable, Integers32
+from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
 
 # The public part; frames are for sessions and roles.
 __all__ = ["ConnectionLost", "FrameStream", "InProcessTransport", "Listener", "QueueStream", "Transport", "stream_pair"]
@@ -361,9 +361,18 @@ def _pad_to_8(size: int) -> int:
     return -(-size // 8) * 8
 
 
-# Sealed row numbers. If a job hides rows, every link has its own number and only the secondary knows the row behind
-# it. For predictions, the coordinator sends those rows through the primary, sealed by AES-GCM under a key that the
-# primary does not have.
+# Sealed links. A secondary answers only for rows that the coordinator linked to records of the primary. It gets the
+# links of the training table itself; those of new records travel through the primary, sealed by AES-GCM under a key
+# that the primary does not have.
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedRows:
+    """What the primary's row numbers stand for: the row behind every number and a keyed hash of its record."""
+
+    numbers: Integers32  # (n K,)
+    rows: Integers32  # (n K,)
+    records: Words  # (n,)
 
 
 def derive_seal_key(secret: bytes, partner_list: str) -> Bits:
@@ -371,21 +380,25 @@ def derive_seal_key(secret: bytes, partner_list: str) -> Bits:
     return np.frombuffer(derive_subkey(secret, f"seal of {partner_list}", SEAL_KEY_BYTES), np.uint8)
 
 
-def seal_rows(key: Bits, rows: Integers32) -> Bits:
-    """Encrypt rows for the secondary; equal rows give equal bytes and therefore the same noise."""
-    plain = np.ascontiguousarray(rows, "<i4").tobytes()
+def seal_links(key: Bits, links: LinkedRows) -> Bits:
+    """Encrypt links for the secondary; equal links give equal bytes."""
+    parts = (links.records.astype("<u8"), links.numbers.astype("<i4"), links.rows.astype("<i4"))
+    plain = struct.pack("<Q", len(links.records)) + b"".join(part.tobytes() for part in parts)
     nonce = blake2b(plain, key=key.tobytes(), digest_size=NONCE_BYTES).digest()
     return np.frombuffer(nonce + AESGCM(key.tobytes()).encrypt(nonce, plain, None), np.uint8)
 
 
-def unseal_rows(key: Bits, sealed: Bits) -> Integers32:
-    """Decrypt rows; raise ``PeerError`` if the coordinator did not seal them."""
+def unseal_links(key: Bits, sealed: Bits) -> LinkedRows:
+    """Decrypt links; raise ``PeerError`` if the coordinator did not seal them."""
     content = sealed.tobytes()
     try:
         plain = AESGCM(key.tobytes()).decrypt(content[:NONCE_BYTES], content[NONCE_BYTES:], None)
-    except (InvalidTag, ValueError):
-        raise PeerError("the primary sent rows that the coordinator did not seal", code="bad-seal") from None
-    return np.frombuffer(plain, "<i4").astype(np.int32)
+        (n_records,) = struct.unpack_from("<Q", plain)
+        records = np.frombuffer(plain, "<u8", n_records, 8).astype(np.uint64)
+        links = np.frombuffer(plain, "<i4", offset=8 + 8 * n_records).astype(np.int32).reshape(2, -1)
+    except (InvalidTag, ValueError, struct.error):
+        raise PeerError("the primary sent links that the coordinator did not seal", code="bad-seal") from None
+    return LinkedRows(links[0], links[1], records)
 
 
 def offer_digest(table: EncodedTable, *extra: AnyArray) -> str:

@@ -106,7 +106,7 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
         The column names of the party's table; None before it is read.
     """
     columns = resolve_columns(job, party_file, header)
-    if any(job.hash.startswith(prefix) for prefix in party_file.policy.approve):
+    if job.hash in party_file.policy.approve:
         return "by the policy in the party file"
     approval = find_approval(job, party_file)
     if approval is None:
@@ -128,7 +128,7 @@ def require_approval(job: Job, party_file: PartyFile, header: Sequence[str] | No
             return f"by {approval.by} at {approval.time}"
         code, reason = "columns-changed", "its columns have changed since the approval"
     paths = (job.path if job.path.name else Path("job.toml"), party_file.path)
-    missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.short_hash}): {reason}"
+    missing = f"the owner of {party_file.party} has not approved job '{job.name}' ({job.hash}): {reason}"
     raise ApprovalError(f"{missing}; review and run: fedsim approve {shlex.join(map(str, paths))}", code=code)
 
 
@@ -152,7 +152,7 @@ def find_approval(job: Job, party_file: PartyFile) -> Approval | None:
 
 def approval_path(job: Job, party_file: PartyFile) -> Path:
     """Return where the approval of a job is stored."""
-    return party_file.folder / "approvals" / f"{job.short_hash}.json"
+    return party_file.folder / "approvals" / f"{job.hash}.json"
 
 
 def current_user() -> str:

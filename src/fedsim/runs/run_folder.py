@@ -44,7 +44,7 @@ def run_path(job: Job, party_file: PartyFile) -> Path:
     party_file
         The party.
     """
-    return party_file.folder / f"{job.name}-{job.short_hash}"
+    return party_file.folder / f"{job.name}-{job.hash}"
 
 
 @contextmanager

@@ -4,10 +4,9 @@ import logging
 import threading
 
 from fedsim.errors import FedSimError, PeerError
-from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Role
-from fedsim.protocol.roles.coordinator import Coordinator
+from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.run_folder import WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
@@ -28,21 +27,10 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     stay
         Whether to stay for predictions afterwards.
     """
-    lists = {
-        name: LinkageConfig(
-            metric=terms.metric,
-            k=terms.k,
-            tau=terms.tau,
-            sigma=terms.sigma,
-            min_degree=terms.min_degree,
-            dummies=terms.dummies,
-            hide_rows=terms.hide_rows,
-            field_bytes=terms.field_bytes,
-        )
-        for name, terms in context.job.secondaries.items()
-    }
-    secret, max_new = load_or_create_secret(context.folder / "secret"), context.party_file.policy.max_new_records
-    role, connection = Coordinator(lists, secret, context.folder / "lists", max_new=max_new), context.connection
+    lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
+    secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
+    new = NewRecordLimits(policy.max_new_records, policy.max_new_links)
+    role, connection = Coordinator(lists, secret, context.folder / "lists", new=new), context.connection
     if role.was_finished and not stay:
         log.info("job '%s' is already finished", context.job.name)
         return

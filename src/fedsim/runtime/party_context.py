@@ -158,12 +158,12 @@ def open_party_context(
             notice = failure_notice(state, error)
             if isinstance(error, ApprovalError):  # its text names files and commands of ours
                 notice = Trouble(str(state.party), "its owner has not approved this job", passing=False)
-            facts = {"job": job.short_hash, "sent_to_peers": notice.reason, "details": _failure_details(error)}
+            facts = {"job": job.hash, "sent_to_peers": notice.reason, "details": _failure_details(error)}
             state.record_event("stopped", facts)
             _notify_peers(context, notice, error)
             raise
         else:
-            audit.append("finished", {"job": job.short_hash, "bytes": state.ledger.total_bytes})
+            audit.append("finished", {"job": job.hash, "bytes": state.ledger.total_bytes})
             for session in context.sessions():
                 session.close()
         finally:

@@ -193,7 +193,8 @@ class Predictor:
                 time.sleep(POLL_SECONDS)
 
     def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
-        found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded))
+        terms = self.context.job.secondaries[name].linkage
+        found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
         self._remotes[name].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 

@@ -126,7 +126,7 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
 def training_config(job: Job, method: str | None = None) -> training.Config:
     """Return the training configuration of a job."""
     own = job.training
-    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience)
+    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members)
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu")
     return replace(config, save_steps=own.checkpoint_steps)
 
@@ -157,7 +157,8 @@ def _load_or_fetch_links(
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
     have = "" if saved is None else arrays_digest(saved.partner, saved.vectors)
-    queries = EncodedQueries(party.name, encoded, counted, transport.offer_digest(encoded, counted.astype(np.uint8)))
+    digest, terms = transport.offer_digest(encoded, counted.astype(np.uint8)), table.job.secondaries[party.name].linkage
+    queries = EncodedQueries(party.name, encoded, counted, digest, terms)
     answer = coordinator.ask(lambda session: fetch_partners(session, queries, have))
     if answer is None and saved is not None:
         return saved

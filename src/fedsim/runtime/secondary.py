@@ -4,29 +4,42 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from hashlib import blake2b
 
+import numpy as np
+import polars as pl
 import safetensors.numpy
 import torch
 from safetensors import SafetensorError
 
 from fedsim.config.job import Job
+from fedsim.config.party_file import PartyFile
 from fedsim.data.features import FeaturePreprocessor
-from fedsim.errors import FileError, InputError, PeerError, PolicyError
+from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, Party, Role
-from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
+from fedsim.protocol.messages import Begin, Role
+from fedsim.protocol.roles.secondary import (
+    RequestCounter,
+    RequestLimits,
+    RowMapping,
+    SecondaryResponder,
+    fetch_row_mapping,
+)
 from fedsim.protocol.session import PeerRestarted, abort_session
+from fedsim.registry import PRESETS
+from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
+from fedsim.types import Integers32
 
 log = logging.getLogger("fedsim.parties")
 
 ENDED_FILE = "ended"
 GRACE_SECONDS = 120.0  # how long to wait for a disconnected primary once our part is saved
+FINAL_INFERENCES = 8  # after the last epoch: validation, test, and what explains the model
 RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0  # before the next session with a primary that failed; doubles
 
 
@@ -47,14 +60,19 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     if not store.has_weights(TRAINED_MODEL):
         coordinator.session()  # compares job and release, before any data is read
     table = PartyData.read(context.job, context.party_file, approved=True)
+    epochs, _ = training_length(context.job)
+    budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
+    _record_spending(context, budget.charge_job(context.job.hash, epochs))  # before anything is linked
     order = _load_or_fetch_order(context, table, store, coordinator)
     frame = table.features()
+    shown = _ShownRecords(context, budget, record_digests(table))
+    shown.add(order.linked)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
         preparation = table.fit_features()
     features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
-    worker = _SecondaryWorker(context, store, preparation, features, stay)
+    worker = _SecondaryWorker(context, store, preparation, features, stay, budget, shown)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -102,7 +120,7 @@ def _load_or_fetch_order(
     digest, saved = transport.offer_digest(encoded), None
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
         arrays = safetensors.numpy.load(path.read_bytes())
-        saved = RowMapping(arrays["rows"], arrays["key"])
+        saved = RowMapping(arrays["rows"], arrays["records"], arrays["key"], int(arrays["n_trained"][0]))
     if saved is not None and store.has_weights(TRAINED_MODEL):
         if store.load_weights(TRAINED_MODEL)[1]["identifiers"] != digest:
             changed = f"the identifiers of {context.party_file.party} have changed since the model was trained"
@@ -110,14 +128,37 @@ def _load_or_fetch_order(
             raise InputError(f"{changed}, {hint}", code="identifiers-changed")
         return saved  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
-    order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have))
+    terms = context.job.secondaries[context.party_file.name].linkage
+    order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have, terms))
     if order is None:
         if saved is not None:
             return saved
         raise PeerError("the coordinator reports no change, but sent no row order before", code="unexpected-reply")
     with atomic_write(path, mode=0o600) as file:
-        file.write_bytes(safetensors.numpy.save({"rows": order.rows, "key": order.key}))
+        arrays = {"rows": order.rows, "records": order.records, "key": order.key}
+        file.write_bytes(safetensors.numpy.save({**arrays, "n_trained": np.array([order.n_trained])}))
     return order
+
+
+@dataclass(eq=False)
+class _ShownRecords:
+    """Charges the records that the primary may ask for, each once in this process."""
+
+    context: PartyContext
+    budget: PrimaryBudget
+    digests: list[bytes]
+
+    def __post_init__(self) -> None:
+        self._charged = np.zeros(len(self.digests), dtype=bool)
+
+    def add(self, rows: Integers32) -> None:
+        """Charge rows that are linked to records of the primary; raise ``PolicyError`` beyond the owner's limit."""
+        if len(rows) and (rows.min() < 0 or rows.max() >= len(self.digests)):
+            raise PeerError("the coordinator linked rows that do not exist", code="bad-rows")
+        new = np.unique(rows[~self._charged[rows]])
+        if len(new):
+            _record_spending(self.context, self.budget.charge_records(self.digests[row] for row in new))
+            self._charged[new] = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,18 +170,23 @@ class _SecondaryWorker:
     preparation: FeaturePreprocessor
     features: layers.Features
     stay: bool
+    budget: PrimaryBudget
+    shown: _ShownRecords
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
         config = self._with_own_seed(secondary_model_spec(job))
+        limits = request_limits(self.context.job, self.context.party_file, order.n_trained)
         return SecondaryResponder(
             width=config.local.build(self.features).width,
             order=order,
+            requests=RequestCounter(limits, self.context.folder),
             start=partial(self._start, config),
             load_trained=lambda: secondary_model.restore_secondary(
                 self.context.party_file.name, self.features, config, self.store.load_weights(TRAINED_MODEL)[0]
             ),
             finish=self._finish,
+            on_new_rows=self.shown.add,
             on_farewell=self._mark_ended,
             form=cut_layer.wire_format(job.training.wire, job.protection.gradients),
             noise=self.store.cut_noise(job.protection.activations),
@@ -157,7 +203,7 @@ class _SecondaryWorker:
     def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
         if begin.study:
-            _count_study(folder / "studies", party_file.party, party_file.policy.max_studies)
+            _record_spending(self.context, self.budget.charge_study(training_length(self.context.job)[0]))
             config = self._with_own_seed(replace(secondary_model_spec(self.context.job), seed=begin.seed))
             features = self.features
             if begin.placebo:
@@ -190,19 +236,36 @@ class _SecondaryWorker:
                 file.write_text("")
 
 
-def _count_study(path: Path, party: Party, limit: int) -> None:
-    """Count a comparison run, through all processes; raise ``PolicyError`` beyond the owner's limit."""
-    try:
-        done = int(path.read_text()) if path.is_file() else 0
-    except (OSError, ValueError):
-        message = f"{path} does not contain the number of studies; write the number you know, or remove the file"
-        raise FileError(message, code="bad-study-count") from None
-    if done >= limit:
-        message = f"{party} has taken part in {done:,} studies, and its limit is {limit:,}"
-        hint = "its owner may raise max_studies in its [policy]"
-        raise PolicyError(f"{message}; {hint}", code="too-many-studies", limit=limit)
-    with atomic_write(path) as part:
-        part.write_text(str(done + 1))
+def _record_spending(context: PartyContext, spent: Spending) -> None:
+    counts = {"jobs": len(spent.jobs), "studies": spent.studies, "epochs": spent.epochs, "records": spent.records}
+    context.connection.record_event("budget", {"primary": context.job.primary.name, **counts})
+
+
+def record_digests(table: PartyData) -> list[bytes]:
+    """Return a digest of every record's cells, by which it is recognised in another job or table."""
+    columns = [*table.columns.linking, *(table.columns.features or ())]
+    cells = [pl.col(name).cast(pl.String).fill_null("\0") for name in dict.fromkeys(columns)]
+    lines = table.frame.select(pl.concat_str(cells, separator="\x1f")).to_series()
+    return [blake2b(line.encode(), digest_size=16).digest() for line in lines]
+
+
+def training_length(job: Job) -> tuple[int, int]:
+    """Return the epochs of a job and the records per step, as the primary derives them from job and preset."""
+    preset: secondary_model.Preset = PRESETS[job.training.preset]
+    return job.training.epochs or preset.epochs, job.training.batch_size or preset.batch
+
+
+def request_limits(job: Job, party_file: PartyFile, n_trained: int) -> RequestLimits:
+    """Return the most that the primary may ask of a secondary in a job."""
+    (epochs, batch), policy = training_length(job), party_file.policy
+    per_epoch, spare = -(-n_trained // batch), policy.max_repeated_epochs
+    return RequestLimits(
+        total_steps=epochs * per_epoch,
+        steps=(epochs + spare) * per_epoch,
+        inferences=epochs + spare + FINAL_INFERENCES,
+        rows_per_step=min(batch, n_trained) * job.secondaries[party_file.name].k,
+        new_records=policy.max_new_records,
+    )
 
 
 def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:

@@ -266,7 +266,7 @@ class BranchShape:
 def gather_rows(table: Tensor, position: Tensor) -> Tensor:
     """Return ``table[position]``, (U, A) -> (B, K, A), by the gather with the fastest gradient on CPU and GPU."""
     rows = table.index_select(0, position.flatten())  # (B * K, A)
-    return rows.view(*position.shape, table.shape[1])
+    return rows.reshape(*position.shape, table.shape[1])
 
 
 class SimilarityInput(nn.Module):
@@ -469,7 +469,7 @@ class Attention(nn.Module):
         return (agreement.softmax(dim=3) @ value).flatten(1)  # (B, N * D)
 
     def _by_head(self, rows: Tensor) -> Tensor:
-        return rows.view(*rows.shape[:2], self.heads, -1).transpose(1, 2)
+        return rows.reshape(*rows.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 class AttentionMergeNetwork(nn.Module):

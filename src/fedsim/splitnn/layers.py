@@ -191,7 +191,7 @@ class Dropout(nn.Module):
     def forward(self, inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
         if generator is None or self.share == 0:
             return inputs
-        mask = torch.empty(inputs.shape, device=inputs.device).uniform_(generator=generator).ge_(self.share)
+        mask = torch.rand(inputs.shape, generator=generator, device=inputs.device) >= self.share
         return inputs * mask.to(inputs.dtype).mul_(1 / (1 - self.share))  # the factor keeps the mean
 
 

@@ -4,9 +4,10 @@ A method is a frozen description; ``build`` turns it into the primary's network.
 register it in ``fedsim.registry.METHODS`` and add it to ``tests/training_fixtures.py``: contract tests then cover it.
 
 Letters: B records, K partners of a list, U distinct rows, C width of the cut layer, E encoded features, A hidden units,
-R outputs per pair, M opinions per record, T outputs of the task.
+R outputs per pair, M opinions per record, T outputs of the task, N members.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -21,7 +22,7 @@ from fedsim.errors import SettingError
 from fedsim.splitnn import gates, layers
 from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
 from fedsim.splitnn.match_gate import MatchGate
-from fedsim.splitnn.party_model import OMITTED_IF_NONE
+from fedsim.splitnn.party_model import OMITTED_IF_DEFAULT
 
 __all__ = ["AvgSim", "Combine", "Exact", "FeatureSim", "FedSim", "Solo", "Top1Sim"]
 
@@ -109,6 +110,43 @@ class OnePartnerNetwork(nn.Module):
         return self.perceptron.rest(total, generator).unsqueeze(1)  # (B, 1, T)
 
 
+class Members(nn.Module):
+    """Networks of one shape, trained side by side as one: every product runs once for all of them.
+
+    Each has its own weights and dropout masks. What the secondaries send is shared, so that members cost no traffic,
+    and so is what the network's class names in ``shared``. Their scores are opinions on a record, which the task
+    averages as predictions.
+    """
+
+    def __init__(self, network: nn.Module, members: int) -> None:
+        super().__init__()
+        copies = [copy.deepcopy(network) for _ in range(members - 1)]
+        for other in copies:
+            for name in getattr(network, "shared", ()):
+                delattr(other, name)
+                object.__setattr__(other, name, getattr(network, name))  # without registering its weights again
+        self.networks = nn.ModuleList([network, *copies])
+
+    def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
+        n_members, weights = len(self.networks), [dict(network.named_parameters()) for network in self.networks]
+        stacked = {name: torch.stack([own[name] for own in weights]) for name in weights[-1]}
+        for tensor in stacked.values():
+            if tensor.requires_grad:  # the loss is a mean over members, but each learns from its own, as if alone
+                tensor.register_hook(lambda gradient: gradient * n_members)
+
+        def scores(own: dict[str, Tensor]) -> Tensor:
+            found: Tensor = torch.func.functional_call(self.networks[0], own, (batch, generator))
+            return found  # (B, M, T)
+
+        by_member = torch.vmap(scores, randomness="different")(stacked)  # (N, B, M, T)
+        return by_member.transpose(0, 1).flatten(1, 2)  # (B, N * M, T)
+
+
+def member_networks(network: nn.Module) -> list[nn.Module]:
+    """Return the networks that are trained side by side: those of :class:`Members`, or the network itself."""
+    return list(network.networks) if isinstance(network, Members) else [network]
+
+
 def _pair_aggregations(spec: NetworkSpec, hidden: int) -> nn.ModuleList:
     """Return one aggregation per list whose outputs are predictions."""
     cut, outputs = spec.local.cut, spec.task.outputs
@@ -146,7 +184,7 @@ class FedSim:
     order: gates.SortGate = field(default_factory=gates.BySimilarity)
     merge: gates.MergeGate = field(default_factory=gates.ConvolutionMerge)
     similarity_bins: int = 0
-    match: MatchGate | None = field(default=None, metadata=OMITTED_IF_NONE)
+    match: MatchGate | None = field(default=None, metadata=OMITTED_IF_DEFAULT)
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
@@ -160,7 +198,13 @@ class FedSim:
 
 
 class FedSimNetwork(nn.Module):
-    """Local network, one set of gates per list of partners, one merge gate for all."""
+    """Local network, one set of gates per list of partners, one merge gate for all.
+
+    Members have their own local networks and merge gates. Gates of their own for the pairs of a list, where most of the
+    time is spent, would not make them better (docs/networks.md has the measurement).
+    """
+
+    shared: ClassVar[tuple[str, ...]] = ("lists",)
 
     def __init__(self, sizes: FedSim, spec: NetworkSpec) -> None:
         super().__init__()

@@ -421,7 +421,7 @@ class CheckpointStore:
         return self.folder / f"step-{step:09d}"
 
 
-OMITTED_IF_NONE = {"omitted_if_none": True}  # metadata of a field that older descriptions lack
+OMITTED_IF_DEFAULT = {"omitted_if_default": True}  # metadata of a field that older descriptions lack
 
 
 def describe(value: Any) -> Any:
@@ -431,10 +431,9 @@ def describe(value: Any) -> Any:
     {'kind': 'WarmCosine', 'warm': 0.05, 'floor': 0.01}
     """
     if is_dataclass(value):
-        given = {entry.name: getattr(value, entry.name) for entry in fields(value)}
-        omitted = {entry.name for entry in fields(value) if entry.metadata == OMITTED_IF_NONE}
-        settings = {name: describe(one) for name, one in given.items() if one is not None or name not in omitted}
-        return {"kind": type(value).__name__, **settings}
+        given = [(entry, getattr(value, entry.name)) for entry in fields(value)]
+        shown = [(e, one) for e, one in given if e.metadata != OMITTED_IF_DEFAULT or one != e.default]
+        return {"kind": type(value).__name__, **{entry.name: describe(one) for entry, one in shown}}
     if isinstance(value, Enum):
         return value.name
     if isinstance(value, np.generic):

@@ -154,25 +154,31 @@ class Preset:
     """Settings of all parties under one name: local network and optimiser of every party, configuration of the primary.
 
     ``config`` is a function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the
-    primary, or ``"module:function"``, which only the primary imports because it is above the cut.
+    primary, or ``"module:function"``, which only the primary imports because it is above the cut. ``epochs`` and
+    ``batch`` (records per step) hold where a job names none: a secondary derives from them how long it may be asked.
     """
 
     local: Local
     optimiser: OptimiserConfig
     config: Any
+    epochs: int = 100
+    batch: int = 128
 
     def build(self, method: Any = None) -> Any:
         """Return the primary's configuration with a method, or with the preset's own.
 
-        Local network and optimiser are always those of the preset, because the secondaries read them here.
+        Local network, optimiser and length are always those of the preset, because the secondaries read them here.
         """
-        return replace(load_value(self.config)(method), local=self.local, optimiser=self.optimiser)
+        config, length = load_value(self.config)(method), {"epochs": self.epochs, "batch": self.batch}
+        return replace(config, local=self.local, optimiser=self.optimiser, **length)
 
 
 MODERN = Preset(
     Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
     AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
     "fedsim.training.config:modern_preset",
+    epochs=60,
+    batch=512,
 )
 PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "fedsim.training.config:paper_preset")
 

@@ -3,8 +3,9 @@
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
@@ -136,22 +137,56 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(old, ignore_errors=True)
 
 
-def append_durably(path: Path, content: bytes, *, after: int | None = None) -> None:
+def append_durably(
+    path: Path, content: bytes, *, after: int | None = None, mode: int = 0o666, sync: bool = True
+) -> None:
     """Append to a file, which need not exist, and flush it to the disk; a failed write leaves the file as it was.
 
     ``after`` is the number of bytes to keep: an incomplete last line beyond them, left by a killed process, is cut off.
+    A new file gets the permissions ``mode`` (before umask). Without ``sync`` the content survives a killed process, but
+    perhaps not a power cut.
     """
-    with _translate_write_errors(path), path.open("ab", buffering=0) as file:
+    opener = partial(os.open, mode=mode)
+    with _translate_write_errors(path), open(path, "ab", buffering=0, opener=opener) as file:
         size = file.seek(0, os.SEEK_END) if after is None else after
         file.truncate(size)
         try:
             written = 0
             while written < len(content):
                 written += file.write(content[written:]) or 0
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         except OSError:
             file.truncate(size)
             raise
+
+
+class DigestSet:
+    """A set of digests in a file, which counts distinct requests through all processes of a party."""
+
+    def __init__(self, path: Path | None, size: int = 16) -> None:
+        """Load the digests of a file, which need not exist; without a path nothing is stored."""
+        self._path, self._size, self._known = path, size, set[bytes]()
+        if path is not None and path.is_file():
+            content = read_bytes(path)
+            complete = len(content) - len(content) % size
+            if complete < len(content):  # a killed process left an incomplete digest
+                append_durably(path, b"", after=complete)
+            self._known = {content[at : at + size] for at in range(0, complete, size)}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def missing(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Return the distinct digests that are not in the set, sorted."""
+        return sorted(set(digests) - self._known)
+
+    def add(self, digests: Iterable[bytes], *, sync: bool = True) -> None:
+        """Add digests and wait until they are on disk; without ``sync`` a power cut may lose them."""
+        new = self.missing(digests)
+        if new and self._path is not None:
+            append_durably(self._path, b"".join(new), mode=0o600, sync=sync)
+        self._known.update(new)
 
 
 def load_or_create_secret(path: Path | str) -> bytes:

@@ -27,6 +27,8 @@ class Config:
         Number of epochs, and training records per step.
     patience
         Stop after so many epochs without a better one; None runs all epochs.
+    members
+        Networks of the primary that are trained side by side and averaged; the secondaries' networks are shared.
     seed
         Random seed of weights, dropout and batches.
     save_every, save_steps
@@ -47,13 +49,14 @@ class Config:
     epochs: int = 100
     batch: int = 128
     patience: int | None = None
+    members: int = field(default=1, metadata=party_model.OMITTED_IF_DEFAULT)
     seed: int = 0
     save_every: int = 1
     save_steps: int | None = None
     device: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "patience", "save_every", "save_steps"):
+        for name in ("epochs", "batch", "patience", "members", "save_every", "save_steps"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, validation.validate_integer(getattr(self, name), name, least=1))
         object.__setattr__(self, "seed", validation.validate_integer(self.seed, "seed", least=0))
@@ -108,6 +111,7 @@ class ConfigOverrides:
     batch_size: int | None = None
     learning_rate: float | None = None
     patience: int | None = None
+    members: int | None = None
 
 
 def build_config(
@@ -121,7 +125,12 @@ def build_config(
     chosen: Any = registry.METHODS[method]() if isinstance(method, str) else method
     own_method = None if method == "fedsim" else chosen  # a preset brings its own FedSim
     config: Config = registry.PRESETS[preset].build(own_method)
-    wanted = {"epochs": overrides.epochs, "batch": overrides.batch_size, "patience": overrides.patience}
+    wanted = {
+        "epochs": overrides.epochs,
+        "batch": overrides.batch_size,
+        "patience": overrides.patience,
+        "members": overrides.members,
+    }
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)
     return replace(config, seed=seed, device=device, optimiser=optimiser, **changes)

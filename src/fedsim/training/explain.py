@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedsim.errors import SettingError
 from fedsim.splitnn import Features, Neighbours, gates, methods
@@ -43,17 +43,24 @@ def integrated_gradients(
     return [entry.detach() * total for entry, total in zip(inputs, totals, strict=True)]
 
 
-def merge_contributions(
-    network: methods.FedSimNetwork, batch: gates.Batch, steps: int = INTEGRATION_STEPS
-) -> list[Tensor]:
-    """Return the contribution of each weighted output to the prediction, (B, K, R) per list.
+def merge_contributions(network: nn.Module, batch: gates.Batch, steps: int = INTEGRATION_STEPS) -> list[Tensor]:
+    """Return the contribution of each weighted output to the prediction, (B, K, R) per list, the mean over members.
 
     A list with a match gate has a further column, (B, K, R + 1): what the partner contributes as the match. For
     classes, the prediction is the probability of the likeliest one.
     """
+    networks = _fedsim_networks(network)
+    with torch.no_grad():
+        likeliest = networks[0].task.predict(network(batch)).argmax(dim=1, keepdim=True)  # (B, 1)
+    by_member = [_member_contributions(member, batch, likeliest, steps) for member in networks]
+    return [torch.stack(parts).mean(dim=0) for parts in zip(*by_member, strict=True)]
+
+
+def _member_contributions(
+    network: methods.FedSimNetwork, batch: gates.Batch, likeliest: Tensor, steps: int
+) -> list[Tensor]:
     with torch.no_grad():
         primary, lists = network.weighted(batch)
-        likeliest = network.task.predict(network.merge(lists, primary, None)).argmax(dim=1, keepdim=True)  # (B, 1)
 
     def prediction(inputs: Sequence[Tensor]) -> Tensor:
         moved = []
@@ -74,8 +81,9 @@ def merge_contributions(
     return found
 
 
-def _list_gates(network: methods.FedSimNetwork) -> list[methods.ListGates]:
-    return [entry for entry in network.lists if isinstance(entry, methods.ListGates)]
+def _list_gates(network: nn.Module) -> list[methods.ListGates]:
+    """Return the gates of every list, which all members share."""
+    return [entry for entry in _fedsim_networks(network)[0].lists if isinstance(entry, methods.ListGates)]
 
 
 @torch.no_grad()
@@ -146,7 +154,7 @@ def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: in
         The similarities of the curve: so many points from low to high.
     """
     similarity, curves = np.linspace(low, high, points), []
-    for holders, entry in zip(model.groups, _list_gates(_fedsim_network(model)), strict=True):
+    for holders, entry in zip(model.groups, _list_gates(model.primary.model.network), strict=True):
         fields = entry.inputs.fields
         for place in range(fields):
             vectors = torch.zeros(1, points, fields, device=model.primary.model.device)
@@ -169,7 +177,7 @@ def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:
         Partners of any records, as in :meth:`Model.predict`.
     """
     network, found = model.primary.model.network, []
-    if not isinstance(network, methods.FedSimNetwork):
+    if not isinstance(methods.member_networks(network)[0], methods.FedSimNetwork):
         return []
     arranged = model.arrange(lists, len(lists[0]))
     for holders, partners, entry in zip(model.groups, arranged, _list_gates(network), strict=True):
@@ -215,10 +223,10 @@ def merge_attributions(
     model, features, lists, steps
         As in :func:`merge_importance`.
     """
-    records, network = model.records(as_features(features), lists), _fedsim_network(model)
+    records, list_gates = model.records(as_features(features), lists), _list_gates(model.primary.model.network)
     by_list = zip(*_contributions(model, records, steps), strict=True)
     attributions = []
-    for holders, partners, entry, parts in zip(model.groups, records.lists, _list_gates(network), by_list, strict=True):
+    for holders, partners, entry, parts in zip(model.groups, records.lists, list_gates, by_list, strict=True):
         attributions.append(
             Attribution(
                 holders[0].name,
@@ -233,15 +241,15 @@ def merge_attributions(
 
 def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterator[list[Tensor]]:
     """Yield contributions, (B, K, R) per list, batch by batch."""
-    network = _fedsim_network(model)
+    network = model.primary.model.network
     for first in range(0, len(records.features), EXPLAINED_RECORDS):
         rows = np.arange(first, min(first + EXPLAINED_RECORDS, len(records.features)))
         yield merge_contributions(network, model.primary.batch(records, rows), steps)
 
 
-def _fedsim_network(model: Model) -> methods.FedSimNetwork:
-    network = model.primary.model.network
-    if not isinstance(network, methods.FedSimNetwork):
-        message = f"{type(model.config.method).__name__} has no gates to explain; train FedSim"
-        raise SettingError(message, code="no-gates")
-    return network
+def _fedsim_networks(network: nn.Module) -> list[methods.FedSimNetwork]:
+    """Return the members of a FedSim network."""
+    members = [member for member in methods.member_networks(network) if isinstance(member, methods.FedSimNetwork)]
+    if not members:
+        raise SettingError("only the method fedsim has gates to explain; train FedSim", code="no-gates")
+    return members

@@ -394,6 +394,8 @@ def build_primary_model(
 ) -> party_model.PartyModel:
     """Return the primary's network above and below the cut for these training rows; its weights are not drawn yet."""
     network = config.method.build(methods.NetworkSpec(features, config.local, branches, task))
+    if config.members > 1:
+        network = methods.Members(network, config.members)
     random, device = party_model.RandomSource(config.seed, name), party_model.resolve_device(config.device)
     return party_model.PartyModel(network, config.optimiser, random, device)
 

@@ -122,7 +122,8 @@ def restore_model(
     device = party_model.resolve_device(config.device)
     arranged = arrange_lists(lists, config.method, party_model.RandomSource(config.seed, name).rng("order"), device)
     shapes = tuple(
-        replace(shape, match=f"lists.{place}.match.log_odds" in weights)  # models of version 0.1 have no match gate
+        # Models of version 0.1 have no match gate.
+        replace(shape, match=any(name.endswith(f"lists.{place}.match.log_odds") for name in weights))
         for place, shape in enumerate(loop.branch_shapes(arranged, np.zeros(0, dtype=np.int64)))
     )
     model = loop.build_primary_model(columns, shapes, target.task, config, name)

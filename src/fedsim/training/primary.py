@@ -117,6 +117,11 @@ class Primary:
     model: party_model.PartyModel
     task: gates.PredictionTask
 
+    @property
+    def members(self) -> int:
+        """N, the number of networks above the cut."""
+        return len(methods.member_networks(self.model.network))
+
     def descend(self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int) -> Tensor:
         """Take one training step for all parties; the loss stays on the device."""
         announce_rows(records, request.requests, step)
@@ -149,8 +154,9 @@ class Primary:
         requests, replies = _infer_partners(records, rows)
         on_device = torch.from_numpy(rows).to(self.model.device)
         scores = []
-        for first in range(0, len(rows), PREDICTION_RECORDS):
-            here = slice(first, first + PREDICTION_RECORDS)
+        size = max(1, PREDICTION_RECORDS // self.members)
+        for first in range(0, len(rows), size):
+            here = slice(first, first + size)
             wanted = [RowRequest(request.rows, request.position[here]) for request in requests]
             scores.append(self.model.network(build_batch(records, BatchRequest(on_device[here], wanted), replies)))
         all_scores = torch.cat(scores)  # (n, M, T)

@@ -16,6 +16,7 @@ from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.protocol.transport import InProcessTransport
+from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData, RunStore
@@ -24,7 +25,7 @@ from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all, staying
 
-LEARNING = LadderTraining(epochs=1, batch=64)
+LEARNING = LadderTraining(epochs=1, batch=256)  # as the job
 NONE = {"rentals": {"max_studies = 100": ""}}
 PLACES = {"city": {"[label]": '[features]\ncolumns = ["area", "storey", "age", "lat", "lon"]\n\n[label]'}}
 NEEDED = [rung for rung in LEARNING.rungs(RUNGS) if rung.key.startswith(("solo", "trees", "fedsim"))]
@@ -57,7 +58,8 @@ def test_studies_afar_end_as_with_the_table_here_and_leave_the_model_as_it_was(t
             kept = results.predictions(rung.result_key(arrays))
             np.testing.assert_array_equal(kept, run_training(rung, here).predictions.astype(kept.dtype))
     assert found["fedsim-placebo"] != found["fedsim"]
-    assert (run_path(job, files["rentals"]) / "studies").read_text() == "6"
+    spent = PrimaryBudget.of(files["rentals"], "city").read()
+    assert (len(spent.jobs), spent.studies, spent.epochs) == (1, 6, 2 * 7)  # two epochs of the job and of each study
 
 
 def predicted(job, files, transport, records):
@@ -67,10 +69,11 @@ def predicted(job, files, transport, records):
 
 def with_features(arrays, job, own):
     """The same case with the partner's table in this process, its rows in the order of the pseudonyms."""
-    order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"]
+    order = safetensors.numpy.load((run_path(job, own) / "order.safetensors").read_bytes())["rows"].copy()
     frame = PartyData.read(job, own, approved=True).features()
     features = Features.of(fit_preprocessor(frame, party=str(own.party)).apply(frame))
     (linked,) = arrays.secondaries
+    order[order < 0] = np.setdiff1d(np.arange(len(order)), order)  # rows that nobody is linked to, in any order
     return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))
 
 

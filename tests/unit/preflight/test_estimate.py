@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -64,7 +66,7 @@ def work_with(preset: str = "modern", **changes: object) -> Workload:
 def test_the_sizes_of_presets_are_right(preset):
     sizes, config, local = PRESET_SIZES[preset], PRESETS[preset].build(), PRESETS[preset].local
     assert (sizes.cut, sizes.hidden) == (local.cut, *local.hidden)
-    assert (sizes.epochs, sizes.batch) == (config.epochs, config.batch)
+    assert (sizes.epochs, sizes.batch, sizes.members) == (config.epochs, config.batch, config.members)
     if isinstance(local.encoding, Piecewise):
         assert sizes.column_width == local.encoding.bins + 1
 
@@ -81,7 +83,7 @@ def test_the_sizes_of_wire_formats_and_splits_are_right():
 @pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
 @pytest.mark.parametrize("k", [5, 50])
 def test_networks_are_at_most_as_large_as_estimated(preset, k):
-    rng, config, sizes = np.random.default_rng(0), PRESETS[preset].build(), PRESET_SIZES[preset]
+    rng, config, sizes = np.random.default_rng(0), replace(PRESETS[preset].build(), members=1), PRESET_SIZES[preset]
     features = Features(rng.normal(size=(90, 6)).astype(np.float32), np.zeros((90, 0), np.int64), ())
     branch = BranchShape(k, (config.local.cut,), rng.normal(size=(90, k)).astype(np.float32))
     above = build_primary_model(features, (branch,), Regression(), config, "city").network
@@ -149,7 +151,7 @@ def test_the_linkage_has_the_bytes_of_its_messages():
         Queries("rentals", "f" * 64, 2048, bits=np.zeros((n, width), np.uint8), counted=np.zeros(n, np.uint8)),
         Candidates("rentals", "f" * 64, 2048, bits=np.zeros((m, width), np.uint8)),
         Partners("rentals", m, np.zeros((n, k), np.int32), np.zeros((n, k, 1), np.float32), sealed=NO_BYTES),
-        RowOrder("rentals", order=np.zeros(m, np.int32), seal=NO_BYTES),
+        RowOrder("rentals", n, order=np.zeros(m, np.int32), records=np.zeros(0, np.uint64), seal=NO_BYTES),
     ]
     assert linkage_bytes(RENTALS) == pytest.approx(sum(map(frame, messages)), rel=1e-2)
 

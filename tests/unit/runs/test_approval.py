@@ -10,7 +10,10 @@ import pytest
 from fedsim.config.disclosure import describe_disclosure
 from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file, resolve_columns
+from fedsim.config.policy import audit_path
+from fedsim.errors import FedSimError
 from fedsim.runs.approval import ApprovalError, approval_path, approve, find_approval, require_approval
+from fedsim.runs.run_folder import run_path
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 HEADER = ["id", "latitude", "lon", "rooms", "rent"]
@@ -97,11 +100,25 @@ def test_a_damaged_approval_counts_as_none(folder, content):
 
 def test_the_policy_may_approve_by_hash(tmp_path):
     job = job_with(tmp_path)
-    for prefix in (job.hash, job.short_hash):
-        rentals = party_with(tmp_path, "[policy]", f'[policy]\napprove = ["{prefix}"]')
-        assert require_approval(job, rentals).startswith("by the policy")
-        with pytest.raises(ApprovalError):
-            require_approval(job_with(tmp_path, "seed = 7", "seed = 8"), rentals)
+    rentals = party_with(tmp_path, "[policy]", f'[policy]\napprove = ["{job.hash}"]')
+    assert require_approval(job, rentals).startswith("by the policy")
+    with pytest.raises(ApprovalError):
+        require_approval(job_with(tmp_path, "seed = 7", "seed = 8"), rentals)
+
+
+@pytest.mark.parametrize("digits", [12, 40, 63])
+def test_the_first_digits_of_a_hash_approve_nothing(tmp_path, digits):
+    with pytest.raises(FedSimError):
+        party_with(tmp_path, "[policy]", f'[policy]\napprove = ["{job_with(tmp_path).hash[:digits]}"]')
+
+
+def test_a_job_that_shares_the_first_digits_has_neither_its_approval_nor_its_folder(folder, monkeypatch):
+    job, rentals = job_with(folder), party_with(folder)
+    forged = job_with(folder, "seed = 7", "seed = 8")
+    monkeypatch.setattr(Job, "hash", property(lambda self: "79d9811e6643" + f"{self.seed:052}"))
+    assert job.short_hash == forged.short_hash
+    for path_of in (approval_path, audit_path, run_path):
+        assert path_of(job, rentals) != path_of(forged, rentals)
 
 
 def disclosure(folder: Path, name: str) -> dict[str, str]:

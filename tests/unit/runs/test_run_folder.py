@@ -27,7 +27,7 @@ def rentals(tmp_path: Path) -> PartyFile:
 
 def test_the_folder_is_named_after_the_exact_job_and_private(rentals):
     with lock_run_folder(JOB, rentals) as folder:
-        assert folder == rentals.folder / f"flats-{JOB.hash[:12]}" == run_path(JOB, rentals)
+        assert folder == rentals.folder / f"flats-{JOB.hash}" == run_path(JOB, rentals)
         assert (folder.stat().st_mode | rentals.folder.stat().st_mode) & 0o077 == 0
 
 

@@ -203,7 +203,7 @@ def test_a_training_that_has_ended_is_not_begun_again(world):
     post = world.predictor().context
     session = post.acceptors[0].session_with(post.secondaries[0])
     with raises(PeerError, "training-refused"):
-        RemoteSecondary(session, wire_format("float32")).begin(3)
+        RemoteSecondary(session, wire_format("float32")).begin(2)
 
 
 def test_a_party_with_another_job_does_not_stop_those_who_stay(world, tmp_path):

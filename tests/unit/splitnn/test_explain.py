@@ -7,8 +7,10 @@ import pytest
 import torch
 from captum.attr import IntegratedGradients
 
+from error_fixtures import raises
 from fedsim.errors import SettingError
 from fedsim.splitnn.gates import WeightedOutputs
+from fedsim.splitnn.methods import member_networks
 from fedsim.training import train
 from fedsim.training.explain import (
     integrated_gradients,
@@ -86,5 +88,14 @@ def test_the_weight_curve_is_what_the_gate_does(trained):
 
 def test_a_method_without_gates_says_so():
     model = train(small_primary(), [], SPLIT, small_config(METHODS["solo"], epochs=1)).model
-    with pytest.raises(SettingError, match="Solo has no gates"):
+    with raises(SettingError, "no-gates"):
         weight_curves(model)
+
+
+def test_members_are_explained_by_their_mean():
+    model = train(small_primary(), small_secondaries(2), SPLIT, small_config(members=3)).model
+    batch = model.primary.batch(records(model), np.arange(12))
+    members = member_networks(model.primary.model.network)
+    apart = [merge_contributions(member, batch)[0] for member in members]
+    torch.testing.assert_close(merge_contributions(model.primary.model.network, batch)[0], sum(apart) / 3)
+    assert all(member.lists is members[0].lists for member in members)

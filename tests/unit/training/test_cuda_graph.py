@@ -25,9 +25,10 @@ def test_a_cpu_takes_its_steps_one_launch_at_a_time():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("members", [1, 3])
 @pytest.mark.parametrize("name", METHODS)
-def test_a_recorded_step_equals_the_split_loop(monkeypatch, name):
-    config = replace(encoded_config(METHODS[name], epochs=3, batch=8), device="cuda")
+def test_a_recorded_step_equals_the_split_loop(monkeypatch, name, members):
+    config = replace(encoded_config(METHODS[name], epochs=3, batch=8, members=members), device="cuda")
     parties = small_secondaries(3)
     if name == "exact":
         parties[0] = replace(parties[0], partner=np.where(np.arange(60)[:, None] % 3 == 0, -1, parties[0].partner))

@@ -34,9 +34,10 @@ def holders_of(config, parties, weights):
 
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "solo"])
-@pytest.mark.parametrize("start", [small_config, encoded_config])
-def test_a_restored_model_predicts_the_same_bits(name, start):
-    config, primary, parties = start(METHODS[name], epochs=1), small_primary(classes=3), small_secondaries(2)
+@pytest.mark.parametrize(("start", "members"), [(small_config, 1), (encoded_config, 2)])
+def test_a_restored_model_predicts_the_same_bits(name, start, members):
+    config = start(METHODS[name], epochs=1, members=members)
+    primary, parties = small_primary(classes=3), small_secondaries(2)
     model = train(primary, parties, SPLIT, config).model
     weights, target = model.parts(), target_from_state(target_state(model.target))
     lists = holders_of(config, parties, weights)

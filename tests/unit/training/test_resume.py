@@ -32,7 +32,7 @@ def test_other_seeds_give_other_weights():
 
 
 @pytest.mark.parametrize("steps", [(1,), (3,), (5, 9), (2, 4, 6, 13), (12,)])
-@pytest.mark.parametrize("config", [LONGER, encoded_config(epochs=4)])
+@pytest.mark.parametrize("config", [LONGER, encoded_config(epochs=4), encoded_config(epochs=4, members=2)])
 def test_a_killed_run_ends_with_the_same_bits(tmp_path, config, steps):
     whole = run(config)
     survivor = survive(config, tmp_path, KillAt(*steps))

@@ -13,7 +13,8 @@ import torch
 from error_fixtures import raises
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.splitnn import Features, Neighbours, Solo
-from fedsim.splitnn.party_model import AdamW, resolve_device
+from fedsim.splitnn.methods import FedSimNetwork, member_networks
+from fedsim.splitnn.party_model import AdamW, describe, resolve_device
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern_preset, paper_preset, train
 from fedsim.training.loop import Epoch, best_epoch, is_better, should_stop
 from fedsim.types import Split
@@ -184,3 +185,31 @@ def test_unknown_and_absent_devices_are_told_apart(monkeypatch):
     with pytest.raises(DeviceError):
         resolve_device("cuda")
     assert resolve_device("auto").type == "cpu"
+
+
+def test_a_member_learns_what_it_would_learn_alone():
+    """Without dropout and partners nothing is shared; the first member starts with the weights of a single network."""
+    config = small_config(Solo((6, 5)), epochs=1, optimiser=AdamW(rate=1e-2))
+    alone, together = (train(small_primary(), [], SPLIT, replace(config, members=n)).parts["primary"] for n in (1, 3))
+    for name, weights in alone.items():
+        torch.testing.assert_close(together[f"networks.0.{name}"], weights)
+        assert not torch.equal(together[f"networks.1.{name}"], together[f"networks.2.{name}"])
+
+
+def test_one_member_is_the_network_itself():
+    result = train(small_primary(), small_secondaries(), SPLIT, small_config(members=1))
+    assert isinstance(result.model.primary.model.network, FedSimNetwork)
+    assert describe(small_config(members=1)) == describe(small_config())
+    assert describe(small_config(members=2))["members"] == 2
+
+
+def test_the_error_of_averaged_members_is_at_most_their_mean_error():
+    result = train(small_primary(), small_secondaries(2), SPLIT, small_config(members=4, label=StandardLabel()))
+    model, labels = result.model, small_primary().labels[SPLIT.test]
+    lists = [data.neighbours.take(SPLIT.test) for data in small_secondaries(2)]
+    batch = model.primary.batch(model.records(small_primary().features.take(SPLIT.test), lists), np.arange(10))
+    errors = [
+        np.square(model.target.decode_predictions(member(batch)[:, 0].detach().numpy()) - labels).mean()
+        for member in member_networks(model.primary.model.network)
+    ]
+    assert result.metrics["test"]["rmse"] ** 2 <= np.mean(errors)

@@ -4,12 +4,14 @@ Everything it has linked stays on its disk, so that nothing is sent again after 
 for predictions. Letters: n records, K partners.
 """
 
-import os
+from __future__ import annotations
+
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,20 @@ import numpy as np
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage import private_linkage
 from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_encoded_tables
+from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
+from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
 from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
-from fedsim.protocol.transport import NO_BYTES, Envelope, derive_seal_key, offer_digest, seal_rows
-from fedsim.storage.files import append_durably, atomic_write
-from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import AnyArray, EncodedTable, Flags, Integers32
+from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
+from fedsim.storage.files import DigestSet, append_durably, atomic_write
+from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
+from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
 
 NOTICE_SECONDS = 2.0  # between notices to a waiting peer
 POLL = 0.2
-NEW_RECORDS_FILE, DIGEST_BYTES = "new-records", 16
+NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
+NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
+QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
 FINISHED_FILE = "finished"
 # A SettingError of the linkage can reveal the spread of the distances, which only the coordinator may know. Other
 # parties get these texts, by the code of the error.
@@ -55,6 +61,36 @@ def linked_rows(links: PrivateLinks, order: AnyArray) -> Integers32:
     return np.asarray(order[links.partner].ravel(), dtype=np.int32)
 
 
+@dataclass(frozen=True, eq=False)
+class LinkedQueries:
+    """What stays of the primary's records: a digest of all, a keyed hash of each, and which of them train."""
+
+    digest: str
+    records: Words  # (n,)
+    counted: Flags  # (n,)
+
+    def save(self, path: Path) -> None:
+        """Write the file, atomically."""
+        tensors: Tensors = {"records": self.records, "counted": self.counted.astype(np.uint8)}
+        save_tensors(path, QUERIES_FORMAT, tensors, {"digest": self.digest})
+
+    @classmethod
+    def load(cls, path: Path) -> LinkedQueries:
+        """Read the file; a ``FileError`` if it has changed."""
+        tensors, facts = load_tensors(path, QUERIES_FORMAT)
+        if set(tensors) != {"records", "counted"} or "digest" not in facts:
+            raise damaged_file(path, QUERIES_FORMAT)
+        return cls(facts["digest"], tensors["records"], tensors["counted"].astype(bool))
+
+
+@dataclass(frozen=True)
+class NewRecordLimits:
+    """The most new records of a list, and the most of them that are linked to one candidate."""
+
+    records: int
+    links: int
+
+
 @dataclass(eq=False)
 class LinkedListState:
     """The list of one secondary: the tables received, the links made of them, and the digests of both tables."""
@@ -65,24 +101,43 @@ class LinkedListState:
     candidates: EncodedTable | None = None
     linked: LinkageState | None = None
     delivery: PrivateLinks | None = None
+    queries: LinkedQueries | None = None
     digests: tuple[str, str] = ("", "")  # of queries and candidates
-    new_records: set[bytes] = field(default_factory=set)  # digests of the new records linked for predictions so far
+    new_records: DigestSet = field(default_factory=lambda: DigestSet(None))  # linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
 
-    def count_new_records(self, records: EncodedTable, limit: int) -> None:
-        """Count new records before they are linked, because noise protects against a limited number of requests.
+    def link_new(
+        self, records: EncodedTable, limits: NewRecordLimits, link: Callable[[], PrivateLinks]
+    ) -> PrivateLinks:
+        """Link new records and count them before they are answered: noise protects against few requests only.
 
-        A record that was linked before gets the same answer and does not count again.
+        A record that was linked before gets the same answer and does not count again. Copies of a record in which a few
+        bits differ are different records, each with noise of its own, so their answers could be averaged. Such copies
+        share their candidates: the number of new records per candidate is limited, too.
         """
-        new = {blake2b(row.tobytes(), digest_size=DIGEST_BYTES).digest() for row in records.bits}
+        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits]
         with self.work:
-            new -= self.new_records
-            if len(self.new_records) + len(new) > limit:
+            new = self.new_records.missing(digests)
+            if len(self.new_records) + len(new) > limits.records:
                 seen = f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}'"
-                rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
-                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
-            append_durably(self.folder / NEW_RECORDS_FILE, b"".join(sorted(new)))
-            self.new_records |= new
+                rule = f"and its limit is {limits.records:,}; its owner may raise max_new_records"
+                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limits.records)
+            links, first = link(), {digest: place for place, digest in enumerate(digests)}
+            added = links.partner[[first[digest] for digest in new]].ravel()
+            if len(new) and self.delivery is not None and self.linked is not None:
+                n_candidates = len(self.linked.candidates)
+                degree = np.bincount(self.delivery.partner.ravel(), minlength=n_candidates)
+                path = self.folder / NEW_LINKS_FILE
+                before = np.frombuffer(path.read_bytes() if path.is_file() else b"", "<i4")
+                count = np.bincount(np.concatenate([before, added]), minlength=n_candidates)
+                if (count > np.maximum(limits.links, NEW_LINK_FACTOR * degree))[added].any():
+                    seen = f"a candidate of list '{self.name}' would be linked to too many new records"
+                    rule = f"the limit is {limits.links:,}, or twice as many as in training"
+                    hint = "its owner may raise max_new_links"
+                    raise PolicyError(f"{seen}; {rule}; {hint}", code="too-many-new-links", limit=limits.links)
+                append_durably(path, added.astype("<i4").tobytes(), after=before.nbytes, mode=0o600)
+                self.new_records.add(new)
+            return links
 
     def is_linked_from(self, peer: m.Party, digest: str) -> bool:
         """Return whether exactly this table was linked; raise ``PolicyError`` if another one was."""
@@ -97,28 +152,22 @@ class LinkedListState:
 
     def load(self) -> None:
         """Load what an earlier process linked."""
-        counted = self.folder / NEW_RECORDS_FILE
-        if counted.is_file():
-            content = counted.read_bytes()
-            complete = len(content) - len(content) % DIGEST_BYTES
-            if complete < len(content):  # a killed process left an incomplete digest
-                os.truncate(counted, complete)
-            self.new_records = {content[at : at + DIGEST_BYTES] for at in range(0, complete, DIGEST_BYTES)}
-        if (self.folder / "delivery.safetensors").is_file():
+        self.new_records = DigestSet(self.folder / NEW_RECORDS_FILE)
+        paths = [self.folder / name for name in ("delivery.safetensors", QUERIES_FILE)]
+        if all(path.is_file() for path in paths):  # a folder of an older release is linked again, with the same result
             self.linked = private_linkage.load_linkage_state(self.folder / "linked.safetensors")
             self.delivery = private_linkage.load_private_links(self.folder / "delivery.safetensors")
-            queries = (self.folder / "queries.digest").read_text().strip()
-            self.digests = queries, offer_digest(self.linked.candidates)
+            self.queries = LinkedQueries.load(self.folder / QUERIES_FILE)
+            self.digests = self.queries.digest, offer_digest(self.linked.candidates)
             self.candidates = self.linked.candidates
 
     def store(self) -> None:
         """Save everything; the delivery is written last and marks the rest as complete."""
-        if self.linked is None or self.delivery is None:
+        if self.linked is None or self.delivery is None or self.queries is None:
             raise FileError(f"list '{self.name}' is not linked yet", code="not-linked")
         self.folder.mkdir(parents=True, exist_ok=True)
         private_linkage.save_linkage_state(self.linked, self.folder / "linked.safetensors")
-        with atomic_write(self.folder / "queries.digest") as part:
-            part.write_text(self.digests[0])
+        self.queries.save(self.folder / QUERIES_FILE)
         private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
 
     def link(
@@ -142,8 +191,10 @@ class LinkedListState:
 class Coordinator:
     """Serves any number of sessions, each in its own thread."""
 
-    def __init__(self, lists: Mapping[str, LinkageConfig], secret: bytes, folder: Path, *, max_new: int) -> None:
-        self._secret, self._max_new, self._end_file = secret, max_new, folder.with_name(FINISHED_FILE)
+    def __init__(
+        self, lists: Mapping[str, LinkageConfig], secret: bytes, folder: Path, *, new: NewRecordLimits
+    ) -> None:
+        self._secret, self._new, self._end_file = secret, new, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
         self.finished = threading.Event()
@@ -211,13 +262,15 @@ class Coordinator:
             if partner_list.is_linked_from(session.peer, digest):
                 return
             with _send_notices(session, f"linking list '{partner_list.name}'"):
-                linked = partner_list.link(queries, candidates, message.counted.astype(bool), self._secret)
+                counted = message.counted.astype(bool)
+                linked = partner_list.link(queries, candidates, counted, self._secret)
             with self._changed:
                 newest = partner_list.candidates
                 if newest is not None and offer_digest(newest) != offer_digest(candidates):
                     fault = f"secondary '{partner_list.name}' sent other identifiers while its list was being linked"
                     raise PeerError(fault, code="identifiers-changed")
                 partner_list.linked, partner_list.delivery = linked
+                partner_list.queries = LinkedQueries(digest, self._hash_records(partner_list.name, queries), counted)
                 partner_list.digests = digest, offer_digest(candidates)
                 partner_list.store()
                 self._changed.notify_all()
@@ -227,15 +280,26 @@ class Coordinator:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""
         delivery: PrivateLinks = self._wait_for(session, partner_list, "delivery")
         linked: LinkageState = self._wait_for(session, partner_list, "linked")
+        queries: LinkedQueries = self._wait_for(session, partner_list, "queries")
         if session.peer.role is m.Role.PRIMARY:
             partners = _partners(partner_list, linked, delivery, NO_BYTES)
             same = have == arrays_digest(partners.partner, partners.similarity)
             return m.Unchanged() if same else partners
-        order, key = linked.order, NO_BYTES
+        key = derive_seal_key(self._secret, partner_list.name)
         if partner_list.linking.hide_rows:
-            order, key = linked_rows(delivery, linked.order), derive_seal_key(self._secret, partner_list.name)
-        same = have == arrays_digest(order, key)
-        return m.Unchanged() if same else m.RowOrder(partner_list.name, order=order, seal=key)
+            order, records = linked_rows(delivery, linked.order), queries.records
+        else:  # without the rows that no record is linked to: the secondary must not answer for them
+            order, records = np.full_like(linked.order, m.UNLINKED), queries.records[:0]
+            named = np.unique(delivery.partner)
+            order[named] = linked.order[named]
+        if have == arrays_digest(order, records, key):
+            return m.Unchanged()
+        n_trained = int(queries.counted.sum())
+        return m.RowOrder(partner_list.name, n_trained, order=order, records=records, seal=key)
+
+    def _hash_records(self, name: str, queries: EncodedTable) -> Words:
+        """Return a keyed hash of every record's filter, by which the secondary recognises a record asked again."""
+        return hash_rows(queries.bits, derive_subkey(self._secret, f"records of {name}", SECRET_BYTES))
 
     def _answer_new_queries(self, session: Session, partner_list: LinkedListState, message: m.NewQueries) -> m.Message:
         """Link new records; a request that fails is answered by its reason, and the session continues."""
@@ -246,16 +310,16 @@ class Coordinator:
                 fault = f"{session.peer} requested new links of '{name}', which is not linked yet"
                 raise PeerError(fault, code="not-linked")
             queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
-            partner_list.count_new_records(queries, self._max_new)
             with _blame_peer(name):
-                links = private_linkage.link_new_records(queries, linked, linking, self._secret, name)
+                link = partial(private_linkage.link_new_records, queries, linked, linking, self._secret, name)
+                links = partner_list.link_new(queries, self._new, link)
         except FedSimError as error:
             log.warning("cannot link new records of %s: %s", session.peer, error)
             return m.Done(public_reason(error))
-        sealed = NO_BYTES
-        if linking.hide_rows:
-            sealed = seal_rows(derive_seal_key(self._secret, name), linked_rows(links, linked.order))
-        return _partners(partner_list, linked, links, sealed)
+        partners = _partners(partner_list, linked, links, NO_BYTES)
+        rows, records = linked_rows(links, linked.order), self._hash_records(name, queries)
+        sealed = seal_links(derive_seal_key(self._secret, name), LinkedRows(partners.partner.ravel(), rows, records))
+        return replace(partners, sealed=sealed)
 
     def _wait_for(self, session: Session, partner_list: LinkedListState, attribute: str) -> Any:
         """Wait until a list has its candidates or its delivery; notify the waiting peer what is missing."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
+from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
@@ -26,6 +27,7 @@ class EncodedQueries:
     encoded: EncodedTable
     counted: Flags
     digest: str
+    terms: LinkageConfig
 
 
 def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Partners | None:
@@ -37,33 +39,51 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Part
     answer = session.wait_reply(request, m.Message)
     if isinstance(answer, m.Unchanged):
         return None
-    return _check_partners(session, answer, table.partner_list, len(encoded))
+    name, terms = table.partner_list, table.terms
+    return _check_partners(session, answer, name, len(encoded), terms, table.counted)
 
 
-def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable) -> m.Partners:
+def fetch_new_partners(session: Session, partner_list: str, encoded: EncodedTable, terms: LinkageConfig) -> m.Partners:
     """Request the partners of records that took no part in training."""
     queries = m.NewQueries(partner_list, encoded.fingerprint, encoded.n_bits, bits=encoded.bits)
     answer = session.call(queries, m.Message)
     if isinstance(answer, m.Done):
         raise PeerError(f"{session.peer} cannot link '{partner_list}': {answer.fault}", code="not-linked")
-    return _check_partners(session, answer, partner_list, len(encoded))
+    return _check_partners(session, answer, partner_list, len(encoded), terms, None)
 
 
-def _check_partners(session: Session, answer: m.Message, partner_list: str, n_records: int) -> m.Partners:
+def _check_partners(
+    session: Session, answer: m.Message, partner_list: str, n_records: int, terms: LinkageConfig, counted: Flags | None
+) -> m.Partners:
+    """Return the links if they are those that the terms of the job allow; ``counted`` is None for new records."""
     if (
         isinstance(answer, m.Partners)
         and answer.partner_list == partner_list
-        and len(answer.partner) == n_records
-        and answer.partner.size > 0
-        and answer.partner.min() >= 0
-        and answer.partner.max() < answer.n_candidates
-        and answer.similarity.shape[2] >= 1
+        and answer.partner.shape == (n_records, terms.k)
+        and _numbers_fit(answer, terms, counted)
+        and answer.similarity.shape[2] == max(1, len(terms.field_bytes))
         and not np.isinf(answer.similarity).any()
         and not np.isnan(answer.similarity).all(axis=2).any()  # single fields may be missing
+        and bool(len(answer.sealed)) == (counted is None)
     ):
         return answer
-    fault = f"{session.peer} sent links of '{partner_list}' that do not fit the {n_records} records"
+    rule = f"the {n_records} records and the terms of the job (k={terms.k}, hide_rows={terms.hide_rows})"
+    fault = f"{session.peer} sent links of '{partner_list}' that do not fit {rule}"
     raise PeerError(fault, code="bad-links")
+
+
+def _numbers_fit(answer: m.Partners, terms: LinkageConfig, counted: Flags | None) -> bool:
+    partner, n = answer.partner, answer.n_candidates
+    if terms.hide_rows:  # every link has its own number, in order
+        return n == partner.size > 0 and bool((partner.ravel() == np.arange(n)).all())
+    if not partner.size or partner.min() < 0 or partner.max() >= n:
+        return False
+    listed = np.sort(partner, axis=1)
+    distinct = bool((listed[:, 1:] > listed[:, :-1]).all())
+    if counted is None or terms.dummies > 0:  # dummies are drawn from the same rows and may make one rare
+        return distinct
+    degree = np.bincount(partner[counted].ravel())
+    return distinct and int(degree[degree > 0].min()) >= terms.min_degree
 
 
 @dataclass(frozen=True)

@@ -5,27 +5,37 @@ The primary requests rows by pseudonym, or by link if the job hides rows; the co
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from fedsim.errors import PeerError, PolicyError, SettingError
+from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.storage.files import DigestSet
 from fedsim.storage.tensor_file import arrays_digest
-from fedsim.types import Bits, EncodedTable, Integers32
+from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
 
 MAX_CHECKPOINTS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class RowMapping:
-    """The row behind every pseudonym; with a key if the primary's numbers are those of its links."""
+    """What the primary's row numbers stand for, as the coordinator says; only rows linked to this primary have one.
+
+    ``rows`` holds the row behind every number, -1 behind a number that no record is linked to. If the job hides rows, a
+    number is that of a link, and ``records`` holds a hash of every record, K links each.
+    """
 
     rows: Integers32
+    records: Words
     key: Bits
+    n_trained: int  # training records of the primary
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -33,14 +43,37 @@ class RowMapping:
     @property
     def digest(self) -> str:
         """The digest that represents it in an Offer."""
-        return arrays_digest(self.rows, self.key)
+        return arrays_digest(self.rows, self.records, self.key)
 
-    def unseal(self, sealed: Bits) -> Integers32:
-        """Return the rows of a request: those of training, or those that the coordinator sealed for it."""
-        return transport.unseal_rows(self.key, sealed) if len(sealed) else self.rows
+    @property
+    def linked(self) -> Integers32:
+        """All rows that are linked to this primary, ascending."""
+        return np.unique(self.rows[self.rows >= 0])
+
+    def find(self, numbers: AnyArray) -> tuple[Integers32, Words | None]:
+        """Return the rows behind distinct numbers, and if rows are hidden the records of these links."""
+        if len(numbers) and (numbers.min() < 0 or numbers.max() >= len(self)):
+            raise LookupError
+        rows = self.rows[numbers]
+        if (rows < 0).any() or len(np.unique(numbers)) < len(numbers):
+            raise LookupError
+        k = len(self) // max(1, len(self.records))
+        return rows, self.records[numbers // k] if len(self.records) else None
+
+    def find_new(self, numbers: AnyArray, links: transport.LinkedRows) -> tuple[Integers32, Words | None]:
+        """Return the same for links of new records that the coordinator sealed."""
+        k = len(links.rows) // max(1, len(links.records))
+        known, first = np.unique(links.numbers, return_index=True)
+        place = np.searchsorted(known, numbers)
+        if len(np.unique(numbers)) < len(numbers) or (place >= len(known)).any() or (known[place] != numbers).any():
+            raise LookupError
+        at = first[place]
+        return links.rows[at], links.records[at // k] if len(self.records) else None
 
 
-def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have: str) -> RowMapping | None:
+def fetch_row_mapping(
+    session: Session, encoded: EncodedTable, digest: str, have: str, terms: LinkageConfig
+) -> RowMapping | None:
     """Request the order of our rows; return None if the one with the digest ``have`` is still valid."""
     name, n_records = session.connection.party.name, len(encoded)
     request = session.send(m.Offer(name, digest, have))
@@ -49,38 +82,112 @@ def fetch_row_mapping(session: Session, encoded: EncodedTable, digest: str, have
     answer = session.wait_reply(request, m.Message)
     if isinstance(answer, m.Unchanged):
         return None
-    if isinstance(answer, m.RowOrder):
-        order, seal = answer.order, answer.seal
-        if len(seal):  # rows are hidden: any existing rows, as often as they are linked
-            in_range = len(order) > 0 and order.min() >= 0 and order.max() < n_records
-            valid = len(seal) == transport.SEAL_KEY_BYTES and in_range
-        else:  # every row once
-            valid = len(order) == n_records and bool((np.sort(order) == np.arange(n_records)).all())
-        if valid:
-            return RowMapping(np.array(order), np.array(seal))
-    raise PeerError(f"{session.peer} sent a row order that does not fit the {n_records} records", code="bad-row-order")
+    if isinstance(answer, m.RowOrder) and _fits_terms(answer, n_records, terms):
+        rows, records, key = (np.array(array) for array in (answer.order, answer.records, answer.seal))
+        return RowMapping(rows, records, key, answer.n_trained)
+    rule = f"the {n_records} records and the terms of the job (k={terms.k}, hide_rows={terms.hide_rows})"
+    raise PeerError(f"{session.peer} sent a row order that does not fit {rule}", code="bad-row-order")
+
+
+def _fits_terms(answer: m.RowOrder, n_records: int, terms: LinkageConfig) -> bool:
+    """Return whether a row order is one that the terms of the job allow; the coordinator may be wrong or lie."""
+    order, n_linked = answer.order, len(answer.records)
+    if len(answer.seal) != transport.SEAL_KEY_BYTES or answer.n_trained < 1 or not len(order):
+        return False
+    if not terms.hide_rows:  # every linked row once; the others are left out
+        linked = np.unique(order[order != m.UNLINKED])
+        in_range = len(linked) >= terms.k and linked[0] >= 0 and linked[-1] < n_records
+        once = len(linked) == np.count_nonzero(order != m.UNLINKED)
+        return bool(in_range and once and len(order) == n_records and n_linked == 0)
+    if len(order) != n_linked * terms.k or answer.n_trained > n_linked or order.min() < 0 or order.max() >= n_records:
+        return False
+    of_record = np.sort(order.reshape(n_linked, terms.k), axis=1)
+    distinct = bool((of_record[:, 1:] > of_record[:, :-1]).all())
+    degree = np.bincount(order)
+    # Dummies are drawn from the same rows and may make one rare.
+    return distinct and (terms.dummies > 0 or int(degree[degree > 0].min()) >= terms.min_degree)
+
+
+# What a primary may ask in a job. A question is known by the weights that answer it, its rows, and in training its step
+# (dropout). Asked again it gets the same answer, so that a resumed training asks no new question for the steps that it
+# repeats; whoever changes a single number asks another one. Only the number of different questions is limited.
+
+
+@dataclass(frozen=True)
+class RequestLimits:
+    """The most that one training may ask, from the job and the owner's policy."""
+
+    total_steps: int  # of the job
+    steps: int  # different questions with gradients, with some to spare for a training that resumes elsewhere
+    inferences: int  # different questions without gradients
+    rows_per_step: int
+    new_records: int  # whose links are answered for predictions, over all sessions
+
+
+@dataclass(eq=False)
+class RequestCounter:
+    """Counts different questions through all processes of this party; without a folder for one training only."""
+
+    limits: RequestLimits
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        self._asked, self._inferred, self._predicted = (
+            DigestSet(self.folder and self.folder / f"asked-{kind}") for kind in ("steps", "inferences", "records")
+        )
+
+    def count(self, peer: m.Party, occasion: str, message: m.Ask | m.Infer) -> None:
+        """Count a question in training; raise ``PeerError`` if it is new and the limit is reached."""
+        step = message.step if isinstance(message, m.Ask) else m.OUTSIDE_TRAINING
+        digest = blake2b(f"{occasion} {step} ".encode() + message.rows.tobytes(), digest_size=16).digest()
+        training = isinstance(message, m.Ask)
+        limit = self.limits.steps if training else self.limits.inferences
+        what = "training steps" if training else "requests without gradients"
+        # Not flushed: a killed process loses none, and a flush would take longer than many a step.
+        self._add(self._asked if training else self._inferred, [digest], limit, f"{peer} requested {what}", sync=False)
+
+    def count_records(self, peer: m.Party, records: Words) -> None:
+        """Count the new records of a prediction."""
+        digests = [record.tobytes().ljust(16, b"\0") for record in np.unique(records)]
+        self._add(self._predicted, digests, self.limits.new_records, f"{peer} requested predictions of new records")
+
+    @staticmethod
+    def _add(known: DigestSet, digests: list[bytes], limit: int, request: str, *, sync: bool = True) -> None:
+        new = known.missing(digests)
+        if new and len(known) + len(new) > limit:
+            raise PeerError(f"{request} beyond the limit of {limit:,} that job and policy set", code="over-limit")
+        if new:
+            known.add(new, sync=sync)
 
 
 @dataclass(eq=False)
 class SecondaryResponder:
     """Answers the primary.
 
-    ``start`` builds a new network as a Begin requests, ``load_trained`` loads the saved one, ``finish`` saves one, and
-    ``on_farewell`` runs when the primary is done.
+    ``start`` builds a new network as a Begin requests, ``load_trained`` loads the saved one, ``finish`` saves one,
+    ``on_new_rows`` may refuse to show rows that new records are linked to, by a ``PolicyError``, and ``on_farewell``
+    runs when the primary is done.
     """
 
     width: int
     order: RowMapping
+    requests: RequestCounter
     start: Callable[[m.Begin], LocalSecondary]
     load_trained: Callable[[], LocalSecondary]
     finish: Callable[[LocalSecondary], None]
+    on_new_rows: Callable[[Integers32], None]
     on_farewell: Callable[[], None]
     form: cut_layer.WireFormat
     noise: cut_layer.CutNoise | None = None
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
+    _next_step: int = field(default=0, init=False)
     _in_study: bool = field(default=False, init=False)  # nothing of the current training is saved
+    _counter: RequestCounter = field(init=False)  # of the current training
+
+    def __post_init__(self) -> None:
+        self._counter = self.requests
 
     def serve(self, session: Session) -> None:
         """Answer until the primary says farewell; an exception ends the session earlier."""
@@ -97,15 +204,17 @@ class SecondaryResponder:
                 session.phase, self._party, self._training = m.Phase.PREDICT, self.load_trained(), False
             return m.Ready(self.width, len(self.order))
         if isinstance(message, m.Begin):
-            if message.total_steps < 1:
-                fault = f"{session.peer} requested a training of {message.total_steps} steps; the minimum is 1"
-                raise PeerError(fault, code="bad-steps")
+            limits = self.requests.limits
+            if not 1 <= message.total_steps <= limits.total_steps:
+                fault = f"{session.peer} requested a training of {message.total_steps} steps"
+                raise PeerError(f"{fault}; the job has {limits.total_steps}", code="bad-steps")
             self._party, self._training = None, False
             try:
                 self._party = self.start(message)
             except PolicyError as error:  # the session continues: other requests may be allowed
                 return m.Done(str(error))
             self._training, self._steps, self._in_study = True, message.total_steps, message.study
+            self._next_step, self._counter = 0, RequestCounter(limits) if message.study else self.requests
             return m.Done("")
         if self._party is None or not (self._training or isinstance(message, m.Infer)):
             raise PeerError(f"{session.peer} sent '{message.kind}' before 'begin'", code="not-begun")
@@ -117,19 +226,53 @@ class SecondaryResponder:
         return self._control(session, self._party, message)
 
     def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
-        sealed = message.sealed if isinstance(message, m.Infer) else transport.NO_BYTES
-        rows, order = message.rows, self.order.unseal(sealed)
-        if len(rows) > len(order) or (len(rows) and (rows.min() < 0 or rows.max() >= len(order))):
-            raise PeerError(f"{session.peer} requested rows that do not exist; rows count from zero", code="bad-rows")
-        selected = torch.from_numpy(order[rows]).to(party.model.device)
-        if isinstance(message, m.Infer):
-            values, step, request = party.infer(selected), m.OUTSIDE_TRAINING, message.sealed.tobytes()
+        rows, records = self._find_rows(session, message)
+        if isinstance(message, m.Ask):
+            self._check_step(session, party, message)
+        # Equal for equal weights, so that two answers share their noise only if they are equal. A step has its own
+        # noise because it has dropout; as one step belongs to given weights, nobody can ask for another sample.
+        purpose = b"training" if isinstance(message, m.Ask) else b""
+        occasion = cut_layer.weights_occasion(party.model.network.state_dict(), purpose)
+        if self._training:
+            self._counter.count(session.peer, occasion, message)
+        selected = torch.from_numpy(rows).to(party.model.device)
+        if isinstance(message, m.Ask):
+            values, step = party.activations(selected, message.step), message.step
         else:
-            values, step, request = party.activations(selected, message.step), message.step, b"step %d" % message.step
-        if self.noise is not None:  # equal for equal weights, so that two answers share noise only if they are equal
-            occasion = cut_layer.weights_occasion(party.model.network.state_dict(), request)
-            values = self.noise.add_noise(values.cpu(), rows, occasion)
+            values, step = party.infer(selected), m.OUTSIDE_TRAINING
+        if self.noise is not None:
+            values = self.noise.add_noise(values.cpu(), rows, occasion, records)
         return m.Activations(step, values=cut_layer.pack_tensor(values, self.form))
+
+    def _find_rows(self, session: Session, message: m.Ask | m.Infer) -> tuple[Integers32, Words | None]:
+        """Return the rows that a request means: rows linked to this primary, each once."""
+        try:
+            if isinstance(message, m.Ask) or not len(message.sealed):
+                return self.order.find(message.rows)
+            if self._training:
+                raise PeerError(f"{session.peer} requested new records during training", code="new-in-training")
+            links = transport.unseal_links(self.order.key, message.sealed)
+            found = self.order.find_new(message.rows, links)
+        except LookupError:
+            fault = f"{session.peer} requested rows that are not linked to its records, or a row twice"
+            raise PeerError(fault, code="bad-rows") from None
+        self.requests.count_records(session.peer, links.records)
+        try:
+            self.on_new_rows(links.rows)
+        except PolicyError as error:
+            raise PeerError(str(error), code=error.code) from error
+        return found
+
+    def _check_step(self, session: Session, party: LocalSecondary, message: m.Ask) -> None:
+        most = self.requests.limits.rows_per_step
+        if party.pending_shape is not None:
+            raise PeerError(f"{session.peer} sent 'ask' instead of gradients", code="gradients-due")
+        if message.step != self._next_step or message.step >= self._steps:
+            fault = f"{session.peer} requested step {message.step} instead of step {self._next_step} of {self._steps}"
+            raise PeerError(fault, code="bad-step")
+        if len(message.rows) > most:
+            fault = f"{session.peer} requested {len(message.rows)} rows in one step; the job has at most {most}"
+            raise PeerError(fault, code="bad-rows")
 
     def _descend(self, session: Session, party: LocalSecondary, message: m.Gradients) -> None:
         fault = f"{session.peer} sent gradients of step {message.step}"
@@ -142,6 +285,7 @@ class SecondaryResponder:
         except SettingError as error:
             fault += ", but the last activations are of another step"
             raise PeerError(f"{fault}; the weights did not change", code="bad-gradients") from error
+        self._next_step = message.step + 1
 
     def _control(self, session: Session, party: LocalSecondary, message: m.Message) -> m.Message | None:
         sent = f"{session.peer} sent '{message.kind}'"
@@ -159,6 +303,7 @@ class SecondaryResponder:
         elif isinstance(message, m.Restore):
             try:
                 party.restore(message.step)
+                self._next_step = message.step
             except DamagedCheckpoint:  # whose text names our folders
                 return m.Done(f"its checkpoint of step {message.step} cannot be read")
         elif isinstance(message, m.Finish):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from fedsim.protocol.messages import (
     Want,
 )
 from fedsim.protocol.roles import coordinator as coordinator_module
-from fedsim.protocol.roles.coordinator import Coordinator
+from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
 from fedsim.protocol.transport import Envelope, offer_digest
@@ -56,8 +56,11 @@ def coordinator(tmp_path):
     return coordinator_in(tmp_path)
 
 
-def coordinator_in(folder, linking=LINKING, max_new=100):
-    return Coordinator({"rentals": linking}, SECRET, folder / "lists", max_new=max_new)
+LIMITS = NewRecordLimits(100, 100)
+
+
+def coordinator_in(folder, linking=LINKING, limits=LIMITS):
+    return Coordinator({"rentals": linking}, SECRET, folder / "lists", new=limits)
 
 
 @contextmanager
@@ -80,14 +83,16 @@ def attend(coordinator, session, left):
 
 
 def question(queries=QUERIES, counted=COUNTED):
-    return EncodedQueries("rentals", queries, counted, offer_digest(queries, counted.astype(np.uint8)))
+    return EncodedQueries("rentals", queries, counted, offer_digest(queries, counted.astype(np.uint8)), LINKING)
 
 
 def both_ask(coordinator, candidates=CANDIDATES, asked=None):
     """What primary and secondary get, asking at the same time."""
     orders = []
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
-        other = started(lambda: orders.append(fetch_row_mapping(rentals, candidates, offer_digest(candidates), "")))
+        other = started(
+            lambda: orders.append(fetch_row_mapping(rentals, candidates, offer_digest(candidates), "", LINKING))
+        )
         partners = fetch_partners(city, asked or question(), "")
         joined(other)
     return partners, orders[0]
@@ -117,7 +122,9 @@ def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
     partners, order = both_ask(coordinator)
     assert np.array_equal(partners.partner, DELIVERY.partner)
     assert np.array_equal(partners.similarity, DELIVERY.vectors)
-    assert np.array_equal(order.rows, LINKED.order)
+    named = np.isin(np.arange(40), DELIVERY.partner)
+    assert np.array_equal(order.rows, np.where(named, LINKED.order, -1))
+    assert order.n_trained == COUNTED.sum()
     assert partners.n_candidates == 40
     assert coordinator.all_linked
 
@@ -131,7 +138,7 @@ def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch
         until(
             lambda: "coordinator 'notary': list 'rentals' is waiting for the secondary's identifiers" in caplog.messages
         )
-        fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), "")
+        fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), "", LINKING)
         joined(asking)
 
 
@@ -139,7 +146,7 @@ def test_what_is_in_hand_is_not_sent_again(coordinator):
     partners, order = both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
         assert fetch_partners(city, question(), arrays_digest(partners.partner, partners.similarity)) is None
-        assert fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), order.digest) is None
+        assert fetch_row_mapping(rentals, CANDIDATES, offer_digest(CANDIDATES), order.digest, LINKING) is None
 
 
 def test_a_coordinator_that_started_anew_delivers_the_same_without_identifiers(tmp_path):
@@ -156,7 +163,7 @@ def test_new_records_are_linked_as_those_of_training_were(coordinator):
     both_ask(coordinator)
     expected = link_new_records(QUERIES, LINKED, LINKING, SECRET, "rentals")
     with attended(coordinator, CITY) as (city, _):
-        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES).similarity, expected.vectors)
+        assert np.array_equal(fetch_new_partners(city, "rentals", QUERIES, LINKING).similarity, expected.vectors)
 
 
 def test_the_end_is_on_the_disk_before_it_is_confirmed(tmp_path, monkeypatch):
@@ -201,7 +208,7 @@ def test_the_same_identifiers_sent_again_get_the_same_answer(coordinator):
     both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
         assert np.array_equal(city.call(queries_of(), Partners).similarity, DELIVERY.vectors)
-        assert np.array_equal(rentals.call(candidates_of(), RowOrder).order, LINKED.order)
+        assert set(rentals.call(candidates_of(), RowOrder).order) <= {-1, *LINKED.order}
 
 
 def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_linked_by_those(coordinator):
@@ -336,25 +343,25 @@ def test_a_question_that_cannot_be_answered_does_not_end_the_conversation(coordi
     both_ask(coordinator)
     with attended(coordinator, CITY) as (city, _):
         with raises(PeerError, "not-linked"):
-            fetch_new_partners(city, "rentals", BROKEN[what])
-        assert len(fetch_new_partners(city, "rentals", QUERIES).partner) == 30
+            fetch_new_partners(city, "rentals", BROKEN[what], LINKING)
+        assert len(fetch_new_partners(city, "rentals", QUERIES, LINKING).partner) == 30
 
 
 def test_new_records_before_any_were_linked_are_refused(coordinator):
     with attended(coordinator, CITY) as (city, _), raises(PeerError, "not-linked"):
-        fetch_new_partners(city, "rentals", QUERIES)
+        fetch_new_partners(city, "rentals", QUERIES, LINKING)
 
 
 def test_new_records_are_counted_through_restarts_and_no_more_are_linked_than_the_owner_allows(tmp_path):
     both_ask(coordinator_in(tmp_path))
     for seed, left in ((11, 70), (12, 40), (13, 10)):
         with attended(coordinator_in(tmp_path), CITY) as (city, _):
-            fetch_new_partners(city, "rentals", table(30, seed))
+            fetch_new_partners(city, "rentals", table(30, seed), LINKING)
         assert 100 - len(coordinator_in(tmp_path)._lists["rentals"].new_records) == left
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
         with raises(PeerError, "not-linked"):
-            fetch_new_partners(city, "rentals", table(30, 14))
-        assert len(fetch_new_partners(city, "rentals", table(10, 14)).partner) == 10
+            fetch_new_partners(city, "rentals", table(30, 14), LINKING)
+        assert len(fetch_new_partners(city, "rentals", table(10, 14), LINKING).partner) == 10
 
 
 def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_path):
@@ -362,7 +369,7 @@ def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_p
     answers = []
     for _ in range(3):
         with attended(coordinator_in(tmp_path), CITY) as (city, _):
-            answers.append(fetch_new_partners(city, "rentals", table(30, 11)).similarity.tolist())
+            answers.append(fetch_new_partners(city, "rentals", table(30, 11), LINKING).similarity.tolist())
     assert answers[0] == answers[1] == answers[2]
     assert len(coordinator_in(tmp_path)._lists["rentals"].new_records) == 30
 
@@ -370,12 +377,37 @@ def test_a_record_that_is_asked_again_counts_once_and_gets_the_same_answer(tmp_p
 def test_a_count_of_new_records_that_a_kill_cut_short_is_taken_up_where_it_was_whole(tmp_path):
     both_ask(coordinator_in(tmp_path))
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
-        fetch_new_partners(city, "rentals", table(30, 11))
+        fetch_new_partners(city, "rentals", table(30, 11), LINKING)
     count = next(tmp_path.rglob("new-records"))
     count.write_bytes(count.read_bytes()[:-5])
     with attended(coordinator_in(tmp_path), CITY) as (city, _):
-        fetch_new_partners(city, "rentals", table(30, 11))
+        fetch_new_partners(city, "rentals", table(30, 11), LINKING)
     assert len(coordinator_in(tmp_path)._lists["rentals"].new_records) == 30
+
+
+def near_copies(n):
+    """Copies of the first record with two flipped bits each, all different."""
+    ones = np.unpackbits(np.tile(QUERIES.bits[:1], (n, 1)), axis=1)
+    pairs = np.array([(one, other) for one in range(61) for other in range(one)])[:n]
+    ones[np.arange(n)[:, None], pairs] ^= 1
+    return EncodedTable(np.packbits(ones, axis=1), 61, "ab" * 32)
+
+
+def test_near_copies_of_a_record_are_no_way_to_average_its_noise(tmp_path):
+    both_ask(coordinator_in(tmp_path))
+    answered, limits = [], NewRecordLimits(20_000, 25)
+    for copy in range(40):
+        one = replace(CANDIDATES, bits=near_copies(40).bits[copy : copy + 1])
+        restarted = coordinator_in(tmp_path, limits=limits)
+        with attended(restarted, CITY) as (city, _), suppress(PeerError):
+            answered.append(fetch_new_partners(city, "rentals", one, LINKING).partner[0])
+    count = np.bincount(np.concatenate(answered), minlength=40)
+    degree = np.bincount(DELIVERY.partner.ravel(), minlength=40)
+    assert len(answered) < 40
+    assert (count <= np.maximum(25, 2 * degree)).all()
+    with attended(coordinator_in(tmp_path, limits=limits), CITY) as (city, _):
+        again = replace(CANDIDATES, bits=near_copies(40).bits[:1])
+        assert np.array_equal(fetch_new_partners(city, "rentals", again, LINKING).partner[0], answered[0])
 
 
 def test_many_may_ask_at_once(coordinator):
@@ -386,7 +418,7 @@ def test_many_may_ask_at_once(coordinator):
     def ask():
         with attended(coordinator, CITY) as (city, _):
             barrier.wait(10)
-            found.append(fetch_new_partners(city, "rentals", QUERIES).similarity)
+            found.append(fetch_new_partners(city, "rentals", QUERIES, LINKING).similarity)
 
     joined(*[started(ask) for _ in range(3)])
     assert len(found) == 3

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from error_fixtures import raises
 from fedsim.errors import PeerError
+from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor, wire_format
 from fedsim.protocol.messages import Activations, Done, Partners, Queries, Ready, Unchanged, Want
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_new_partners, fetch_partners
@@ -101,20 +104,21 @@ def test_row_numbers_travel_as_small_whole_numbers():
 # --- links -------------------------------------------------------------------------------------------------------
 
 ENCODED = EncodedTable(np.arange(9, dtype=np.uint8).reshape(3, 3), 24, "ab" * 32)
-TABLE = EncodedQueries("rentals", ENCODED, np.array([True, False, True]), "digest")
-PARTNER, SIMILARITY = np.array([[0, 1], [2, 3], [4, 4]], np.int32), np.zeros((3, 2, 1), np.float32)
+TERMS = LinkageConfig("hamming", 2)
+TABLE = EncodedQueries("rentals", ENCODED, np.array([True, False, True]), "digest", TERMS)
+PARTNER, SIMILARITY = np.array([[0, 1], [2, 3], [4, 0]], np.int32), np.zeros((3, 2, 1), np.float32)
 
 
-def links(partner=PARTNER, similarity=SIMILARITY, n_candidates=5, name="rentals"):
-    return Partners(name, n_candidates, partner=partner, similarity=similarity, sealed=NO_BYTES)
+def links(partner=PARTNER, similarity=SIMILARITY, n_candidates=5, name="rentals", sealed=NO_BYTES):
+    return Partners(name, n_candidates, partner=partner, similarity=similarity, sealed=sealed)
 
 
-def partners_from(*messages):
+def partners_from(*messages, terms=TERMS):
     """What comes of a coordinator that wants no identifiers and answers with these messages."""
     session = session_of(CITY, NOTARY)
     frames = [frame_of(message, place, reply_to=1) for place, message in enumerate((Want(False), *messages), 1)]
     read_all(session, *frames)
-    return fetch_partners(session, TABLE, "")
+    return fetch_partners(session, replace(TABLE, terms=terms), "")
 
 
 def test_links_that_fit_are_taken():
@@ -136,6 +140,9 @@ UNFIT = {
     "not a number": links(similarity=np.full((3, 2, 1), np.nan, np.float32)),
     "no fields": links(similarity=SIMILARITY[:, :, :0]),
     "infinite": links(similarity=np.full((3, 2, 1), -np.inf, np.float32)),
+    "another k": links(PARTNER[:, :1], SIMILARITY[:, :1]),
+    "a partner twice": links(np.array([[0, 1], [2, 2], [4, 0]], np.int32)),
+    "more similarities than fields": links(similarity=np.zeros((3, 2, 2), np.float32)),
     "another message": Want(True),
 }
 
@@ -144,6 +151,38 @@ UNFIT = {
 def test_links_that_do_not_fit_the_records_are_refused(what):
     with raises(PeerError, "bad-links"):
         partners_from(UNFIT[what])
+
+
+HIDING, NUMBERED = replace(TERMS, hide_rows=True), np.arange(6, dtype=np.int32).reshape(3, 2)
+
+
+def test_hidden_links_have_numbers_of_their_own():
+    assert partners_from(links(NUMBERED, n_candidates=6), terms=HIDING).n_candidates == 6
+
+
+@pytest.mark.parametrize("answer", [links(), links(NUMBERED, n_candidates=9), links(NUMBERED[::-1], n_candidates=6)])
+def test_links_that_show_what_the_job_hides_are_refused(answer):
+    with raises(PeerError, "bad-links"):
+        partners_from(answer, terms=HIDING)
+
+
+def test_a_partner_that_too_few_training_records_share_is_refused():
+    rare = replace(TERMS, min_degree=2)
+    with raises(PeerError, "bad-links"):
+        partners_from(links(), terms=rare)
+    assert partners_from(links(np.array([[0, 1], [2, 3], [1, 0]], np.int32)), terms=rare)
+    assert partners_from(links(), terms=replace(rare, dummies=0.5))
+
+
+def test_links_of_new_records_without_a_seal_are_refused():
+    for sealed, code in ((NO_BYTES, "bad-links"), (np.ones(40, np.uint8), None)):
+        session = session_of(CITY, NOTARY)
+        read_all(session, frame_of(links(sealed=sealed), 1, reply_to=1))
+        if code is None:
+            assert fetch_new_partners(session, "rentals", ENCODED, TERMS).n_candidates == 5
+        else:
+            with raises(PeerError, code):
+                fetch_new_partners(session, "rentals", ENCODED, TERMS)
 
 
 def test_identifiers_go_out_only_where_they_are_wanted():
@@ -165,7 +204,7 @@ def test_new_links_that_were_not_made_are_told_with_the_reason():
     session = session_of(CITY, NOTARY)
     read_all(session, frame_of(Done("its owner may raise max_new_records"), 1, reply_to=1))
     with raises(PeerError, "not-linked"):
-        fetch_new_partners(session, "rentals", ENCODED)
+        fetch_new_partners(session, "rentals", ENCODED, TERMS)
 
 
 @pytest.mark.parametrize("what", UNFIT)
@@ -173,4 +212,4 @@ def test_new_links_that_do_not_fit_are_refused(what):
     session = session_of(CITY, NOTARY)
     read_all(session, frame_of(UNFIT[what], 1, reply_to=1))
     with raises(PeerError, "bad-links"):
-        fetch_new_partners(session, "rentals", ENCODED)
+        fetch_new_partners(session, "rentals", ENCODED, TERMS)

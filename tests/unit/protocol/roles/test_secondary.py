@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import torch
 
 from error_fixtures import raises
 from fedsim.errors import FedSimError, PeerError
-from fedsim.protocol.cut_layer import wire_format
+from fedsim.linkage.private_linkage import LinkageConfig
+from fedsim.protocol.cut_layer import CutNoise, wire_format
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -35,8 +37,14 @@ from fedsim.protocol.messages import (
     Want,
 )
 from fedsim.protocol.roles.primary import RemoteSecondary
-from fedsim.protocol.roles.secondary import RowMapping, SecondaryResponder, fetch_row_mapping
-from fedsim.protocol.transport import NO_BYTES, Envelope
+from fedsim.protocol.roles.secondary import (
+    RequestCounter,
+    RequestLimits,
+    RowMapping,
+    SecondaryResponder,
+    fetch_row_mapping,
+)
+from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, seal_links
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
 from fedsim.types import EncodedTable
@@ -52,24 +60,33 @@ def local(folder, total_steps=STEPS):
     return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder)
 
 
-def below_the_cut(folder, form="float32"):
+LIMITS = RequestLimits(total_steps=STEPS, steps=STEPS + 2, inferences=9, rows_per_step=8, new_records=3)
+NO_RECORDS, KEY = np.zeros(0, np.uint64), np.arange(32, dtype=np.uint8)
+PLAIN = RowMapping(np.arange(9, dtype=np.int32), NO_RECORDS, KEY, 3)
+
+
+def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, noise=None):
     weights = local(None).model.network.state_dict()
+    folder.mkdir(exist_ok=True)
     return SecondaryResponder(
         width=4,
-        order=RowMapping(np.arange(9, dtype=np.int32), NO_BYTES),
+        order=order,
+        requests=RequestCounter(limits, folder),
         start=lambda asked: local(folder, asked.total_steps),
         load_trained=lambda: restore_secondary("rentals", FEATURES, BELOW, weights),
         finish=lambda party: party.model.keep_best(),
+        on_new_rows=lambda rows: None,
         on_farewell=lambda: None,
         form=wire_format(form),
+        noise=noise,
     )
 
 
 class Heard:
     """A secondary that hears one message after the other, as if they came over a line."""
 
-    def __init__(self, folder):
-        self.role, self.session, self.said = below_the_cut(folder), session_of(RENTALS, CITY), 0
+    def __init__(self, folder, **changes):
+        self.role, self.session, self.said = below_the_cut(folder, **changes), session_of(RENTALS, CITY), 0
 
     def __call__(self, *messages):
         """The last reply."""
@@ -78,6 +95,10 @@ class Heard:
             self.said += 1
             reply = self.role._reply(self.session, Envelope(message, sequence=self.said))
         return reply
+
+    def meet(self):
+        self(Meet(True))
+        return self
 
     def weights(self):
         return [value.clone() for value in self.role._party.model.tensors().values()]
@@ -139,8 +160,8 @@ def test_nothing_is_answered_before_the_beginning(hear, message):
         hear(Meet(False), message)
 
 
-@pytest.mark.parametrize("rows", [[-1], [9], [0, 2**31 - 1], list(range(9)) * 2])
-def test_rows_that_there_are_not_are_refused(hear, rows):
+@pytest.mark.parametrize("rows", [[-1], [9], [0, 2**31 - 1], list(range(9)) * 2, [4] * 3000, [4, 4]])
+def test_rows_that_there_are_not_and_rows_asked_twice_are_refused(hear, rows):
     for message in (Ask(0, rows=np.array(rows, np.int32)), Infer(rows=np.array(rows, np.int32), sealed=NO_BYTES)):
         with raises(PeerError, "bad-rows"):
             hear(Begin(STEPS), message)
@@ -188,8 +209,8 @@ def test_a_message_that_belongs_elsewhere_has_no_place_here(hear, message):
         hear(Begin(STEPS), message)
 
 
-@pytest.mark.parametrize("steps", [0, -1, -(2**63)])
-def test_training_of_no_steps_is_refused(hear, steps):
+@pytest.mark.parametrize("steps", [0, -1, -(2**63), STEPS + 1, 10**15])
+def test_training_of_no_steps_or_of_more_than_the_job_has_is_refused(hear, steps):
     with raises(PeerError, "bad-steps"):
         hear(Begin(steps))
 
@@ -228,9 +249,9 @@ ANY = [
 def test_messages_in_any_order_are_answered_or_refused_and_nothing_else(tmp_path):
     rng, outcomes = np.random.default_rng(13), []
     for _ in range(30):
-        hear = Heard(tmp_path)
+        hear = Heard(tmp_path, limits=replace(LIMITS, steps=500, inferences=500))
         outcomes += [is_answered(hear, ANY[choice]) for choice in rng.integers(0, len(ANY), 40)]
-    assert 300 < sum(outcomes) < 900
+    assert 200 < sum(outcomes) < 900
 
 
 def is_answered(hear, message):
@@ -239,6 +260,139 @@ def is_answered(hear, message):
     except FedSimError:
         return False
     return True
+
+
+# --- how much it answers -----------------------------------------------------------------------------------------
+
+
+def trained(hear, value, steps=STEPS):
+    """Begin, and take steps with gradients of this value; gives the answers."""
+    hear(Begin(STEPS))
+    answers = []
+    for step in range(steps):
+        answers.append(hear(Ask(step, rows=NUMBERS)).values)
+        hear(gradients(step, value=value))
+    return answers
+
+
+def test_a_training_that_resumes_asks_nothing_new_however_often(tmp_path):
+    first = trained(Heard(tmp_path), 1.0)
+    for _ in range(5):  # a new process every time
+        assert all(map(np.array_equal, first, trained(Heard(tmp_path), 1.0)))
+
+
+def test_trainings_with_other_gradients_end_at_the_limit_through_all_restarts(tmp_path):
+    trained(Heard(tmp_path), 1.0)
+    trained(Heard(tmp_path), -1.0, steps=3)  # the first step is the same: weights have not changed
+    with raises(PeerError, "over-limit"):
+        trained(Heard(tmp_path), [1, -1, 1, -1], steps=2)
+    trained(Heard(tmp_path), 1.0)
+
+
+def test_questions_without_gradients_are_limited_but_the_same_may_be_asked_again(hear):
+    hear(Begin(STEPS))
+    asked = [NUMBERS[[0]], NUMBERS[[1]], NUMBERS[[2]], *(np.array([row, 8], np.int32) for row in range(6))]
+    for rows in asked + asked:
+        hear(Infer(rows=rows, sealed=NO_BYTES))
+    with raises(PeerError, "over-limit"):
+        hear(Infer(rows=NUMBERS, sealed=NO_BYTES))
+
+
+def test_a_study_has_a_count_of_its_own(hear):
+    trained(hear, 1.0)
+    for seed in range(3):
+        hear(Begin(STEPS, study=True, seed=seed), Ask(0, rows=NUMBERS), gradients(0, value=seed))
+
+
+def test_a_step_has_no_more_rows_than_a_batch_has_links(hear):
+    with raises(PeerError, "bad-rows"):
+        hear(Begin(STEPS), Ask(0, rows=np.arange(9, dtype=np.int32)))
+
+
+@pytest.mark.parametrize("step", [-1, 1, 5, 2**62])
+def test_a_step_out_of_order_is_refused(hear, step):
+    with raises(PeerError, "bad-step"):
+        hear(Begin(STEPS), Ask(step, rows=NUMBERS))
+
+
+def test_a_row_that_is_not_linked_to_the_primary_is_refused(tmp_path):
+    rows = np.where(np.arange(9) == 4, -1, np.arange(9)).astype(np.int32)
+    hear = Heard(tmp_path, order=RowMapping(rows, NO_RECORDS, KEY, 3))
+    hear(Begin(STEPS))
+    for message in (Ask(0, rows=NUMBERS), Infer(rows=NUMBERS, sealed=NO_BYTES)):
+        with raises(PeerError, "bad-rows"):
+            hear(message)
+    hear(Ask(0, rows=NUMBERS[[0, 1, 3]]))
+
+
+# --- noise belongs to the row or the link ------------------------------------------------------------------------
+
+NOISE = CutNoise(clip=1.0, noise=2.0, secret=bytes(range(32)))
+HIDDEN = RowMapping(np.array([4, 2, 4, 0], np.int32), np.array([77, 78], np.uint64), KEY, 2)
+
+
+def sealed_links(*records):
+    """Links of new records, each known by a hash and leading to rows 4 and 2, as the coordinator seals them."""
+    n = 2 * len(records)
+    rows = np.tile(np.array([4, 2], np.int32), len(records))
+    return seal_links(KEY, LinkedRows(np.arange(n, dtype=np.int32), rows, np.array(records, np.uint64)))
+
+
+def predicted(hear, numbers, sealed):
+    return hear(Infer(rows=np.array(numbers, np.int32), sealed=sealed)).values
+
+
+def test_a_record_asked_again_in_other_company_or_order_gets_the_same_noise(tmp_path):
+    hear = Heard(tmp_path, order=HIDDEN, noise=NOISE, limits=replace(LIMITS, new_records=10**6))
+    hear(Meet(True))
+    alone = predicted(hear, [0, 1], sealed_links(901))
+    samples = [alone]
+    for other in range(200):
+        samples += [predicted(hear, [2, 3, 1], sealed_links(other, 901))[:2]]
+        samples += [predicted(hear, [1, 0], sealed_links(901, other))[::-1]]
+    assert np.ptp(np.array(samples), axis=0).max() == 0
+    assert not np.allclose(alone[0], predicted(hear, [0], sealed_links(902))[0])  # another link to the same row
+
+
+def test_the_link_of_a_training_record_keeps_its_noise_at_prediction(tmp_path):
+    hear = Heard(tmp_path, order=HIDDEN, noise=NOISE)
+    hear(Meet(True))
+    assert np.array_equal(predicted(hear, [0, 1], NO_BYTES), predicted(hear, [0, 1], sealed_links(77)))
+
+
+def test_a_plain_row_keeps_its_noise_whichever_record_asks(tmp_path):
+    hear = Heard(tmp_path, noise=NOISE)
+    hear(Meet(True))
+    assert np.array_equal(predicted(hear, [4, 2], NO_BYTES), predicted(hear, [0, 1], sealed_links(5)))
+
+
+def test_asking_again_without_gradients_gives_no_second_sample_of_a_step(tmp_path):
+    hear = Heard(tmp_path, noise=NOISE)
+    first = hear(Begin(STEPS), Ask(0, rows=NUMBERS)).values
+    for step in (0, 1, 2):
+        with raises(PeerError, "gradients-due"):
+            hear(Ask(step, rows=NUMBERS))
+    alone = hear(Begin(STEPS), Ask(0, rows=NUMBERS[[2]])).values
+    assert np.array_equal(first[[2]], alone)
+
+
+def test_new_records_are_limited_and_only_for_predictions(tmp_path):
+    hear = Heard(tmp_path, order=HIDDEN)
+    with raises(PeerError, "new-in-training"):
+        hear(Begin(STEPS), Infer(rows=NUMBERS[:1], sealed=sealed_links(1)))
+    hear(Meet(True))
+    for records in ((1, 2), (2, 3), (3, 1)):
+        assert predicted(hear, [0, 3], sealed_links(*records)).shape == (2, 4)
+    with raises(PeerError, "over-limit"):
+        predicted(Heard(tmp_path, order=HIDDEN).meet(), [0], sealed_links(4))
+
+
+def test_a_number_that_the_coordinator_did_not_seal_is_refused(hear):
+    hear(Meet(True))
+    with raises(PeerError, "bad-rows"):
+        predicted(hear, [2], sealed_links(1))
+    with raises(PeerError, "bad-seal"):
+        predicted(hear, [0], sealed_links(1)[::-1].copy())
 
 
 # --- over a line, as the primary sees it -------------------------------------------------------------------------
@@ -302,30 +456,35 @@ def test_a_checkpoint_that_cannot_be_read_is_told_as_such(tmp_path):
 TABLE = EncodedTable(np.arange(12, dtype=np.uint8).reshape(4, 3), 24, "ab" * 32)
 
 
-def order_from(*answers):
+TERMS, HIDING = LinkageConfig("hamming", 2), LinkageConfig("hamming", 2, hide_rows=True)
+
+
+def order_from(*answers, terms=TERMS):
     """What comes of a coordinator that answers with these frames."""
     session = session_of(RENTALS, NOTARY)
     read_all(session, *answers)
-    return fetch_row_mapping(session, TABLE, "digest", "")
+    return fetch_row_mapping(session, TABLE, "digest", "", terms)
+
+
+def row_order(order, records=(), n_trained=1, seal=KEY):
+    arrays = {"order": np.array(order, np.int32), "records": np.array(records, np.uint64), "seal": seal}
+    return RowOrder("rentals", n_trained, **arrays)
+
+
+def answered(answer, terms=TERMS):
+    return order_from(frame_of(Want(False), 1, reply_to=1), frame_of(answer, 2, reply_to=1), terms=terms)
 
 
 def test_the_order_of_its_rows_comes_for_the_identifiers_it_sent():
-    wanted, order = Want(True), np.array([2, 0, 3, 1], np.int32)
-    answer = RowOrder("rentals", order=order, seal=NO_BYTES)
-    found = order_from(frame_of(wanted, 1, reply_to=1), frame_of(answer, 2, reply_to=2))
-    assert found.rows.tolist() == [2, 0, 3, 1]
+    answer = row_order([2, -1, 3, 1])
+    found = order_from(frame_of(Want(True), 1, reply_to=1), frame_of(answer, 2, reply_to=2))
+    assert found.rows.tolist() == [2, -1, 3, 1]
+    assert found.linked.tolist() == [1, 2, 3]
     assert found.rows.flags.writeable
 
 
-def test_rows_that_are_hidden_may_repeat_but_must_be_there():
-    def answered(rows):
-        seal = np.zeros(32, np.uint8)
-        answer = RowOrder("rentals", order=np.array(rows, np.int32), seal=seal)
-        return order_from(frame_of(Want(False), 1, reply_to=1), frame_of(answer, 2, reply_to=1))
-
-    assert answered([2, 2, 0, 3, 3]).rows.tolist() == [2, 2, 0, 3, 3]
-    with raises(PeerError, "bad-row-order"):
-        answered([2, 4])
+def test_rows_that_are_hidden_may_repeat_between_records():
+    assert answered(row_order([2, 3, 0, 3], [7, 8]), HIDING).rows.tolist() == [2, 3, 0, 3]
 
 
 def test_the_order_in_hand_may_still_hold():
@@ -336,15 +495,45 @@ def test_identifiers_go_out_only_where_they_are_wanted():
     for wanted, kinds in ((True, [Offer, Candidates]), (False, [Offer])):
         session = session_of(RENTALS, NOTARY)
         read_all(session, frame_of(Want(wanted), 1, reply_to=1), frame_of(Unchanged(), 2, reply_to=1 + wanted))
-        fetch_row_mapping(session, TABLE, "digest", "")
+        fetch_row_mapping(session, TABLE, "digest", "", TERMS)
         assert [type(message) for _, message, _ in session._outbox] == kinds
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2], [0, 1, 2, 3, 4], [0, 0, 1, 2], [1, 2, 3, 4], [-1, 0, 1, 2], []])
-def test_an_order_that_is_none_of_its_rows_is_refused(order):
-    answer = RowOrder("rentals", order=np.array(order, np.int32), seal=NO_BYTES)
+UNFIT_ORDERS = {
+    "too short": row_order([0, 1, 2]),
+    "too long": row_order([0, 1, 2, 3, -1]),
+    "a row twice": row_order([0, 0, 1, 2]),
+    "a row out of range": row_order([1, 2, 3, 4]),
+    "a row below none": row_order([-2, 0, 1, 2]),
+    "empty": row_order([]),
+    "fewer rows than k": row_order([0, -1, -1, -1]),
+    "no training records": row_order([0, 1, 2, 3], n_trained=0),
+    "no key": row_order([0, 1, 2, 3], seal=NO_BYTES),
+    "hidden where the job is plain": row_order([0, 1, 2, 3], [7, 8]),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT_ORDERS)
+def test_an_order_that_the_terms_do_not_allow_is_refused(what):
     with raises(PeerError, "bad-row-order"):
-        order_from(frame_of(Want(False), 1, reply_to=1), frame_of(answer, 2, reply_to=1))
+        answered(UNFIT_ORDERS[what])
+
+
+UNFIT_HIDDEN = {
+    "plain where rows must be hidden": row_order([2, 0, 3, 1]),
+    "too few links": row_order([2, 0, 3], [7, 8]),
+    "a row out of range": row_order([2, 4, 3, 1], [7, 8]),
+    "a row twice in one record": row_order([2, 2, 3, 1], [7, 8]),
+    "more training records than records": row_order([2, 0, 3, 1], [7, 8], n_trained=3),
+    "a row that too few records share": row_order([2, 3, 2, 1], [7, 8]),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT_HIDDEN)
+def test_a_hidden_order_that_the_terms_do_not_allow_is_refused(what):
+    shared = what == "a row that too few records share"
+    with raises(PeerError, "bad-row-order"):
+        answered(UNFIT_HIDDEN[what], replace(HIDING, min_degree=2) if shared else HIDING)
 
 
 def test_another_answer_than_an_order_is_refused():
