@@ -56,10 +56,40 @@ def run_certs(names: Mapping[str, Sequence[str]], out: Path, days: int, mode: Ou
     keys = [path.name for path in written if path.suffix == ".key"]
     if keys:
         typer.echo(f"Wrote {out}. Send each party ca.pem and its own .pem and .key over a secure channel.")
+        typer.echo("Between organisations, let every party make its own key: fedsim certs request.")
     else:
         typer.echo(f"Wrote {out}. Send each party its new .pem; ca.pem and the keys are unchanged.")
     if "ca.key" in keys:
         typer.echo("Keep ca.key offline: it can certify anyone as a party. No party needs it.")
+
+
+def run_certs_request(role: str, name: str, out: Path, mode: OutputMode) -> None:
+    """Make a party's key and its signing request."""
+    if role not in tuple(Role):
+        raise SettingError(f"--role {role[:40]}; choose {', '.join(Role)}", code="unknown-role")
+    request, fingerprint = certificates.create_request(out, Party(Role(role), name))
+    advice = f"Send {request.name} to the authority, and the fingerprint by another channel."
+    text = f"Wrote {request} and its key.\nfingerprint {fingerprint}\n{advice} The key stays here."
+    mode.show({"request": str(request), "fingerprint": fingerprint}, lambda: typer.echo(text))
+
+
+def run_certs_sign(request: Path, out: Path, days: int, fingerprint: str | None, mode: OutputMode) -> None:
+    """Sign a party's request and list what was written."""
+    written = certificates.sign_request(out, request, datetime.now(UTC), days, fingerprint)
+    _print_certificates([path for path in written if path.suffix == ".pem"], out, mode)
+    if mode.silent:
+        return
+    if fingerprint is None:
+        found = certificates.key_fingerprint(certificates.read_request(request)[0])
+        typer.echo(f"fingerprint {found}: compare it with the owner's before you send the certificate.")
+    typer.echo(f"Send ca.pem and {written[-1].name} to the party. Keep ca.key offline: it can certify anyone.")
+
+
+def run_certs_revoke(paths: Sequence[Path], out: Path, mode: OutputMode) -> None:
+    """Revoke certificates."""
+    written = certificates.revoke_certificates(out, paths, datetime.now(UTC))
+    advice = "Send it to all parties, whose files name it as tls.revoked; ca.pem and other certificates stay valid."
+    mode.show({"file": str(written)}, lambda: typer.echo(f"Wrote {written}. {advice}"))
 
 
 def run_list_certs(folder: Path, mode: OutputMode) -> None:

@@ -179,25 +179,35 @@ def key(
 NamesOption = list[str] | None
 
 
+certs_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None)
+
+
+@certs_app.callback()
 def certs(
+    context: typer.Context,
     out: Annotated[Path, option("FOLDER", "Folder to write to; an authority in it signs the new certificates.")] = Path(
         "certs"
     ),
     coordinator: Annotated[NamesOption, option("NAME", "Name of the coordinator.")] = None,
     primary: Annotated[NamesOption, option("NAME", "Name of the primary.")] = None,
     secondary: Annotated[NamesOption, option("NAME", "Name of a secondary; may be repeated.")] = None,
-    days: Annotated[int, option("N", "Days until the certificates expire.")] = 365,
+    days: Annotated[int, option("N", "Days until the certificates expire.")] = 90,
     renew: Annotated[bool, flag("Replace certificates by new ones for the same keys.", "--renew")] = False,
     show: Annotated[Path | None, option("FOLDER", "List the certificates of a folder.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Create a certificate authority, and a certificate and key for each party, bound to its role and name.
+    """Create certificates and keys of all parties in one place, for tests, or have them signed by an authority.
+
+    Without a subcommand all keys are made in one folder. Between organisations every party makes its key itself: see
+    `fedsim certs request` and `sign`.
 
     fedsim certs --coordinator notary --primary city --secondary rentals
     """
     from fedsim.cli.agreement import run_certs, run_list_certs
 
+    if context.invoked_subcommand:
+        return
     mode, names = OutputMode(quiet, as_json), {"coordinator": coordinator, "primary": primary, "secondary": secondary}
     if show is None:
         run_certs({role: listed or [] for role, listed in names.items()}, out, days, mode, renew=renew)
@@ -205,6 +215,66 @@ def certs(
         raise SettingError("--show lists certificates; omit it to create some", code="show-with-parties")
     else:
         run_list_certs(show, mode)
+
+
+RoleOption = Annotated[str, option("ROLE", "Role of the party: coordinator, primary or secondary.")]
+AuthorityFolder = Annotated[Path, option("FOLDER", "Folder of the authority.")]
+
+
+@certs_app.command("request")
+def certs_request(
+    role: RoleOption,
+    name: Annotated[str, option("NAME", "Name of the party.")],
+    out: Annotated[Path, option("FOLDER", "Folder to write to.")] = Path("certs"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make a party's own key and a request that an authority signs; the key never leaves this machine.
+
+    fedsim certs request --role secondary --name rentals
+    """
+    from fedsim.cli.agreement import run_certs_request
+
+    run_certs_request(role, name, out, OutputMode(quiet, as_json))
+
+
+@certs_app.command("sign")
+def certs_sign(
+    request: Annotated[Path, argument("REQUEST", "Request of a party (.csr).")],
+    out: AuthorityFolder = Path("authority"),
+    days: Annotated[int, option("N", "Days until the certificate expires.")] = 90,
+    fingerprint: Annotated[
+        str | None, option("HEX", "Fingerprint of the key as its owner told it; another one is refused.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Sign a party's request as the authority, which is created on first use.
+
+    Choose as authority somebody whom all parties trust to tell them apart, not the coordinator: a coordinator that
+    could certify itself as any party could read all that the parties send each other.
+
+    fedsim certs sign secondary-rentals.csr --out authority
+    """
+    from fedsim.cli.agreement import run_certs_sign
+
+    run_certs_sign(request, out, days, fingerprint, OutputMode(quiet, as_json))
+
+
+@certs_app.command("revoke")
+def certs_revoke(
+    certificates: Annotated[list[Path], argument("CERTIFICATE...", "Certificates to revoke (.pem).")],
+    out: AuthorityFolder = Path("authority"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Add certificates to the authority's list of revoked ones, for `revoked` in the [tls] section of party files.
+
+    fedsim certs revoke authority/secondary-rentals.pem --out authority
+    """
+    from fedsim.cli.agreement import run_certs_revoke
+
+    run_certs_revoke(certificates, out, OutputMode(quiet, as_json))
 
 
 # Link tables without training

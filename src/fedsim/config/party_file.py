@@ -167,6 +167,8 @@ class TlsSettings(ConfigSection):
     """Certificate of this party, valid for its role and name only."""
     key: ConfigPath = setting(example="certs/secondary-rentals.key")
     """Private key of the certificate; only its owner may read the file."""
+    revoked: ConfigPath | None = setting(None, example="certs/revoked.pem", title="a path, relative to this file")
+    """The authority's list of revoked certificates, from `fedsim certs revoke`; read whenever a peer connects."""
 
 
 class DataSettings(ConfigSection):

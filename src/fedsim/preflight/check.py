@@ -355,7 +355,7 @@ def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
             unreadable = True
             yield error_finding("certificate", error)
     if not unreadable:
-        credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now)
+        credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now, tls.revoked)
         yield _days_left("the certificate", credentials.days_left(place.now))
         expiry = min(certificate.not_valid_after_utc for certificate in read_certificates(tls.authority))
         if (days := (expiry - place.now).days) < RENEWAL_DAYS:
@@ -374,7 +374,7 @@ def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
     """Return the party's credentials, or None if they are missing or invalid."""
     try:
         tls = own.tls
-        return read_credentials(tls.authority, tls.certificate, tls.key, own.party, now) if tls else None
+        return read_credentials(tls.authority, tls.certificate, tls.key, own.party, now, tls.revoked) if tls else None
     except FedSimError:
         return None
 

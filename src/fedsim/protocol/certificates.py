@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 
 from cryptography import exceptions, x509
@@ -24,7 +25,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Party, Role
 from fedsim.storage.files import atomic_write
 
-PARTY_DAYS = 365
+PARTY_DAYS = 90
 AUTHORITY_DAYS = 5 * 365 + 1
 _X509_ERRORS = x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType
 # Raised by the library for bytes that are not a certificate it knows.
@@ -260,20 +261,9 @@ def issue_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
         authority = Authority.create(now)
         pairs[authority_files(folder)] = authority.pair
     pairs |= {party_files(folder, party): authority.issue(party, now, days) for party in parties}
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        fault = f"cannot create the folder {folder}: {error.strerror}; choose another one"
-        raise FileError(fault, code="not-writable") from error
+    _make_folder(folder)
     for (certificate, key), pair in pairs.items():
-        try:  # both files or neither: both are on the disk before one gets its name, and the key gets its name last
-            with atomic_write(key, mode=0o600) as secret_part:
-                secret_part.write_bytes(pair.key)
-                with atomic_write(certificate) as part:
-                    part.write_bytes(pair.certificate)
-        finally:
-            if not key.exists():
-                certificate.unlink(missing_ok=True)
+        _write_pair(certificate, key, pair)
     return [path for files in pairs for path in files]
 
 
@@ -298,6 +288,164 @@ def renew_certificates(folder: Path, parties: Sequence[Party], now: datetime, da
     return list(renewed)
 
 
+# Keys that are made where they are used: a party makes its key and a request, the authority signs the request. The key
+# never leaves the party, and the authority sees nothing that it could be misused for.
+
+
+def create_request(folder: Path, party: Party) -> tuple[Path, str]:
+    """Create a party's key and a signing request beside it; return the request and the fingerprint of the key."""
+    request, key_path = request_file(folder, party), party_files(folder, party)[1]
+    for path in (request, key_path):
+        if os.path.lexists(path):
+            hint = "choose another folder, or move the old key away"
+            raise FileError(f"{path} exists and is never overwritten; {hint}", code="file-exists")
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = [x509.DNSName(server_name(party)), x509.UniformResourceIdentifier(party_uri(party))]
+    builder = x509.CertificateSigningRequestBuilder(_x509_name(f"{party.role} {party.name}"))
+    signed = builder.add_extension(x509.SubjectAlternativeName(names), critical=False).sign(key, hashes.SHA256())
+    _make_folder(folder)
+    with atomic_write(key_path, mode=0o600) as secret_part:
+        secret_part.write_bytes(key_pem(key))
+    with atomic_write(request) as part:
+        part.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+    return request, key_fingerprint(signed)
+
+
+def request_file(folder: Path, party: Party) -> Path:
+    """Return the path of a party's signing request."""
+    return party_files(folder, party)[0].with_suffix(".csr")
+
+
+def read_request(path: Path) -> tuple[x509.CertificateSigningRequest, Party]:
+    """Read a request and the party it names; raise ``FileError`` unless whoever made it has the key."""
+    try:
+        request = x509.load_pem_x509_csr(_read(path))
+        valid = request.is_signature_valid and isinstance(request.public_key(), ec.EllipticCurvePublicKey)
+    except PARSE_ERRORS:
+        valid = False
+    if not valid:
+        fault = f"{path} is not a signing request with an elliptic-curve key; make one with `fedsim certs request`"
+        raise FileError(fault, code="no-request")
+    return request, _party(request)
+
+
+def key_fingerprint(holder: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """Return SHA-256 of a public key, which its owner and the authority compare by another channel."""
+    form = serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    return sha256(holder.public_key().public_bytes(*form)).hexdigest()
+
+
+def sign_request(
+    folder: Path, path: Path, now: datetime, days: int = PARTY_DAYS, fingerprint: str | None = None
+) -> list[Path]:
+    """Sign a request by the authority of a folder, which is created if there is none; return the paths written.
+
+    Parameters
+    ----------
+    folder
+        Where the authority is, and the certificate goes.
+    path
+        The request.
+    now, days
+        Begin and length of the certificate's validity.
+    fingerprint
+        What the party's owner has told, if it must be compared.
+    """
+    request, party = read_request(path)
+    found, key = key_fingerprint(request), request.public_key()
+    if fingerprint is not None and fingerprint.replace(":", "").lower() != found:
+        fault = f"the key of {path} has the fingerprint {found}, not the given one"
+        raise FileError(f"{fault}; ask the owner of {party} for both again", code="other-fingerprint")
+    written = []
+    if any(map(os.path.lexists, authority_files(folder))):
+        authority = Authority.read(folder)
+    else:
+        authority = Authority.create(now)
+        _make_folder(folder)
+        _write_pair(*authority_files(folder), authority.pair)
+        written = list(authority_files(folder))
+    certificate = party_files(folder, party)[0]
+    assert isinstance(key, ec.EllipticCurvePublicKey)  # noqa: S101 - read_request accepts no other
+    with atomic_write(certificate) as part:
+        part.write_bytes(authority.sign(party, key, now, days))
+    return [*written, certificate]
+
+
+# Revocation: a list that the authority signs and every party reads whenever a peer connects
+
+
+def revocation_file(folder: Path) -> Path:
+    """Return the path of an authority's list of revoked certificates."""
+    return folder / "revoked.pem"
+
+
+def revoke_certificates(folder: Path, paths: Sequence[Path], now: datetime) -> Path:
+    """Add certificates to the authority's list of revoked ones and sign it again; return its path."""
+    authority, path = Authority.read(folder), revocation_file(folder)
+    revoked = {}
+    if os.path.lexists(path):
+        revoked = {each.serial_number: each.revocation_date_utc for each in _read_list(path, [authority.certificate])}
+    for each in paths:
+        certificate = read_certificates(each)[0]
+        if not issued_by(certificate, authority.certificate):
+            raise FileError(f"{each} is of another authority; revoke it there", code="other-authority")
+        revoked.setdefault(certificate.serial_number, now)
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(authority.certificate.subject)
+        .last_update(now.replace(microsecond=0) - _SKEW)
+        .next_update(authority.certificate.not_valid_after_utc)
+    )
+    for serial, moment in revoked.items():
+        entry = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(moment).build()
+        builder = builder.add_revoked_certificate(entry)
+    with atomic_write(path) as part:
+        part.write_bytes(builder.sign(authority.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def is_revoked(pem: bytes, path: Path, authorities: bytes) -> bool:
+    """Return whether a certificate is on a list, which one of these authorities must have signed.
+
+    The file is read anew every time, so that a certificate can be revoked while a job runs.
+    """
+    issuers = x509.load_pem_x509_certificates(authorities)
+    serial = x509.load_pem_x509_certificate(pem).serial_number
+    return any(each.serial_number == serial for each in _read_list(path, issuers))
+
+
+def _read_list(path: Path, issuers: Sequence[x509.Certificate]) -> list[x509.RevokedCertificate]:
+    try:
+        found = x509.load_pem_x509_crl(_read(path))
+        signed = any(found.is_signature_valid(key) for key in (each.public_key() for each in issuers))  # type: ignore[arg-type]
+        if signed:
+            return list(found)
+    except (*PARSE_ERRORS, exceptions.InvalidSignature):
+        pass
+    fault = f"{path} is not a list of revoked certificates that our authority signed"
+    raise FileError(f"{fault}; get the list from the authority", code="bad-revocation-list")
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        fault = f"cannot create the folder {folder}: {error.strerror}; choose another one"
+        raise FileError(fault, code="not-writable") from error
+
+
+def _write_pair(certificate: Path, key: Path, pair: CertificateKeyPair) -> None:
+    """Write both files or neither: both are on the disk before one gets its name, and the key gets its name last."""
+    try:
+        with atomic_write(key, mode=0o600) as secret_part:
+            secret_part.write_bytes(pair.key)
+            with atomic_write(certificate) as part:
+                part.write_bytes(pair.certificate)
+    finally:
+        if not key.exists():
+            certificate.unlink(missing_ok=True)
+
+
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
@@ -307,7 +455,7 @@ def _read(path: Path) -> bytes:
         raise FileError(fault, code="not-readable") from error
 
 
-def _party(certificate: x509.Certificate) -> Party:
+def _party(certificate: x509.Certificate | x509.CertificateSigningRequest) -> Party:
     """Return the one party in the alternative names; further names are refused, because a peer might accept them."""
     try:
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)

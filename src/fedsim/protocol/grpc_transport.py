@@ -78,6 +78,8 @@ class GrpcTransport:
             tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         else:
+            if own.revocations and (revoked := tls.check_revocation(address, own, peer)).reason:
+                raise ConnectionLost(revoked.reason, code=revoked.code, lasting=True)
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
             name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
             channel = grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
@@ -98,7 +100,7 @@ class GrpcListener:
     """A server with one thread per stream."""
 
     def __init__(self, address: str, answer: StreamHandler, credentials: Credentials | None, most_bytes: int) -> None:
-        self._answer, self._secure, self._most_bytes = answer, credentials is not None, most_bytes
+        self._answer, self._credentials, self._most_bytes = answer, credentials, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
         handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
@@ -130,12 +132,16 @@ class GrpcListener:
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         caller = None
-        if self._secure:
+        if self._credentials is not None:
             try:
-                caller = certificates.certificate_party(context.auth_context()["x509_pem_cert"][0])
+                shown = context.auth_context()["x509_pem_cert"][0]
+                caller, refused = certificates.certificate_party(shown), self._credentials.refuses(shown)
             except (FedSimError, LookupError):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
                 raise
+            if refused:
+                log.warning("refused %s: its certificate was revoked", caller)
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate was revoked")
         with self._lock:
             count = self._open.get(caller, 0) + 1
             admitted = count <= (MAX_STREAMS_PER_PARTY if caller else MAX_STREAMS)

@@ -34,6 +34,11 @@ class Credentials:
     authority: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
+    revocations: Path | None = None  # the authority's list of revoked certificates
+
+    def refuses(self, certificate: bytes) -> bool:
+        """Return whether a peer's certificate (PEM) is on the list of revoked ones, which is read anew every time."""
+        return self.revocations is not None and certs.is_revoked(certificate, self.revocations, self.authority)
 
     def days_left(self, now: datetime) -> int:
         """Return the days until the certificate expires, negative afterwards."""
@@ -41,9 +46,14 @@ class Credentials:
 
 
 def read_credentials(
-    authority: Path, certificate: Path, key: Path, party: Party, now: datetime | None = None
+    authority: Path,
+    certificate: Path,
+    key: Path,
+    party: Party,
+    now: datetime | None = None,
+    revocations: Path | None = None,
 ) -> Credentials:
-    """Read the three files of a party; raise ``FileError`` unless its peers will accept them ``now``."""
+    """Read the files of a party; raise ``FileError`` unless its peers will accept them ``now``."""
     issuers, own = certs.read_certificates(authority), certs.read_certificates(certificate)[0]
     private, moment = certs.read_key(key), now or datetime.now(UTC)
     issuer = next((each for each in issuers if certs.issued_by(own, each)), None)
@@ -59,7 +69,11 @@ def read_credentials(
         raise FileError(f"{certificate} {fault}; {_RENEW}", code="certificate-out-of-date")
     certs.check_party(own, certificate, party)
     authorities = b"".join(map(certs.certificate_pem, issuers))
-    return Credentials(authorities, certs.certificate_pem(own), certs.key_pem(private))
+    found = Credentials(authorities, certs.certificate_pem(own), certs.key_pem(private), revocations)
+    if found.refuses(found.certificate):
+        fault = f"{certificate} was revoked; make a new key with `fedsim certs request` and have it signed"
+        raise FileError(fault, code="certificate-revoked")
+    return found
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -130,6 +144,16 @@ def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: floa
         return call.untrusted(error)
     except OSError as error:
         return call.handshake_failure(error)
+
+
+def check_revocation(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> TlsProbe:
+    """Return a failure if the certificate at an address was revoked; gRPC does not show a client what it accepted."""
+    call, seen = _TlsAttempt(address, credentials, peer, seconds), b""
+    with suppress(OSError, UnicodeError), call.greet(call.connect(), _client_context(credentials)) as channel:
+        seen = ssl.DER_cert_to_PEM_cert(channel.getpeercert(binary_form=True) or b"").encode()
+    if seen and credentials.refuses(seen):
+        return TlsProbe("certificate-revoked", f"the certificate of {peer} at {address} was revoked", lasting=True)
+    return TlsProbe("", "")
 
 
 @dataclass(frozen=True)

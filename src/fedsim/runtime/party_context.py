@@ -53,7 +53,7 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
     if tls is None:
         hint = "create certificates with `fedsim certs`, or use --insecure between processes of one machine"
         raise errors.SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
-    credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party)
+    credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, revocations=tls.revoked)
     days = credentials.days_left(datetime.now(UTC))
     if days < RENEWAL_DAYS:
         log.warning("the certificate of %s expires in %d days", party_file.party, days)

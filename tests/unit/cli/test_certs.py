@@ -41,10 +41,10 @@ def test_everyone_gets_files_that_work(folder: Path) -> None:
     said = run(*EVERYONE)
     assert len(list(folder.iterdir())) == 10
     certificate, key = party_files(folder, RENTALS)
-    assert read_credentials(folder / "ca.pem", certificate, key, RENTALS).days_left(NOW) in (364, 365)
+    assert read_credentials(folder / "ca.pem", certificate, key, RENTALS).days_left(NOW) in (89, 90)
     (row,) = (line.split("  ") for line in said.splitlines() if line.startswith("secondary-rentals.pem"))
     cells = [cell.strip() for cell in row if cell.strip()]
-    assert cells[1:] == ["secondary 'rentals'", f"{NOW + timedelta(days=365):%Y-%m-%d}", "365 days"]
+    assert cells[1:] == ["secondary 'rentals'", f"{NOW + timedelta(days=90):%Y-%m-%d}", "90 days"]
     assert "ca.key" in said.splitlines()[-1]
 
 
@@ -63,7 +63,7 @@ def test_renewal_replaces_a_certificate_and_keeps_its_key(folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
     said = run("--secondary", "rentals", "--renew")
     assert [path.name for path, content in before.items() if path.read_bytes() != content] == ["secondary-rentals.pem"]
-    assert "365 days" in said
+    assert "90 days" in said
 
 
 def test_quiet_says_nothing(folder: Path) -> None:
@@ -71,7 +71,7 @@ def test_quiet_says_nothing(folder: Path) -> None:
 
 
 def test_a_list_shows_whose_each_certificate_is_and_for_how_long(folder: Path) -> None:
-    issue_certificates(folder, [RENTALS, Party(Role.PRIMARY, "city")], NOW - timedelta(days=350))
+    issue_certificates(folder, [RENTALS, Party(Role.PRIMARY, "city")], NOW - timedelta(days=75))
     issue_certificates(folder, [Party(Role.COORDINATOR, "notary")], NOW - timedelta(days=10), days=5)
     stray = Authority.create(NOW).issue(RENTALS, NOW).certificate
     (folder / "stray.pem").write_bytes(stray)

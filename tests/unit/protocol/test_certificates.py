@@ -263,7 +263,7 @@ def test_renewal_keeps_the_key_which_need_not_be_there(tmp_path: Path) -> None:
     new = read_certificates(certificate)[0]
     assert new.public_key() == old.public_key()
     assert new.serial_number != old.serial_number
-    assert new.not_valid_after_utc == old.not_valid_after_utc + timedelta(days=375)
+    assert new.not_valid_after_utc == old.not_valid_after_utc + timedelta(days=100)
     assert not key.exists()
 
 
