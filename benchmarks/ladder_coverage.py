@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fedsim.contribution.ladder import RUNGS, WITH_PARTNER, WITHOUT_PARTNER, Interval, LadderTraining, train_ladder
-from fedsim.contribution.rungs import BOOSTED_TREES, ResultStore, Rung, SplitArrays
+from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
@@ -69,7 +69,7 @@ def splits(cases: DatasetCases, asked: argparse.Namespace) -> Iterator[SplitArra
 
 def plan(asked: argparse.Namespace, results: ResultStore) -> None:
     """Write what another machine can train."""
-    networks = [rung for rung in rungs_of(asked) if rung.method != BOOSTED_TREES]
+    networks = [rung for rung in rungs_of(asked) if rung.trains_network]
     work = ((arrays, networks) for _, _, cases in cities(asked) for arrays in splits(cases, asked))
     print(f"{save_plan(work, results, asked.plan)} trainings planned in {asked.plan}")
 

@@ -131,14 +131,22 @@ def write_ladder(
     gain = {"estimate": 4.0, "low": -1.0, "high": 9.0, "says": "something"}
     gains = [{"key": key, "split": split, **gain} for split in splits for key in STEPS]
     about = {"job": "flats", "unit": "S$", "metric": "rmse", "task": "regression", "lower_is_better": True}
-    ladder = {"format": 1, **about, "seeds": seeds, "records": TEST, "worth": worth, "rungs": rungs, "gains": gains}
+    about |= {"seeds": seeds, "records": TEST, "worth": worth, "parts": "The sum of its parts."}
+    ladder = {"format": 2, **about, "rungs": rungs, "gains": gains}
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "ladder.json").write_text(json.dumps(ladder | more))
 
 
 def _rung(key: str, name: str, mean: float, seeds: int) -> dict[str, Any]:
     values = [mean + step for step in range(seeds)]
-    return {"key": key, "name": name, "values": values, "mean": mean, "deviation": 1.0, "seconds": 2.0}
+    return {
+        "key": key,
+        "name": name,
+        "values": values,
+        "mean": mean,
+        "deviation": 1.0 if seeds > 1 else None,
+        "seconds": 2.0,
+    }
 
 
 def write_audit(folder: Path, about: str = "rentals", job_hash: str | None = None) -> None:

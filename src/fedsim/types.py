@@ -1,6 +1,6 @@
 """Frozen value types shared by several packages."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,35 @@ POSITION_DTYPE = np.dtype("<i4")  # of one axis of an encoded position, on every
 
 # The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
 DEFAULT_K = 20
+
+
+@dataclass(frozen=True)
+class TrainingLength:
+    """How long networks are trained: at most so many epochs, records per step, epochs without a better one."""
+
+    epochs: int
+    batch: int
+    patience: int
+
+
+MIN_STEPS, MIN_STEPS_PER_EPOCH = 600, 10
+MIN_EPOCHS, MAX_EPOCHS = 20, 100
+MIN_BATCH, MAX_BATCH = 32, 512
+
+
+def training_length(n_train: int) -> TrainingLength:
+    """Return how long networks are trained on so many records wherever a user does not say.
+
+    The batch is a power of two that gives at least ten steps per epoch, if there are enough records. Small tables need
+    many epochs to learn at all; on large ones every epoch costs traffic, and few are needed.
+
+    >>> [training_length(n) for n in (70, 14_000)]
+    [TrainingLength(epochs=100, batch=32, patience=20), TrainingLength(epochs=21, batch=512, patience=4)]
+    """
+    size = max(MIN_BATCH, min(MAX_BATCH, n_train // MIN_STEPS_PER_EPOCH))
+    batch = 1 << (size.bit_length() - 1)
+    epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(MIN_STEPS / -(-max(1, n_train) // batch))))
+    return TrainingLength(epochs, batch, max(4, epochs // 5))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,11 +112,12 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the primary's records that train, validate and test."""
+    """Row numbers of the primary's records that train, validate and test; those without a label are predicted only."""
 
     train: Integers
     validation: Integers
     test: Integers
+    unlabelled: Integers = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __repr__(self) -> str:
         return f"Split({len(self.train)} training, {len(self.validation)} validation, {len(self.test)} test records)"

@@ -11,7 +11,6 @@ import numpy as np
 
 from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
 from fedsim.contribution.rungs import (
-    BOOSTED_TREES,
     MessageCallback,
     ResultStore,
     Rung,
@@ -347,7 +346,7 @@ def ladder_work(parts: Iterable[LadderPart], bench: StudyContext) -> Iterator[Pl
     """What ladders train, but for trees, which need scikit-learn."""
     for part in parts:
         if not missing_data_note(part.dataset, bench.data):
-            networks = [rung for rung in part.rungs() if rung.method != BOOSTED_TREES]
+            networks = [rung for rung in part.rungs() if rung.trains_network]
             yield from ((arrays, networks) for arrays in part.cases(bench))
 
 

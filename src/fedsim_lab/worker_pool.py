@@ -67,7 +67,7 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
         theirs = ResultStore(folder)
         for line in theirs.lines:
             if theirs.has(line) and not into.has(line):
-                into.add(line, theirs.predictions(line))
+                into.add(line, theirs.predictions(line), theirs.validation_predictions(line))
                 new += 1
     return new
 

@@ -125,7 +125,8 @@ def prepare_audit(
     if name not in primary.columns.identifiers or not job.secondaries[name].encoding.columns:
         message = f"job '{job.name}' has no identifiers for {name}, so there is no linkage to attack"
         raise SettingError(message, code="no-identifiers", secondary=name)
-    split = random_split(len(primary), np.random.default_rng([settings.seed, 2]))
+    rng = np.random.default_rng([settings.seed, 2])
+    split = primary.draw_split("random", rng) if primary.columns.label else random_split(len(primary), rng)
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)

@@ -192,7 +192,10 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
     yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
     between = f"{_format_size(training.least)} to {_format_size(training.most)}"
-    yield "training", f"{pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})"
+    yield (
+        "training",
+        f"at most {pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})",
+    )
     between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
     yield "transfer", f"about {format_duration(spent.expected)} ({between}), plus the time to compute"
     yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())

@@ -12,7 +12,7 @@ from fedsim.registry import load_plugins
 
 COMMANDS = {
     "First steps": (table.demo, table.init, table.explain),
-    "Agree on a job": (table.key, job.approve, job.check, job.audit, job.compare),
+    "Agree on a job": (table.key, job.approve, job.check, job.audit, job.compare, job.tune),
     "Run a job": (job.train, job.party),
     "Use the results": (job.runs, job.report, job.predict, job.serve, job.log),
     "Link tables without training": (table.link, table.encode),

@@ -1,9 +1,9 @@
-"""Attack a job's tables, and estimate the partner's contribution (``fedsim audit``, ``privacy`` and ``compare``)."""
+"""Attack a job's tables, estimate the partner's contribution, tune (``audit``, ``privacy``, ``compare``, ``tune``)."""
 
 import os
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,19 @@ from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
 from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
+from fedsim.config.schema import to_toml
+from fedsim.config.toml_file import read_text_file, set_values
 from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
-from fedsim.contribution.ladder import RUNGS, Ladder, LadderTraining, train_ladder
+from fedsim.contribution.ladder import (
+    MOST_FURTHER_TRAININGS,
+    NEEDS_BOTH_TABLES,
+    RUNGS,
+    Ladder,
+    LadderTraining,
+    train_ladder,
+)
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
+from fedsim.contribution.tuning import JobSubject, Tuner, TuningTrial, propose_grid
 from fedsim.errors import FileError, SettingError
 from fedsim.privacy.bounds import lowest_bound, sigma_for_bound
 from fedsim.privacy.differential_privacy import gaussian_epsilon, link_sensitivity
@@ -34,7 +44,7 @@ from fedsim.report.page import write_page
 from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.party_data import SECRET_FILE
-from fedsim.storage.files import load_or_create_secret
+from fedsim.storage.files import atomic_write, check_output_paths, load_or_create_secret
 
 # Audits
 
@@ -173,7 +183,8 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     else:
         torch.set_num_threads(job.training.threads)
         cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
-        progress = numbered_progress(progress_printer(silent=mode.silent), len(SPLITS) * options.seeds * len(rungs))
+        total = len(SPLITS) * options.seeds * (len(rungs) + MOST_FURTHER_TRAININGS)
+        progress = numbered_progress(progress_printer(silent=mode.silent), total)
         protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
         result = train_ladder(cases, rungs, store, progress, protected.train)
     ladder = result.to_dict()
@@ -197,8 +208,9 @@ def _compare_remotely(
     job: Job, own: PartyFile, store: ResultStore, rungs: list[Rung], options: CompareOptions, mode: OutputMode
 ) -> Ladder:
     set_up_logging(own.name, mode)
-    possible = [rung for rung in rungs if rung.method != "exact"]
-    progress = numbered_progress(progress_printer(silent=mode.silent), options.seeds * len(possible))
+    possible = [rung for rung in rungs if rung.key not in NEEDS_BOTH_TABLES]
+    total = options.seeds * (len(possible) + 1)  # and the placebo of the best
+    progress = numbered_progress(progress_printer(silent=mode.silent), total)
     transport = open_transport(own, insecure=options.insecure)
     with (
         measure_traffic(quiet=mode.silent) as traffic,
@@ -212,22 +224,109 @@ def _compare_remotely(
 def training_settings_of(job: Job) -> LadderTraining:
     """Return how a job trains its networks."""
     own = job.training
-    return LadderTraining(own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience, own.members)
+    return LadderTraining(
+        own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width
+    )
 
 
 def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
     """Print the contribution, the methods with both splits side by side, and the parts of the gain."""
-    print_lines([ladder["worth"], ""])
+    print_lines([ladder["worth"], ladder["parts"], ""])
     splits = list(dict.fromkeys(rung["split"] for rung in ladder["rungs"]))
     unit = f" ({ladder['unit']})" if ladder["metric"] == "rmse" else ""
     rows = []
     for known in RUNGS:
         here = [rung for rung in ladder["rungs"] if rung["key"] == known.key]
         if here:
-            cells = [f"{format_number(rung['mean'])} ± {format_number(rung['deviation'])}" for rung in here]
+            cells = [_format_score(rung) for rung in here]
             rows.append((known.name, *cells, format_duration(max(rung["seconds"] for rung in here))))
     print_table((f"{ladder['metric']}{unit}", *(f"{split} split" for split in splits), "time per training"), rows)
     for split in splits:
         print_lines(["", f"parts of the gain, {split} split (95 % intervals):"])
         print_lines(f"  {gain['says']}" for gain in ladder["gains"] if gain["split"] == split)
+    if any(rung["improving"] for rung in ladder["rungs"]):
+        typer.echo(
+            "* still improving when its epochs were over; only rungs that the contribution compares train longer"
+        )
     typer.echo(f"Wrote {path}")
+
+
+def _format_score(rung: Mapping[str, Any]) -> str:
+    deviation = rung["deviation"]
+    spread = "" if deviation is None else f" ± {format_number(deviation)}"
+    return f"{format_number(rung['mean'])}{spread}{'*' if rung['improving'] else ''}"
+
+
+# Tuning
+
+AXIS_TYPES: Mapping[str, type[int] | type[float]] = {
+    "k": int,
+    "rate": float,
+    "hidden": int,
+    "members": int,
+    "batch": int,
+}
+MAX_SHOWN = 12
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """Values to try by axis (empty: proposed ones), how often and how long to train, and the file to write."""
+
+    axes: Mapping[str, str]
+    search: int
+    seeds: int
+    epochs: int | None
+    write: Path | None
+
+
+def run_tune(job_path: Path, parties: Sequence[Path], out: Path, options: TuneOptions, mode: OutputMode) -> None:
+    """Search for the best settings of a job, print them as TOML and write them if requested."""
+    job, files = read_job(job_path), [read_party_file(path) for path in parties]
+    given = {axis: _parse_axis(axis, listed) for axis, listed in options.axes.items() if listed}
+    if options.write:
+        check_output_paths([options.write], [job_path, *parties])
+    restrict_to_owner(out)
+    torch.set_num_threads(job.training.threads)
+    subject = JobSubject(job, files, out, options.seeds, options.epochs)
+    protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
+    tuner = Tuner(subject, ResultStore(out), progress_printer(silent=mode.silent), lambda _: protected.train)
+    k = next(iter(job.secondaries.values())).k
+    grid = replace(propose_grid(k, subject.most_partners), **given)
+    ranked = tuner.search(grid, options.search, out / "search.log") if options.search else tuner.climb(grid)
+    best = ranked[0].setting.job_settings(job.secondaries)
+    value = {
+        "job": job.name,
+        "ranking": [{"setting": trial.setting.given, "validation": trial.validation} for trial in ranked],
+        "best": {".".join(path): setting for path, setting in best.items()},
+        "best_test": ranked[0].test,
+    }
+    write_json(out / "tuning.json", value)
+    values = {path: to_toml(setting) for path, setting in best.items()}
+    if options.write:
+        text = set_values(read_text_file(job_path), values)
+        with atomic_write(options.write) as part:
+            part.write_text(text, encoding="utf-8")
+        read_job(options.write)
+    mode.show(value, lambda: _print_ranking(ranked, set_values("", values), options.write))
+
+
+def _parse_axis(axis: str, listed: str) -> tuple[Any, ...]:
+    try:
+        values = tuple(AXIS_TYPES[axis](word) for word in parse_names(listed))
+    except ValueError:
+        values = ()
+    if not values:
+        message = f"'{listed}' is not a list of numbers separated by commas, such as 5,10; correct it"
+        raise SettingError(message, code="invalid-axis", axis=axis)
+    return values
+
+
+def _print_ranking(ranked: Sequence[TuningTrial], settings: str, written: Path | None) -> None:
+    metric = next(iter(ranked[0].validation))
+    rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
+    print_table((f"validation {metric}", "setting"), rows)
+    typer.echo(f"test {metric} of the best: {format_number(ranked[0].test[metric])}\n")
+    print_lines(settings.strip().splitlines() or ["The job's own settings are the best."])
+    if written:
+        typer.echo(f"\nWrote {written}")

@@ -18,8 +18,10 @@ from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import detect_separator, read_table
 from fedsim.errors import FileError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
+from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
+from fedsim.types import training_length
 from fedsim.wizard import proposal
 from fedsim.wizard.file_templates import KEY_FILE, SetupPlan, TablePlan, propose_party_names, render_job, render_party
 from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
@@ -71,6 +73,9 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     profiles = TableProfiles(*(tables.get(role) for role in request.tables))
     linked = _propose_linkage(profiles, request)
     label, task, split, warnings = _propose_goal(profiles.primary, linked, request)
+    scale = None
+    if profiles.primary and label and task and task.word == "regression":
+        scale = proposal.guess_label_scale(proposal.column_profile(profiles.primary, label.word))
     own = {}
     for role, table in tables.items():
         identifiers = linked.columns_of(role)
@@ -84,13 +89,14 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         secondary=targets.parties["secondary"],
         schema=linked.schema,
         metric=linked.metric,
-        k=proposal.propose_k(profiles, request.k),
+        k=linked.k,
         sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
         split=split,
         label=label,
+        label_scale=scale,
         epochs=request.epochs,
-        batch=proposal.propose_batch_size(profiles.primary.rows) if profiles.primary else None,
+        length=training_length(round(TRAIN_SHARE * profiles.primary.rows)) if profiles.primary else None,
         own=own,
     )
     notes = (*linked.notes, *warnings)
@@ -107,11 +113,12 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         "label": plan.label.word if plan.label else None,
         "task": plan.task.word if plan.task else None,
         "split": plan.split.word,
+        "label_scale": plan.label_scale.word if plan.label_scale else "linear",
         "k": plan.k,
         "metric": plan.metric,
         "sigma": plan.sigma,
         "quality": asdict(linked.quality) if linked.quality else None,
-        "batch_size": plan.batch,
+        **(asdict(plan.length) if plan.length else {}),
         "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
         "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
         "warnings": list(notes),
@@ -121,10 +128,9 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
 
 
 def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
-    k = proposal.propose_k(tables, request.k)
     if request.on:
         pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
-        return proposal.propose_linkage(tables, pairs, k)
+        return proposal.propose_linkage(tables, pairs, request.k)
     pairs = guess_identifiers(tables.primary, tables.secondary)
     guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in pairs), "")
     answer = request.confirm("Columns to link by, separated by commas", guess)
@@ -134,7 +140,7 @@ def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProp
         if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
             theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
         pairs = proposal.pairs_from_names(tables, ours, theirs)
-    return proposal.propose_linkage(tables, pairs, k)
+    return proposal.propose_linkage(tables, pairs, request.k)
 
 
 def _propose_goal(
@@ -179,7 +185,12 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
         yield format_line("link by", f"{columns} ({kind}, {detail})")
     if linked.quality:
         yield format_line("linkage", linked.quality.describe())
-    for name, guess in (("label", plan.label), ("task", plan.task), ("split", plan.split)):
+    for name, guess in (
+        ("label", plan.label),
+        ("task", plan.task),
+        ("label scale", plan.label_scale),
+        ("split", plan.split),
+    ):
         if guess:
             yield format_line(name, f"{guess.word}, {guess.reason}")
     noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"

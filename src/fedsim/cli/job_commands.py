@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -112,7 +112,9 @@ def compare(
         Path, option("FOLDER", "Folder for ladder.json and all results; a second run continues there.")
     ] = Path("fedsim-compare"),
     seeds: Annotated[int, option("N", "Number of random splits, each trained anew.", min=1)] = 5,
-    epochs: Annotated[int | None, option("N", "Epochs. Default: those of the job.", min=1)] = None,
+    epochs: Annotated[
+        int | None, option("N", "Epochs; trainings that decide the result go on. Default: the job's.", min=1)
+    ] = None,
     unit: Annotated[str, option("UNIT", "Unit of the label. Default: the label's name.")] = "",
     wait: opt.Wait = 60.0,
     insecure: opt.Insecure = False,
@@ -135,6 +137,42 @@ def compare(
 
     options = CompareOptions(seeds, epochs, unit, wait, insecure)
     run_compare(job, parties, out, options, OutputMode(quiet, as_json, verbose))
+
+
+def _values(content: str) -> Any:
+    return option("LIST", f"{content}, separated by commas. Default: some around the job's.")
+
+
+def tune(
+    job: opt.JobFile,
+    parties: Annotated[list[Path], argument("PARTY_FILE", "Files of the primary and all secondaries.")],
+    k: Annotated[str, _values("Numbers of partners")] = "",
+    rate: Annotated[str, _values("Learning rates")] = "",
+    width: Annotated[str, _values("Hidden units of the local networks")] = "",
+    members: Annotated[str, _values("Numbers of members")] = "",
+    batch: Annotated[str, option("LIST", "Batch sizes, separated by commas. Default: the job's.")] = "",
+    search: Annotated[int, option("N", "Let Optuna choose N settings instead.", min=0)] = 0,
+    seeds: Annotated[int, option("N", "Number of random splits per setting.", min=1)] = 1,
+    epochs: Annotated[int | None, option("N", "Epochs at most. Default: those of the job.", min=1)] = None,
+    out: Annotated[Path, option("FOLDER", "Folder for all results; a second run continues there.")] = Path(
+        "fedsim-tune"
+    ),
+    write: Annotated[Path | None, option("FILE", "Write a copy of the job with the best settings.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Search for the best partners, learning rate, width and members of a job, by its validation records.
+
+    All tables are read in this process and nothing is sent. One setting is tuned after the other; the test records
+    are looked at for the best settings only. Results are stored: stop at any time and run the command again.
+
+    fedsim tune job.toml city.toml rentals.toml --write tuned.toml
+    """
+    from fedsim.cli.evaluation import TuneOptions, run_tune
+
+    axes = {"k": k, "rate": rate, "hidden": width, "members": members, "batch": batch}
+    options = TuneOptions(axes, search, seeds, epochs, write)
+    run_tune(job, parties, out, options, OutputMode(quiet, as_json))
 
 
 privacy_app = typer.Typer(

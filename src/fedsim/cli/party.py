@@ -22,7 +22,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import LedgerEntry, Role
 from fedsim.protocol.session import ConnectionState
 from fedsim.report.formatting import format_bytes, format_duration
-from fedsim.runs.record import RECORD_FILE
+from fedsim.runs.record import RECORD_FILE, UNLABELLED_FILE
 from fedsim.runs.run_folder import publish_progress, run_path
 from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
@@ -99,6 +99,8 @@ def _print_outcome(outcome: TrainingOutcome) -> None:
     typer.echo(f"best epoch {outcome.best_epoch} of {outcome.epochs}")
     for part, metrics in outcome.metrics.items():
         typer.echo(f"{part:<10} " + "  ".join(f"{name} {value:.5g}" for name, value in metrics.items()))
+    if outcome.unlabelled:
+        typer.echo(f"{outcome.unlabelled:,} records without a label: predictions in {UNLABELLED_FILE}")
 
 
 def print_ledger(entries: Sequence[LedgerEntry], seconds: float) -> None:

@@ -149,9 +149,21 @@ class TaskSettings(ConfigSection):
 
     kind: Literal["regression", "classification"] = setting(example="regression")
     """Whether the label is a number, such as a price, or one of several classes."""
-    split: Literal["random", "group"] = "random"
+    split: Literal["random", "group", "time", "column"] = "random"
     """How the primary's records are split 7:1:2 into training, validation and test. `group` keeps records with equal
-    identifiers in the same part: a harder and more honest test if many records share a place."""
+    identifiers in the same part: a harder and more honest test if many records share a place. `time` trains on the
+    oldest records and tests on the newest. `column` keeps records with equal cells in the same part; cells that say
+    train, validation and test name the part. The primary names the column in its party file (label.split_by)."""
+    label_scale: Literal["linear", "log"] = "linear"
+    """`log` learns the logarithm of a label that is always positive, so that relative errors count. Predictions and
+    metrics are in the label's own unit; the metric rmse_log chooses the best epoch."""
+
+    @model_validator(mode="after")
+    def _check_label_scale(self) -> Self:
+        if self.label_scale == "log" and self.kind != "regression":
+            message = "only a number has a logarithm, but the task is a classification; remove the setting"
+            raise RuleError(message, "label_scale", code="log-of-class")
+        return self
 
 
 class TrainingSettings(ConfigSection):
@@ -162,14 +174,18 @@ class TrainingSettings(ConfigSection):
     method: MethodName = "fedsim"
     """How the partners of a record are used."""
     epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=60)
-    """Number of passes over the training records. Default: 60 for `modern`, 100 for `paper`."""
+    """Largest number of passes over the training records. Default: 20 to 100 for `modern`, fewer for more records; 100
+    for `paper`."""
     batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=512)
-    """Records per training step. Default: 512 for `modern`, 128 for `paper`. Larger batches need fewer messages."""
+    """Records per training step. Default: 32 to 512 for `modern`, by the number of records; 128 for `paper`. Larger
+    batches need fewer messages."""
     learning_rate: Annotated[float | None, real_number(0, 100)] = setting(None, example=0.002)
     """Learning rate of the optimiser. Default: that of the preset."""
+    width: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=256)
+    """Hidden units of the local network of every party. Default: 256 for `modern`, 200 for `paper`."""
     patience: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=10)
-    """Stop after this many epochs without improvement on the validation records. Default: all epochs run. The weights
-    of the best epoch are used in either case."""
+    """Stop after this many epochs without improvement on the validation records. Default: a fifth of the epochs for
+    `modern`; with `paper` all epochs run. The weights of the best epoch are used in either case."""
     members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
     """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,
     so they add no traffic. Default: that of the preset."""
@@ -390,6 +406,10 @@ class Job(ConfigFile):
         for terms in settings["secondaries"].values():
             if terms["similarities"] == "record":
                 del terms["similarities"]
+        if settings["task"]["label_scale"] == "linear":
+            del settings["task"]["label_scale"]
+        if settings["training"]["width"] is None:
+            del settings["training"]["width"]
         return settings
 
     @property

@@ -241,7 +241,11 @@ class LabelSettings(ConfigSection):
     """The label."""
 
     column: ColumnName = setting(example="price")
-    """The column to predict; it never leaves the party and is not used as a feature."""
+    """The column to predict; it never leaves the party and is not used as a feature. Records without a label are not
+    learnt from; they are predicted after training."""
+    split_by: ColumnName | None = setting(None, example="sold", title="the name of a column")
+    """The column by which the records are split if the job's task.split is `time` or `column`: dates, numbers or, for
+    `column`, anything. It never leaves the party, and is a feature only if listed under features.columns."""
 
 
 class LinkageSettings(ConfigSection):
@@ -414,6 +418,7 @@ class PartyColumns:
     identifiers: Mapping[str, Mapping[str, str]]
     features: tuple[str, ...] | None
     label: str | None
+    split: str | None = None
 
     @property
     def linking(self) -> tuple[str, ...]:
@@ -422,7 +427,8 @@ class PartyColumns:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the columns in types that JSON has."""
-        return {**asdict(self), "features": None if self.features is None else list(self.features)}
+        columns = {**asdict(self), "features": None if self.features is None else list(self.features)}
+        return columns if self.split else {name: value for name, value in columns.items() if name != "split"}
 
 
 def require_membership(job: Job, party_file: PartyFile) -> None:
@@ -451,10 +457,21 @@ def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | Non
     if label in linking:
         message = "the label is used as an identifier and would leave the party; choose other identifiers"
         raise SettingError(message, code="label-is-identifier")
-    used = [*linking, *([label] if label else [])]
+    split = _split_column(job, party_file)
+    used = [*linking, *(column for column in (label, split) if column)]
     if header is not None:
         _check_present(party_file, used, header)
-    return PartyColumns(identifiers, _feature_columns(party_file, used, header), label)
+    return PartyColumns(identifiers, _feature_columns(party_file, used, header), label, split)
+
+
+def _split_column(job: Job, party_file: PartyFile) -> str | None:
+    """Return the primary's column by which a job splits, if it splits by one."""
+    if party_file.label is None or job.task.split not in ("time", "column"):
+        return None
+    if party_file.label.split_by is None:
+        message = f"job '{job.name}' splits by {job.task.split}; name the column in label.split_by"
+        raise SettingError(message, code="no-split-column", split=job.task.split)
+    return party_file.label.split_by
 
 
 def identifier_columns(job: Job, party_file: PartyFile, secondary: str) -> dict[str, str]:
@@ -471,7 +488,8 @@ def columns_outside_policy(job: Job, party_file: PartyFile) -> list[str]:
     if allowed is None or party_file.role is Role.COORDINATOR:
         return []
     columns = resolve_columns(job, party_file)
-    used = [*columns.linking, *(columns.features or ()), *([columns.label] if columns.label else [])]
+    own = (column for column in (columns.label, columns.split) if column)
+    used = [*columns.linking, *(columns.features or ()), *own]
     return [column for column in dict.fromkeys(used) if column not in allowed]
 
 

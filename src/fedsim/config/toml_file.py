@@ -220,6 +220,36 @@ def find_setting_lines(text: str) -> dict[tuple[str, ...], int]:
     return lines
 
 
+def set_values(text: str, values: Mapping[tuple[str, ...], str]) -> str:
+    """Return a valid TOML text with other values; everything else stays as it is, comments included.
+
+    Parameters
+    ----------
+    text
+        The text; settings that are replaced have their value on one line.
+    values
+        New values as TOML, by the path of the setting. A setting that is missing is added to its table.
+
+    Examples
+    --------
+    >>> set_values("[a]\\nx = 1 # one\\n", {("a", "x"): "2", ("a", "y"): "3", ("b", "z"): "4"}).splitlines()
+    ['[a]', 'y = 3', 'x = 2 # one', '', '[b]', 'z = 4']
+    """
+    for path, value in values.items():
+        lines, places = text.splitlines(), find_setting_lines(text)
+        *table, name = path
+        if path in places:
+            key, _, old = lines[places[path] - 1].partition("=")
+            comment = re.sub(r"""^("(\\.|[^"\\])*"|'[^']*'|[^#"'])*""", "", old)
+            lines[places[path] - 1] = f"{key.rstrip()} = {value}{f' {comment}' if comment else ''}"
+        elif tuple(table) in places:
+            lines.insert(places[tuple(table)], f"{name} = {value}")
+        else:
+            lines += ["", f"[{'.'.join(table)}]", f"{name} = {value}"]
+        text = "\n".join(lines) + "\n"
+    return text
+
+
 def _statements(text: str) -> Iterator[tuple[int, str]]:
     """Yield headers and settings with the number of their first line, without comments."""
     line, start, depth = 1, 1, 0

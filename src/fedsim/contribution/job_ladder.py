@@ -19,7 +19,6 @@ from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
 from fedsim.data.features import fit_preprocessor
-from fedsim.data.splits import group_split, random_split
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
@@ -115,7 +114,8 @@ class ProtectedTrainer:
         terms = self.protection
         if rung.needs_no_partner or (terms.activations is None and terms.gradients is None):
             return run_training(rung, arrays)
-        config, split = rung.config(arrays.about["seed"], device="cpu"), arrays.split
+        split = arrays.split
+        config = rung.config(arrays.about["seed"], device="cpu", n_train=len(split.train))
         steps = config.epochs * config.steps_per_epoch(len(split.train))
         secret = derive_subkey(self.secret, f"comparison with seed {config.seed}", SECRET_BYTES)
         clipped = replace(config.secondary, clip=terms.activations.clip if terms.activations else None)
@@ -135,7 +135,8 @@ class ProtectedTrainer:
 class JobCases:
     """The tables of a job as arrays for every split and seed.
 
-    ``folder`` stores filters and the secret of the noise, so that a second run links alike.
+    ``folder`` stores filters and the secret of the noise, so that a second run links alike. With ``as_in_job`` the
+    primary has the features of the job; otherwise its identifiers are apart, for rungs with and without them.
     """
 
     job: Job
@@ -143,9 +144,12 @@ class JobCases:
     secondaries: dict[str, PartyData]
     folder: Path
     unit: str
+    as_in_job: bool = False
 
     @classmethod
-    def read(cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "") -> JobCases:
+    def read(
+        cls, job: Job, files: Sequence[PartyFile], folder: Path, unit: str = "", *, as_in_job: bool = False
+    ) -> JobCases:
         """Read the tables of all parties but the coordinator."""
         tables = {file.party: PartyData.read(job, file) for file in files if file.role is not Role.COORDINATOR}
         missing = [str(party) for party in job.parties if party.role is not Role.COORDINATOR and party not in tables]
@@ -153,9 +157,11 @@ class JobCases:
             message = f"the file of {', '.join(missing)} is missing; a comparison of job '{job.name}' needs all tables"
             raise SettingError(message, code="missing-party-file")
         primary = next(table for party, table in tables.items() if party.role is Role.PRIMARY)
+        labels, classes = primary.labels()
+        primary = primary.take(np.flatnonzero(labels >= 0 if classes else np.isfinite(labels)))
         by_name = {party.name: table for party, table in tables.items() if party.role is Role.SECONDARY}
         make_private_folder(folder)
-        return cls(job, primary, {name: by_name[name] for name in job.secondaries}, folder, unit)
+        return cls(job, primary, {name: by_name[name] for name in job.secondaries}, folder, unit, as_in_job)
 
     def cases(self, seeds: int, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
         """Yield every seed of every split.
@@ -166,10 +172,10 @@ class JobCases:
         for seed in range(seeds):
             for kind in splits:
                 rng = party_model.RandomSource(self.job.seed + seed, self.primary.own.name).rng("split")
-                n = len(self.primary)
-                split = group_split(self.groups, rng) if kind == "group" else random_split(n, rng)
+                split = self.primary.draw_split(kind, rng)
+                features = PartyData.network_features if self.as_in_job else features_without_identifiers
                 yield SplitArrays(
-                    primary=features_without_identifiers(self.primary, split.train),
+                    primary=features(self.primary, split.train),
                     own=identifier_features(self.primary.own_identifiers(), split.train),
                     secondaries=tuple(self._link(name, split) for name in self.secondaries),
                     labels=self.labels,
@@ -180,8 +186,8 @@ class JobCases:
 
     @cached_property
     def labels(self) -> AnyArray:
-        """The labels, classes as integers from zero."""
-        return self.primary.labels()[0]
+        """The labels as they are learnt, classes as integers from zero."""
+        return learnt_labels(self.job, self.primary.labels()[0])
 
     @cached_property
     def groups(self) -> Integers:
@@ -215,9 +221,16 @@ class JobCases:
         return LinkedSecondary(features, lists, partner, delivery.vectors, equal, name)
 
 
+def learnt_labels(job: Job, labels: AnyArray) -> AnyArray:
+    """Return labels on the scale on which a job learns them, so that all rungs are compared on it."""
+    return np.log(labels) if job.task.label_scale == "log" else labels
+
+
 def job_facts(job: Job, primary: PartyData, unit: str) -> dict[str, Any]:
     """Return what is known of a job's trainings; a protection is part of their identity."""
     label, protection = primary.columns.label, job.protection.model_dump_json(exclude_none=True)
+    label = f"log({label})" if job.task.label_scale == "log" else label
+    unit = unit if job.task.label_scale == "linear" else ""
     facts = {"name": job.name, "hash": job.hash, "unit": unit or str(label), "label": label, "task": job.task.kind}
     return facts if protection == "{}" else {**facts, "protection": protection}
 
@@ -252,7 +265,7 @@ def train_remote_ladder(
     acceptor = context.listen(context.secondaries)
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
-    ladder = train_ladder(cases, rungs, results, report, trainer.train)
+    ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=False)
     close_sessions(context.sessions(), Farewell())
     return ladder
 
@@ -273,7 +286,7 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
             primary=features_without_identifiers(table, rows),
             own=identifier_features(table.own_identifiers(), rows),
             secondaries=tuple(linked),
-            labels=prepared.data.labels,
+            labels=learnt_labels(job, prepared.data.labels),
             groups=table.groups(),
             split=prepared.split,
             about={**job_facts(job, table, unit), "split": job.task.split, "seed": job.seed + seed},
@@ -292,7 +305,7 @@ class RemoteTrainer:
         self.context.connection.stop_signal.check()
         if rung.needs_no_partner:
             return run_training(rung, arrays)
-        config = rung.config(arrays.about["seed"], device="cpu")
+        config = rung.config(arrays.about["seed"], device="cpu", n_train=len(arrays.split.train))
         while True:
             try:
                 lists = self._lists(rung, arrays)

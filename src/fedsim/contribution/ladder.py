@@ -1,11 +1,16 @@
 """The comparison ladder: the primary alone, with the partner and with placebo partners, and what the partner adds.
 
-The gain is split in three: the primary's own identifiers, which it could have used without anybody; the links beyond
-that (a partner with shuffled features keeps them); and the partner's features. The partner's contribution is counted
-from the best that the primary can do alone: for every seed the validation records choose between a perceptron, boosted
-trees and FedSim's own network with random links, with and without the primary's own identifiers. Without the last, a
-network that happens to suit the primary's own columns would be credited to the partner. With the partner, the
-validation records choose between all methods.
+Four sides are compared, in this order: the primary's columns alone; these and its own identifiers, which it can use
+without anybody; the links of a placebo partner, whose feature rows are shuffled; and the partner itself. The gain from
+one side to the next is a part of the whole, so the parts add up: the partner's contribution is that of the links and
+that of its features. For every seed the validation records choose the training that stands for a side. Alone these are
+a perceptron, boosted trees, FedSim's own network with random links, and these two combined: without the network, one
+that happens to suit the primary's own columns would be credited to the partner. With the partner they are all methods,
+and the placebo is the same method with a placebo partner.
+
+A network that stands for a side, and was still improving when its epochs were over, is trained longer until it stops
+improving. Otherwise the number of epochs would decide what the partner is worth. Secondaries at their own sites train
+for as many epochs as the job says and no more.
 
 Letters: n test records, G groups of records that are drawn together, S seeds.
 """
@@ -14,11 +19,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.rungs import ResultStore, Rung, RungTrainer, SplitArrays, run_training, train_missing
+from fedsim.contribution.rungs import (
+    BOOSTED_TREES,
+    STACKED,
+    ResultStore,
+    Rung,
+    RungTrainer,
+    SplitArrays,
+    run_training,
+    train_missing,
+)
 from fedsim.training.data import Metrics, pair_win_rate, selection_key
 from fedsim.types import AnyArray, Floats, Integers
 
@@ -165,10 +180,11 @@ def _resample_scores(seeds: Sequence[_SeedScorer], groups: int, rng: np.random.G
 # The rungs and steps of the ladder
 
 
-LADDER_FORMAT = 1
+LADDER_FORMAT = 2
 SOLO, SOLO_WITH_IDENTIFIERS = "solo", "solo-identifiers"
 FEDSIM_WITH_IDENTIFIERS, FEDSIM_PLACEBO = "fedsim-identifiers", "fedsim-identifiers-placebo"
 TREES_WITH_IDENTIFIERS, FEDSIM_SHUFFLED = "trees-identifiers", "fedsim-identifiers-shuffled"
+CENTRAL, STACKED_SHUFFLED = "trees-linked", "stacked-shuffled"
 RUNGS = (
     Rung(SOLO, "Solo", "solo"),
     Rung(SOLO_WITH_IDENTIFIERS, "Solo + own identifiers", "solo", inputs="identifiers"),
@@ -188,16 +204,32 @@ RUNGS = (
     Rung(
         FEDSIM_SHUFFLED, "FedSim + own identifiers, shuffled links", "fedsim", partner="shuffled", inputs="identifiers"
     ),
+    Rung(STACKED, "FedSim and boosted trees", STACKED, inputs="identifiers"),
+    Rung(
+        STACKED_SHUFFLED, "FedSim, shuffled links, and boosted trees", STACKED, partner="shuffled", inputs="identifiers"
+    ),
+    Rung(CENTRAL, "Boosted trees on both tables, joined", "trees", inputs="linked"),
 )
+# What no party can train without the other's table: left out where the secondaries are at their own sites.
+NEEDS_BOTH_TABLES = ("exact", CENTRAL)
+WITHOUT_IDENTIFIERS = (SOLO, "trees", "fedsim-shuffled")
+WITHOUT_PARTNER = (
+    *WITHOUT_IDENTIFIERS,
+    SOLO_WITH_IDENTIFIERS,
+    TREES_WITH_IDENTIFIERS,
+    FEDSIM_SHUFFLED,
+    STACKED_SHUFFLED,
+)
+WITH_PARTNER = ("exact", "top1sim", "avgsim", "featuresim", "fedsim", FEDSIM_WITH_IDENTIFIERS, STACKED)
+# The sides of the comparison: what the validation records chose, and the placebo of the last.
+PLAIN, ALONE, PLACEBO, TOGETHER = "plain", "alone", "placebo", "together"
 STEPS = {
-    "identifiers": (SOLO, SOLO_WITH_IDENTIFIERS),
-    "links": (SOLO_WITH_IDENTIFIERS, FEDSIM_PLACEBO),
-    "features": (FEDSIM_PLACEBO, FEDSIM_WITH_IDENTIFIERS),
-    "total": (SOLO, FEDSIM_WITH_IDENTIFIERS),
+    "identifiers": (PLAIN, ALONE),
+    "links": (ALONE, PLACEBO),
+    "features": (PLACEBO, TOGETHER),
+    "contribution": (ALONE, TOGETHER),
+    "total": (PLAIN, TOGETHER),
 }
-WITHOUT_PARTNER = (SOLO, SOLO_WITH_IDENTIFIERS, "trees", TREES_WITH_IDENTIFIERS, "fedsim-shuffled", FEDSIM_SHUFFLED)
-WITH_PARTNER = ("exact", "top1sim", "avgsim", "featuresim", "fedsim", FEDSIM_WITH_IDENTIFIERS)
-ALONE, TOGETHER = "alone", "together"  # the rungs that the validation records chose of these
 BOOTSTRAP_SEED = 2022
 
 # Sentences
@@ -207,6 +239,7 @@ STEP_SUBJECTS = {
     "identifiers": "The primary's own identifiers, used as features without any partner,",
     "links": "The links, beyond the primary's own identifiers,",
     "features": "The partner's features, beyond the links,",
+    "contribution": "Links and partner features together, the partner's contribution,",
     "total": "Own identifiers, links and partner features together",
 }
 METRIC_NAMES = {"rmse": "error", "auc": "area under the curve", "accuracy": "accuracy"}
@@ -227,11 +260,12 @@ def gain_sentence(key: str, gain: Interval, unit: GainUnit) -> str:
     >>> gain_sentence("features", Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))
     "The partner's features, beyond the links, reduce the error by 1.25 S$ (95 % interval 0.5 to 2)."
     >>> gain_sentence("links", Interval(0.25, -0.5, 1.0), GainUnit("auc", ""))
-    "The links, beyond the primary's own identifiers, make no measurable difference (95 % interval -0.5 to 1)."
+    "The links, beyond the primary's own identifiers, make no measurable difference: 0.25 (95 % interval -0.5 to 1)."
     """
     if gain.covers_zero:
         interval = f"{format_number(gain.low)} to {format_number(gain.high)}"
-        return f"{STEP_SUBJECTS[key]} make no measurable difference (95 % interval {interval})."
+        estimate = format_number(gain.estimate)
+        return f"{STEP_SUBJECTS[key]} make no measurable difference: {estimate} (95 % interval {interval})."
     verb, change = _describe_change(gain, unit)
     return f"{STEP_SUBJECTS[key]} {verb} {change}."
 
@@ -246,9 +280,22 @@ def contribution_sentence(gain: Interval, ends: tuple[float, float], unit: GainU
     scores = f"from {format_number(ends[0], 4)} to {format_number(ends[1], 4)} ({split} split)"
     baseline = "compared with the best model of the primary alone, own identifiers included"
     if gain.covers_zero:
-        return f"The partner's data makes no measurable difference: it {verb}s {change}, {scores}, {baseline}."
-    hint = " It does not help, or the networks were trained for too few epochs." if gain.high < 0 else ""
+        missed = f"a contribution of up to {_with_unit(gain.high, unit)} may have been missed"
+        return f"No contribution of the partner was found; {missed}. Its data {verb}s {change}, {scores}, {baseline}."
+    hint = " It does not help." if gain.high < 0 else ""
     return f"The partner's data {verb}s {change}, {scores}, {baseline}.{hint}"
+
+
+def parts_sentence(contribution: Interval, links: Interval, features: Interval) -> str:
+    """Say of which parts the contribution is the sum, in the order and with the signs of the steps.
+
+    >>> parts_sentence(Interval(3.0, 2.0, 4.0), Interval(-0.5, -1.0, 0.0), Interval(3.5, 2.5, 4.5))
+    'The contribution of 3 is the sum of -0.5 (links) and 3.5 (features); positive is better.'
+    """
+    total, *parts = (format_number(gain.estimate) for gain in (contribution, links, features))
+    return (
+        f"The contribution of {total} is the sum of {parts[0]} (links) and {parts[1]} (features); positive is better."
+    )
 
 
 def format_number(value: float, digits: int = 3) -> str:
@@ -266,13 +313,18 @@ def _describe_change(gain: Interval, unit: GainUnit) -> tuple[str, str]:
     """Return a verb, and what changes by how much; the interval is in the direction of the verb."""
     verb = "reduce" if (gain.estimate >= 0) == (unit.metric == "rmse") else "increase"
     low, high = (gain.low, gain.high) if gain.estimate >= 0 else (-gain.high, -gain.low)
-    what, size = METRIC_NAMES[unit.metric], format_number(abs(gain.estimate))
-    if unit.metric == "rmse" and unit.unit not in ("", unit.label):
-        size += f" x {unit.unit}" if unit.unit[0].isdigit() else f" {unit.unit}"  # of a unit such as 1000 S$
-    elif unit.metric == "rmse" and unit.label:
+    what = METRIC_NAMES[unit.metric]
+    if unit.metric == "rmse" and unit.unit in ("", unit.label) and unit.label:
         what += f" in {unit.label}"
     interval = f"{format_number(low + 0.0)} to {format_number(high + 0.0)}"
-    return verb, f"the {what} by {size} (95 % interval {interval})"
+    return verb, f"the {what} by {_with_unit(abs(gain.estimate), unit)} (95 % interval {interval})"
+
+
+def _with_unit(size: float, unit: GainUnit) -> str:
+    text = format_number(size)
+    if unit.metric == "rmse" and unit.unit not in ("", unit.label):
+        text += f" x {unit.unit}" if unit.unit[0].isdigit() else f" {unit.unit}"  # of a unit such as 1000 S$
+    return text
 
 
 # The ladder
@@ -286,8 +338,8 @@ class LadderTraining:
     ----------
     preset
         Networks, optimiser and sizes.
-    epochs, batch, rate, patience, members
-        As in :class:`fedsim.training.Config`; None keeps the preset's value.
+    epochs, batch, rate, patience, members, hidden
+        As in :class:`Rung`; None keeps the preset's value.
     """
 
     preset: str = "modern"
@@ -296,11 +348,12 @@ class LadderTraining:
     rate: float | None = None
     patience: int | None = None
     members: int | None = None
+    hidden: int | None = None
 
     def rungs(self, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
         """Return the rungs with these settings."""
         settings = asdict(self)
-        return [replace(rung, **settings) if rung.trains_network else rung for rung in rungs]
+        return [rung if rung.method == BOOSTED_TREES else replace(rung, **settings) for rung in rungs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,6 +372,8 @@ class Ladder:
         Predictions of the test records, by split and then by seed.
     lines
         The stored results of every rung's key and split.
+    chosen
+        The rungs that stand for each side, by split and then by seed.
     """
 
     about: Mapping[str, Any]
@@ -326,21 +381,22 @@ class Ladder:
     rungs: Sequence[Rung]
     seeds: Mapping[str, Sequence[SeedPredictions]]
     lines: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
+    chosen: Mapping[str, Sequence[Mapping[str, Rung]]]
 
     def contribution(self, split: str) -> Interval:
         """Return what the partner adds to the best that the primary can do alone."""
-        scores = self._bootstrap(split, [ALONE, TOGETHER])
-        return scores.gain(ALONE, TOGETHER, lower_is_better=self.measure.lower_is_better)
+        scores = self._bootstrap(split, STEPS["contribution"])
+        return scores.gain(*STEPS["contribution"], lower_is_better=self.measure.lower_is_better)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the ladder as JSON values, the content of ``ladder.json``."""
-        names = sorted({ALONE, TOGETHER, *(name for step in STEPS.values() for name in step)})
+        names = sorted({name for step in STEPS.values() for name in step})
         scores = {split: self._bootstrap(split, names) for split in self.seeds}
         split, lower = list(self.seeds)[-1], self.measure.lower_is_better
         unit = GainUnit(self.measure.name, self.about["unit"], self.about.get("label", ""))
         ends = scores[split].scores[ALONE], scores[split].scores[TOGETHER]
-        gain = scores[split].gain(ALONE, TOGETHER, lower_is_better=lower)
-        gains = [(key, each, scores[each].gain(*STEPS[key], lower_is_better=lower)) for each in scores for key in STEPS]
+        gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
+        gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
         first = next(iter(self.seeds.values()))
         return {
             "format": LADDER_FORMAT,
@@ -353,20 +409,14 @@ class Ladder:
             "seeds": len(first),
             "records": len(first[0].labels),
             "worth": contribution_sentence(gain, ends, unit, split),
-            "chosen": {side: self._chosen(side, split) for side in (ALONE, TOGETHER)},
+            "parts": parts_sentence(gain, links, features),
+            "chosen": {side: [each[side].key for each in self.chosen[split]] for side in (ALONE, TOGETHER)},
             "rungs": [self._rung(rung, each) for each in self.seeds for rung in self.rungs],
             "gains": [
                 {"key": key, "split": each, **asdict(gain), "says": gain_sentence(key, gain, unit)}
-                for key, each, gain in gains
+                for (key, each), gain in gains.items()
             ],
         }
-
-    def _chosen(self, side: str, split: str) -> list[str]:
-        """Return the rung whose predictions stand for a side, for every seed."""
-        return [
-            next(rung.key for rung in self.rungs if seed.predictions[rung.key] is seed.predictions[side])
-            for seed in self.seeds[split]
-        ]
 
     def _bootstrap(self, split: str, names: Sequence[str]) -> BootstrapScores:
         seeds = [
@@ -386,8 +436,9 @@ class Ladder:
             "split": split,
             "values": values,
             "mean": float(np.mean(values)),
-            "deviation": float(np.std(values, ddof=min(1, len(values) - 1))),
+            "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else None,
             "seconds": float(np.mean([line["seconds"] for line in self.lines[rung.key, split]])),
+            "improving": any(is_improving(line) for line in self.lines[rung.key, split]),
         }
 
 
@@ -412,6 +463,8 @@ def train_ladder(
     results: ResultStore,
     report: Callable[[str], None],
     train_rung: RungTrainer = run_training,
+    *,
+    lengthen: bool = True,
 ) -> Ladder:
     """Train the missing rungs of a ladder and return all of them.
 
@@ -427,24 +480,126 @@ def train_ladder(
         Called with a line after every training.
     train_rung
         How to train a rung.
+    lengthen
+        Whether networks that stand for a side and still improve are trained longer.
     """
     seeds: dict[str, list[SeedPredictions]] = {}
     lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    chosen: dict[str, list[Mapping[str, Rung]]] = {}
     about: dict[str, Any] = {}
     measure: Measure | None = None
     for arrays in cases:
-        train_missing([arrays], rungs, results, report, train_rung)
         about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
         measure = measure or measure_for_task(about["task"], arrays.labels)
-        keys = {rung.key: rung.result_key(arrays) for rung in rungs}
-        predictions: dict[str, AnyArray] = {name: results.predictions(key) for name, key in keys.items()}
-        stored = {name: results.line(key) for name, key in keys.items()}
-        for side, names in ((ALONE, WITHOUT_PARTNER), (TOGETHER, WITH_PARTNER)):
-            validation = {name: stored[name]["validation"] for name in names if name in stored}
-            predictions[side] = predictions[best_by_measure(measure, validation)]
+        train = partial(_train_here, arrays, results, report, train_rung)
+        trained = TrainedCase(arrays, rungs, results, train, measure, doublings=MAX_DOUBLINGS if lengthen else 0)
+        sides = trained.choose_sides()
+        by_name = {**{rung.key: rung for rung in rungs}, **sides}
+        predictions = {name: results.predictions(trained.key_of(rung)) for name, rung in by_name.items()}
         seeds.setdefault(split, []).append(SeedPredictions(arrays.labels[test], arrays.groups[test], predictions))
-        for name, line in stored.items():
-            lines.setdefault((name, split), []).append(line)
+        chosen.setdefault(split, []).append(sides)
+        for rung in rungs:
+            lines.setdefault((rung.key, split), []).append(trained.line(rung))
     if measure is None:
         raise ValueError("no cases")  # pragma: no cover - callers give one seed at least
-    return Ladder(about, measure, rungs, seeds, lines)
+    return Ladder(about, measure, rungs, seeds, lines, chosen)
+
+
+def _train_here(
+    arrays: SplitArrays,
+    results: ResultStore,
+    report: Callable[[str], None],
+    train_rung: RungTrainer,
+    rungs: Sequence[Rung],
+) -> None:
+    train_missing([arrays], rungs, results, report, train_rung)
+
+
+# Which training stands for a side, and for how long it is trained
+
+
+LATE_SHARE = 0.9  # of the epochs: a best epoch after them means that more epochs may be better
+MAX_DOUBLINGS = 3
+MOST_FURTHER_TRAININGS = 4 * MAX_DOUBLINGS + 1  # of one seed of a split, beside its rungs
+MIN_IMPROVEMENT = 0.005  # of the error, or of what is missing to a perfect score: less is not worth twice the epochs
+
+
+def is_improving(line: Mapping[str, Any]) -> bool:
+    """Return whether a stored training of a network was still improving when its epochs were over.
+
+    >>> is_improving({"best_epoch": 4, "limit": 4}), is_improving({"best_epoch": 4, "limit": 12})
+    (True, False)
+    """
+    return bool(line["best_epoch"] > LATE_SHARE * line.get("limit", np.inf))
+
+
+class TrainedCase:
+    """All rungs of a ladder on one split and seed; those that stand for a side are trained until they stop improving.
+
+    ``key_of`` and ``line`` are those of the longest useful training of a rung.
+    """
+
+    def __init__(
+        self,
+        arrays: SplitArrays,
+        rungs: Sequence[Rung],
+        results: ResultStore,
+        train: Callable[[Sequence[Rung]], None],
+        measure: Measure,
+        doublings: int,
+    ) -> None:
+        self.arrays, self.rungs, self.results, self.train, self.measure = arrays, rungs, results, train, measure
+        self.doublings = doublings
+        self._longest: dict[str, Rung] = {}  # by the key of a rung, the same with more epochs
+        train(rungs)
+
+    def choose_sides(self) -> dict[str, Rung]:
+        """Return the rungs that stand for the four sides."""
+        alone, together = self._choose(WITHOUT_PARTNER), self._choose(WITH_PARTNER)
+        has_plain = any(rung.key in WITHOUT_IDENTIFIERS for rung in self.rungs)
+        plain = self._choose(WITHOUT_IDENTIFIERS) if has_plain else alone
+        return {PLAIN: plain, ALONE: alone, PLACEBO: self._placebo_of(together), TOGETHER: together}
+
+    def key_of(self, rung: Rung) -> dict[str, Any]:
+        """Return what identifies the result of a rung."""
+        return self._longest.get(rung.key, rung).result_key(self.arrays)
+
+    def line(self, rung: Rung) -> dict[str, Any]:
+        """Return the stored result of a rung."""
+        return self.results.line(self.key_of(rung))
+
+    def _choose(self, names: Sequence[str]) -> Rung:
+        """Return the best rung by the validation records, after training it until it stops improving."""
+        possible = {rung.key: rung for rung in self.rungs if rung.key in names}
+        validation = {name: self.line(rung)["validation"] for name, rung in possible.items()}
+        best = possible[best_by_measure(self.measure, validation)]
+        self._lengthen(best)
+        return best
+
+    def _placebo_of(self, rung: Rung) -> Rung:
+        """Return the same training with a placebo partner: a rung of the ladder if it has one, else one more."""
+        twin = replace(rung, key=f"{rung.key}-placebo", name=f"{rung.name}, placebo partner", partner="placebo")
+        unnamed = replace(twin, key="", name="")
+        twin = next((one for one in self.rungs if replace(one, key="", name="") == unnamed), twin)
+        self._longest[twin.key] = replace(twin, epochs=self._longest.get(rung.key, rung).epochs)
+        self.train([self._longest[twin.key]])
+        self._lengthen(twin)
+        return twin
+
+    def _lengthen(self, rung: Rung) -> None:
+        """Double the epochs of a network until it stops improving."""
+        for _ in range(self.doublings):
+            current, line = self._longest.get(rung.key, rung), self.line(rung)
+            if not is_improving(line):
+                return
+            longer = replace(current, epochs=2 * line["limit"])
+            self.train([longer])
+            before, after = map(self._distance_to_perfect, (line, self.results.line(longer.result_key(self.arrays))))
+            if after < before:
+                self._longest[rung.key] = longer
+            if after > (1 - MIN_IMPROVEMENT) * before:
+                return
+
+    def _distance_to_perfect(self, line: Mapping[str, Any]) -> float:
+        score = float(line["validation"][self.measure.name])
+        return score if self.measure.lower_is_better else 1.0 - score

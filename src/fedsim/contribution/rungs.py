@@ -3,13 +3,15 @@
 Letters: n primary records, L distinct lists of partners, K partners of each, m records of a secondary.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -19,14 +21,14 @@ import torch
 
 from fedsim.errors import FileError, SettingError
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
+from fedsim.runtime.boosted_trees import TREE_SETTINGS, blend, choose_weight, fit_trees, measure
 from fedsim.splitnn import Features, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.data import Metrics, as_features, classification_metrics, regression_metrics
+from fedsim.training.data import Metrics, as_features
 from fedsim.types import AnyArray, Split
-from fedsim.validation import validate_integer
 from fedsim.version import VERSION
 
 NamedArrays = dict[str, AnyArray]
@@ -91,8 +93,8 @@ class SplitArrays:
 
 
 PARTNERS = ("real", "placebo", "shuffled")
-INPUTS = ("features", "identifiers", "secondary")
-BOOSTED_TREES = "trees"
+INPUTS = ("features", "identifiers", "secondary", "linked")
+BOOSTED_TREES, STACKED = "trees", "stacked"
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,14 @@ class Rung:
     key, name
         For programs and for people.
     method, preset
-        A registered method (or ``"trees"``, or a registered variant of FedSim) and a registered preset.
+        A registered method (or ``"trees"``, ``"stacked"`` or a registered variant of FedSim) and a registered preset.
     partner
         ``"real"``; ``"placebo"`` shuffles the partner's feature rows and keeps the links; ``"shuffled"`` gives every
         record the links of another.
     inputs
         The primary's ``"features"``; these and its own ``"identifiers"``; or, for a method without partners, only the
-        features of the most similar record of the ``"secondary"``.
+        features of the most similar record of the ``"secondary"``, or all that is known in one place: features,
+        identifiers and the features of ``"linked"`` records.
     pieces
         Such as ``"13"``: the secondary's columns are split between three parties, and the first and the third take
         part (paper, appendix "Multi-Party FedSim").
@@ -145,12 +148,12 @@ class Rung:
 
     def check(self) -> None:
         """Raise SettingError if the rung names an unknown method or preset."""
-        if self.method not in (BOOSTED_TREES, *FEDSIM_VARIANTS):
+        if self.method not in (BOOSTED_TREES, STACKED, *FEDSIM_VARIANTS):
             METHODS[self.method]
         PRESETS[self.preset]
 
-    def config(self, seed: int, device: str = "auto") -> Config:
-        """Return the training configuration of a rung: its preset, method and settings.
+    def config(self, seed: int, device: str = "auto", n_train: int | None = None) -> Config:
+        """Return the training configuration of a rung for so many training records: its preset, method and settings.
 
         >>> Rung("x", "X", "avgsim", preset="paper").config(seed=0).batch
         128
@@ -159,11 +162,8 @@ class Rung:
         method: str | methods.Method = self.method
         if self.method in FEDSIM_VARIANTS:
             method = FEDSIM_VARIANTS[self.method](PRESETS[self.preset].build().method)
-        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience, self.members)
-        config = build_config(self.preset, method, overrides, seed=seed, device=device)
-        if self.hidden is not None:
-            width = validate_integer(self.hidden, "hidden", least=1)
-            config = replace(config, local=replace(config.local, hidden=(width,)))
+        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience, self.members, self.hidden)
+        config = build_config(self.preset, method, overrides, seed=seed, device=device, n_train=n_train)
         if self.decay is not None:
             if not 0 <= self.decay < 1:
                 message = f"decay={self.decay}; choose a weight decay from 0 to below 1, such as 1e-4"
@@ -184,27 +184,39 @@ class Rung:
 
     @property
     def trains_network(self) -> bool:
-        """Whether it trains a network rather than boosted trees."""
-        return self.method != BOOSTED_TREES
+        """Whether it trains a network rather than boosted trees, or combines the two."""
+        return self.method not in (BOOSTED_TREES, STACKED)
+
+    @property
+    def components(self) -> tuple[Rung, ...]:
+        """The network and the boosted trees that ``"stacked"`` combines."""
+        if self.method != STACKED:
+            return ()
+        network = replace(self, key=f"{self.key}-network", name=f"{self.name}, network", method="fedsim")
+        trees = Rung(f"{self.key}-trees", f"{self.name}, trees", BOOSTED_TREES, inputs=self.inputs)
+        return network, trees
 
     @property
     def needs_no_partner(self) -> bool:
         """Whether it uses nothing of any partner."""
-        return self.partners is methods.PartnerRequirement.NONE and self.inputs != "secondary"
+        return self.partners is methods.PartnerRequirement.NONE and self.inputs not in ("secondary", "linked")
 
     @property
     def partners(self) -> methods.PartnerRequirement:
         """Which partners its method needs."""
-        if not self.trains_network:
+        if self.method == BOOSTED_TREES:
             return methods.PartnerRequirement.NONE
-        known: type[methods.Method] = METHODS["fedsim" if self.method in FEDSIM_VARIANTS else self.method]
+        known: type[methods.Method] = METHODS["fedsim" if self.method in (STACKED, *FEDSIM_VARIANTS) else self.method]
         return known.partners  # type: ignore[return-value]
 
     def primary_data(self, arrays: SplitArrays) -> PrimaryData:
         """Return what the primary of a rung learns from."""
         features = arrays.primary
-        if self.inputs == "identifiers":
+        if self.inputs in ("identifiers", "linked"):
             features = concatenate_features(features, arrays.own)
+        if self.inputs == "linked":
+            for linked in arrays.secondaries:
+                features = concatenate_features(features, joined_features(linked))
         if self.inputs == "secondary":
             linked = arrays.secondaries[0]
             features = linked.features.take(linked.partner[linked.list_of, 0].astype(np.int64))
@@ -271,6 +283,28 @@ def concatenate_features(left: Features, right: Features) -> Features:
     )
 
 
+JOINED_RECORDS = 4096  # whose partners' features are in memory at a time
+
+
+def joined_features(linked: LinkedSecondary) -> Features:
+    """Return, for every record, what one owner of both tables would join: the features of the most similar partner, the
+    mean of all partners' numbers weighted by similarity, and the similarities themselves.
+    """
+    lists, numbers = linked.list_of, linked.features.numbers
+    similarity = linked.similarity.reshape(*linked.partner.shape, -1).astype(np.float64)  # (L, K, F)
+    overall = np.nanmean(similarity, axis=2)  # (L, K)
+    weight = np.exp(overall - overall.max(axis=1, keepdims=True))
+    weight /= weight.sum(axis=1, keepdims=True)
+    mean = np.zeros((len(linked.partner), numbers.shape[1]), np.float32)
+    for first in range(0, len(mean), JOINED_RECORDS):
+        here = slice(first, first + JOINED_RECORDS)
+        mean[here] = np.einsum("lk,lkc->lc", weight[here], numbers[linked.partner[here]])
+    nearest = linked.features.take(linked.partner[np.arange(len(overall)), overall.argmax(axis=1)].astype(np.int64))
+    scores = np.column_stack([np.nan_to_num(similarity).max(axis=1), overall.mean(axis=1)])
+    joined = replace(nearest, numbers=np.hstack([nearest.numbers, mean, scores]).astype(np.float32))
+    return replace(joined, spread=()).take(lists)
+
+
 # Training
 
 
@@ -279,19 +313,25 @@ MessageCallback = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class RungOutcome:
-    """The result of a training: predictions of the test rows, metrics, and figures about the run."""
+    """The result of a training: predictions of the test rows, metrics, and figures about the run.
+
+    ``on_validation`` are the predictions of the validation rows, by which trainings are combined.
+    """
 
     predictions: AnyArray
     test: Metrics
     validation: Metrics
     figures: dict[str, Any]
+    on_validation: AnyArray
 
     @classmethod
     def of(cls, result: TrainingResult) -> Self:
         """Return what is stored of a training."""
         seconds = float(np.median([epoch.seconds for epoch in result.history]))
         figures = {"best_epoch": result.best.number, "epochs": len(result.history), "epoch_seconds": seconds}
-        return cls(result.predictions["test"], result.metrics["test"], result.metrics["validation"], figures)
+        figures["limit"] = result.model.config.epochs
+        predictions, metrics = result.predictions, result.metrics
+        return cls(predictions["test"], metrics["test"], metrics["validation"], figures, predictions["validation"])
 
 
 RungTrainer = Callable[[Rung, SplitArrays], RungOutcome]
@@ -301,54 +341,40 @@ def run_training(rung: Rung, arrays: SplitArrays, hooks: Sequence[Hook] = ()) ->
     """Train one rung in this process."""
     if not rung.trains_network:
         return train_trees(rung, rung.primary_data(arrays), arrays)
-    config = rung.config(arrays.about["seed"])
+    config = rung.config(arrays.about["seed"], n_train=len(arrays.split.train))
     parties = rung.primary_data(arrays), rung.secondary_data(arrays)
     return RungOutcome.of(train(*parties, arrays.split, config, hooks=hooks))
 
 
-MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
-ROUNDS, RATE, LEAVES, PATIENCE = 3000, 0.1, 63, 40
-
-
 def train_trees(rung: Rung, primary: PrimaryData, arrays: SplitArrays) -> RungOutcome:
-    """Fit gradient boosted trees to the training rows; the validation rows decide how many are used."""
-    # scikit-learn is not on every machine that trains networks.
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # noqa: PLC0415
+    """Fit gradient boosted trees of several sizes; the validation rows decide which are used."""
+    split, data = arrays.split, replace(primary, labels=_class_places(arrays))
+    settings = TREE_SETTINGS if rung.rate is None else tuple((rung.rate, leaves) for _, leaves in TREE_SETTINGS)
+    seed, limits = arrays.about["seed"], {"rounds": rung.epochs, "patience": rung.patience}
+    model, features = fit_trees(data, split, seed=seed, settings=settings, **limits), as_features(data.features)
+    test, validation = model.predict(features.take(split.test)), model.predict(features.take(split.validation))
+    on_test = measure(test, data.labels[split.test], data.task_type)
+    on_validation = measure(validation, data.labels[split.validation], data.task_type)
+    return RungOutcome(test, on_test, on_validation, {"best_epoch": model.rounds}, validation)
 
-    features = as_features(primary.features)
-    columns = np.hstack([features.numbers, features.codes]).astype(np.float64)
-    few = [cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities]
-    split, classify = arrays.split, primary.task_type is TaskType.CLASSES
-    labels = np.unique(primary.labels, return_inverse=True)[1] if classify else primary.labels
-    kind: Any = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
-    model = kind(
-        max_iter=rung.epochs or ROUNDS,
-        learning_rate=rung.rate or RATE,
-        max_leaf_nodes=LEAVES,
-        categorical_features=np.array([False] * features.numbers.shape[1] + few, dtype=bool),
-        early_stopping=True,
-        n_iter_no_change=rung.patience or PATIENCE,
-        random_state=arrays.about["seed"],
-    )
-    # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
-    known = split.validation[np.isin(labels[split.validation], labels[split.train])] if classify else split.validation
-    deciding = known if len(known) else split.train
-    model.fit(columns[split.train], labels[split.train], X_val=columns[deciding], y_val=labels[deciding])
-    best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
-    staged = model.staged_predict_proba if classify else model.staged_predict
 
-    def predict(rows: AnyArray) -> AnyArray:
-        predictions = next(np.array(stage) for tree, stage in enumerate(staged(columns[rows]), start=1) if tree == best)
-        if not classify:
-            return predictions
-        every = np.zeros((len(rows), labels.max() + 1))  # a class that no training record has gets probability 0
-        every[:, model.classes_] = predictions[:, : len(model.classes_)]  # one class alone has two columns
-        return every
+def _class_places(arrays: SplitArrays) -> AnyArray:
+    """Return the labels, classes as their places among those that any record has."""
+    if arrays.about["task"] == "regression":
+        return arrays.labels
+    split = arrays.split
+    known = np.concatenate([split.train, split.validation, split.test])  # others may have no label
+    return np.searchsorted(np.unique(arrays.labels[known]), arrays.labels)
 
-    measure = classification_metrics if classify else regression_metrics
-    test, validation = predict(split.test), predict(split.validation)
-    scores = measure(test, labels[split.test]), measure(validation, labels[split.validation])
-    return RungOutcome(test, *scores, {"best_epoch": best})
+
+def combine_outcomes(arrays: SplitArrays, parts: Sequence[AnyArray], on_validation: Sequence[AnyArray]) -> RungOutcome:
+    """Return the weighted mean of two predictions; the validation records choose the weight of the first."""
+    split, labels, (network, trees) = arrays.split, _class_places(arrays), on_validation
+    task_type = TaskType.NUMBERS if arrays.about["task"] == "regression" else TaskType.CLASSES
+    weight = choose_weight(network, trees, labels[split.validation], task_type)
+    test, validation = blend(weight, parts[0], parts[1]), blend(weight, network, trees)
+    scores = [measure(test, labels[split.test], task_type), measure(validation, labels[split.validation], task_type)]
+    return RungOutcome(test, scores[0], scores[1], {"weight": weight}, validation)
 
 
 # A folder of training results: one JSON line per training and its predictions; it survives a kill
@@ -401,6 +427,10 @@ class ResultStore:
         }
         return hashlib.sha256(json.dumps([settings, key["data"]], sort_keys=True).encode()).hexdigest()[:24]
 
+    def forget(self, key: Mapping[str, Any]) -> None:
+        """Train this training again when it is asked for next."""
+        self._lines.pop(self.name_of(key), None)
+
     def line(self, key: Mapping[str, Any]) -> dict[str, Any]:
         """Return the results of a training."""
         return self._lines[self.name_of(key)]
@@ -409,14 +439,21 @@ class ResultStore:
         """Return its predictions of the test records."""
         return np.asarray(np.load(self._predictions_path(key), allow_pickle=False))
 
-    def add(self, line: dict[str, Any], predictions: AnyArray) -> None:
+    def validation_predictions(self, key: Mapping[str, Any]) -> AnyArray | None:
+        """Return its predictions of the validation records, if they are stored."""
+        path = self._predictions_path(key).with_suffix(".validation.npy")
+        return np.asarray(np.load(path, allow_pickle=False)) if path.is_file() else None
+
+    def add(self, line: dict[str, Any], predictions: AnyArray, on_validation: AnyArray | None = None) -> None:
         """Store a training; the line is written last, so it is there only if the predictions are."""
-        buffer = io.BytesIO()
-        np.save(buffer, predictions.astype(np.float32), allow_pickle=False)
         path, results = self._predictions_path(line), self.folder / RESULTS_FILE
         ensure_folder(path.parent)
-        with atomic_write(path) as part:
-            part.write_bytes(buffer.getvalue())
+        for file, values in ((path.with_suffix(".validation.npy"), on_validation), (path, predictions)):
+            if values is not None:
+                buffer = io.BytesIO()
+                np.save(buffer, values.astype(np.float32), allow_pickle=False)
+                with atomic_write(file) as part:
+                    part.write_bytes(buffer.getvalue())
         text = json.dumps(line, allow_nan=False)
         append_durably(results, f"{text}\n".encode(), after=len(_read_complete_lines(results).encode()))
         self._lines[self.name_of(line)] = line
@@ -463,11 +500,28 @@ def train_missing(
             if results.has(key):
                 continue
             began = time.perf_counter()
-            outcome = train_rung(rung, arrays)
+            combine = partial(_stack, results=results, report=report, train_rung=train_rung)
+            outcome = (combine if rung.components else train_rung)(rung, arrays)
             line = {**about, **key, "test": outcome.test, "validation": outcome.validation, **outcome.figures}
             line |= {**environment_info(), "seconds": time.perf_counter() - began}
-            results.add(line, outcome.predictions)
+            results.add(line, outcome.predictions, outcome.on_validation)
             report(f"{about['split']} split, seed {about['seed']}: {rung.name}: {format_metrics(outcome.test)}")
+
+
+def _stack(
+    rung: Rung, arrays: SplitArrays, results: ResultStore, report: MessageCallback, train_rung: RungTrainer
+) -> RungOutcome:
+    """Train the components of a rung, or take their stored results, and combine them."""
+    keys = [part.result_key(arrays) for part in rung.components]
+    for key in keys:
+        if results.validation_predictions(key) is None:  # a result of an earlier release has none
+            results.forget(key)
+    train_missing([arrays], rung.components, results, report, train_rung)
+    on_validation = [np.asarray(results.validation_predictions(key)) for key in keys]
+    outcome = combine_outcomes(arrays, [results.predictions(key) for key in keys], on_validation)
+    network = results.line(keys[0])
+    figures = {name: network[name] for name in ("best_epoch", "epochs", "limit") if name in network}
+    return replace(outcome, figures=outcome.figures | figures)
 
 
 def numbered_progress(report: MessageCallback, total: int) -> MessageCallback:

@@ -1,7 +1,8 @@
-"""Split the primary's records into training, validation and test sets, at random or by group.
+"""Split the primary's records into training, validation and test sets: at random, by group, by time or by a column.
 
 ``random_split`` draws records, as in the paper. ``group_split`` keeps records with equal identifiers on one side:
 in the paper's data 94 to 97 % of randomly drawn test records have the exact location of a training record.
+``time_split`` tests on the newest records, as a model is used later. ``column_split`` follows a column.
 """
 
 from collections.abc import Sequence
@@ -44,6 +45,38 @@ def group_split(groups: Integers, rng: np.random.Generator, *, parts: Sequence[f
         wanted[neediest] -= sizes[number]
     pieces = [np.flatnonzero(part[group] == place) for place in range(3)]
     return _to_split(pieces, parts, f"{len(group)} records in {len(sizes)} groups")
+
+
+def time_split(times: Floats, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
+    """Train on the oldest records, validate on later ones and test on the newest; equal times stay together.
+
+    >>> split = time_split(np.array([5.0, 1.0, 2.0, 3.0, 4.0, 2.0]), parts=(3, 1, 1))
+    >>> split.train.tolist(), split.validation.tolist(), split.test.tolist()
+    ([1, 2, 3, 5], [4], [0])
+    """
+    values, place, counts = np.unique(times, return_inverse=True, return_counts=True)
+    # A moment belongs to the part in which most of its records lie.
+    middle = (np.cumsum(counts) - counts / 2) / len(place)
+    part = np.searchsorted(np.cumsum(_shares(parts))[:2], middle)
+    pieces = [np.flatnonzero(part[place] == number) for number in range(3)]
+    return _to_split(pieces, parts, f"{len(place)} records at {len(values)} times")
+
+
+PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "testing": 2}
+
+
+def column_split(values: pl.Series, rng: np.random.Generator, *, parts: Sequence[float] = PAPER_PROPORTIONS) -> Split:
+    """Split by a column: its cells name the parts (train, validation, test), or equal cells stay in one part.
+
+    >>> column_split(pl.Series(["train", "Test", "validation", "train"]), np.random.default_rng(0)).test.tolist()
+    [1]
+    """
+    words = values.cast(pl.String).str.strip_chars().str.to_lowercase()
+    part = words.replace_strict(PART_WORDS, default=None, return_dtype=pl.Int64)
+    if part.null_count():
+        return group_split(group_equal_records(words.to_frame()), rng, parts=parts)
+    pieces = [np.flatnonzero(part.to_numpy() == number) for number in range(3)]
+    return _to_split(pieces, parts, f"{len(values)} records split by their column '{values.name}'")
 
 
 def group_equal_records(identifiers: Any, *, party: str = "primary") -> Integers:

@@ -55,6 +55,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         learning_rate: float | None = None,
         patience: int | None = None,
         members: int | None = None,
+        width: int | None = None,
         validation_fraction: float = 0.125,
         validation_split: str = "random",
         random_state: Any = None,
@@ -76,6 +77,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.learning_rate = learning_rate
         self.patience = patience
         self.members = members
+        self.width = width
         self.validation_fraction = validation_fraction
         self.validation_split = validation_split
         self.random_state = random_state
@@ -88,19 +90,21 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         primary = inputs.check_table(fresh, X, reset=True)
         labels, settings = fresh._labels(y, primary), inputs.estimator_settings(self)
         tables = inputs.secondary_tables(self.secondaries)
+        seed = inputs.draw_seed(self.random_state)
+        split = _validation_split(settings, primary, labels, seed)
         config = build_config(
             settings.preset,
             settings.method if tables else "solo",
             inputs.config_overrides(settings),
-            seed=inputs.draw_seed(self.random_state),
+            seed=seed,
             device=settings.device,
+            n_train=len(split.train),
         )
         linked = config.method.partners is not methods.PartnerRequirement.NONE
         pairs = inputs.columns_per_secondary(len(tables), settings.link_on, settings.metric) if linked else ()
         identifiers = () if settings.use_identifiers else tuple(inputs.primary_link_columns(settings.link_on))
         plan = FederationPlan(config, tuple(pairs), settings, FeatureRules(settings.kinds or {}), identifiers)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
-        split = _validation_split(settings, primary, labels, config.seed)
         hooks = [ProgressBar()] if self.verbose else []
         fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
         fresh.federation_, fresh.links_, result = fitted
@@ -215,9 +219,12 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     kinds : dict from column to "number", "category" or "date", default=None
         The kinds of columns, in any of the tables, whose data type does not determine it.
     epochs, batch_size, learning_rate, patience : default=None
-        By default those of the preset; without patience all epochs run and the best one is kept.
+        By default those of the preset; ``modern`` chooses them by the number of training records. Training stops after
+        ``patience`` epochs without a better one, and the best epoch is kept.
     members : int, default=None
         Networks of the primary that are trained side by side and averaged; by default as many as the preset has.
+    width : int, default=None
+        Hidden units of every party's local network; by default those of the preset.
     validation_fraction : float, default=0.125
         Share of the training records that are used to choose the best epoch.
     validation_split : {"random", "identifiers"}, default="random"

@@ -291,10 +291,12 @@ def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, 
 
 def _trained_config(estimator: Any, facts: Mapping[str, Any]) -> training.Config:
     """Return the configuration of the parameters, which must be the one of training."""
+    trained = facts["config"]  # its length, where the number of training records decided it
+    lengths = {"epochs": trained["epochs"], "batch_size": trained["batch"], "patience": trained["patience"]}
+    own = inputs.config_overrides(estimator)
+    overrides = replace(own, **{name: value for name, value in lengths.items() if getattr(own, name) is None})
     method = estimator.method if facts["config"]["method"]["kind"] != "Solo" else "solo"
-    config = build_config(
-        estimator.preset, method, inputs.config_overrides(estimator), seed=facts["seed"], device=estimator.device
-    )
+    config = build_config(estimator.preset, method, overrides, seed=facts["seed"], device=estimator.device)
     if isinstance(config.method, methods.FedSim) and "match" not in facts["config"]["method"]:  # trained by version 0.1
         config = replace(config, method=replace(config.method, match=None))
     other = validation.first_difference(_describe_config(config), facts["config"], "setting")

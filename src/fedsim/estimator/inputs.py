@@ -356,6 +356,7 @@ class EstimatorSettings:
     learning_rate: float | None
     patience: int | None
     members: int | None
+    width: int | None
     validation_fraction: float
     validation_split: str
     device: str

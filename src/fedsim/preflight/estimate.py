@@ -11,9 +11,10 @@ Letters: n primary records, m candidates, K partners, B records of a batch, U di
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
+from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
 VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -37,22 +38,21 @@ class PresetSizes:
 
     ``list_weights`` and ``partner_weights`` are weights of one member of the primary's network per list and per partner
     of a list.
+    Without ``epochs`` and ``batch`` the number of training records decides.
     """
 
     cut: int
     hidden: int
-    epochs: int
-    batch: int
     column_width: int
     list_weights: int
     partner_weights: int
     members: int = 1
+    epochs: int | None = None
+    batch: int | None = None
 
 
 PRESET_SIZES = {
-    "modern": PresetSizes(
-        cut=128, hidden=256, epochs=60, batch=512, column_width=25, list_weights=520_000, partner_weights=51_200
-    ),
+    "modern": PresetSizes(cut=128, hidden=256, column_width=25, list_weights=520_000, partner_weights=51_200),
     "paper": PresetSizes(
         cut=100, hidden=200, epochs=100, batch=128, column_width=17, list_weights=240_000, partner_weights=32_000
     ),
@@ -178,6 +178,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
     if sizes is None:  # a preset of another package
         sizes = PRESET_SIZES["modern"]
         assumed.append(f"networks of preset {training.preset} as large as those of modern")
+    sizes = replace(sizes, hidden=training.width or sizes.hidden)
     lists = tuple(
         LinkListSizes(
             name=name,
@@ -191,11 +192,12 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         )
         for name, terms in job.secondaries.items()
     )
+    length = training_length(round(TRAIN_SHARE * n_records[job.primary.name]))
     return Workload(
         lists=lists,
         sizes=sizes,
-        epochs=training.epochs or sizes.epochs,
-        batch=training.batch_size or sizes.batch,
+        epochs=training.epochs or sizes.epochs or length.epochs,
+        batch=training.batch_size or sizes.batch or length.batch,
         value_bytes=VALUE_BYTES[training.wire],
         checkpoint_steps=training.checkpoint_steps,
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),

@@ -1,7 +1,7 @@
 """Checks of a party's table: columns, number of records, cells of identifiers and label, and features."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -102,14 +102,14 @@ def check_records(case: PartyInJob) -> Iterator[CheckFinding]:
         if here < (k := case.job.secondaries[case.own.name].k):
             result = f"k is {k:,}, but the table has {here:,} records"
             yield failure("records", result, f"lower k to {here:,} or less in the job")
-    elif case.job.task.split == "random":
-        random_split(here, np.random.default_rng(0))
-    else:
+    elif case.job.task.split == "group":
         linking = [column for column in _own_identifiers(case.own, case.job) if column in frame.columns]
         groups = frame.select(linking).n_unique() if linking else MIN_GROUPS
         if groups < MIN_GROUPS:
             result = f"all records share {groups} sets of identifiers, and a split by group needs {MIN_GROUPS}"
             yield failure("records", result, 'set task.split = "random" in the job, or link by other columns')
+    else:
+        random_split(here, np.random.default_rng(0))
     if largest > MAX_FRAME_BYTES:
         result = f"the largest message would have {largest:,} bytes, and {MAX_FRAME_BYTES:,} are allowed"
         yield failure("records", result, "use fewer records, shorter filters or a smaller k")
@@ -140,6 +140,7 @@ def _columns_by_setting(own: PartyFile, job: Job) -> dict[str, SettingPath]:
     wanted = {column: ("identifiers", *by_name.get(column, ())) for column in _own_identifiers(own, job)}
     named: dict[SettingPath, tuple[str, ...]] = {
         ("label", "column"): (own.label.column,) if own.label else (),
+        ("label", "split_by"): (own.label.split_by,) if own.label and own.label.split_by else (),
         ("features", "columns"): own.features.columns or (),
         ("features", "drop"): own.features.drop,
     }
@@ -286,19 +287,27 @@ def _cell_findings(check: str, cells: Cells) -> Iterator[CheckFinding]:
 
 
 def check_label(case: PartyInJob) -> Iterator[CheckFinding]:
-    """Check that every record has a label, numbers or classes as the task says."""
+    """Check that labels are numbers or classes as the task says; records may lack one."""
     name = case.own.label.column if case.own.label else None
     if case.table is None or name is None or name not in case.table.frame.columns:
         return
     classes = case.job.task.kind == "classification"
     cells = read_cells(case.table.frame[name], CellType.CATEGORY if classes else CellType.NUMBER)
+    missing = [fault for fault in cells.faults if fault.kind is FaultKind.MISSING]
+    cells = replace(cells, faults=tuple(fault for fault in cells.faults if fault.kind is not FaultKind.MISSING))
     findings = list(_cell_findings("label", cells))
+    if case.job.task.label_scale == "log" and not findings and bool((cells.values <= 0).any()):
+        way_out = 'set task.label_scale = "linear" in the job'
+        findings.append(failure("label", f"column '{name}' is zero or less", way_out, code="label-not-positive"))
     if not (findings and cells.faults[0].kind is FaultKind.WRONG_TYPE):
-        missing = case.own.data.missing if case.own.data else ()
-        findings += _label_findings(cells.values.drop_nulls(), missing, classes=classes)
+        words = case.own.data.missing if case.own.data else ()
+        findings += _label_findings(cells.values.drop_nulls(), words, classes=classes)
     yield from findings
+    lacking = sum(len(fault.rows) for fault in missing)
+    if lacking:
+        yield info("label", f"{lacking:,} of {len(cells.values):,} records have none and are predicted after training")
     if not findings:
-        yield ok("label", f"{name}: {case.job.task.kind}, none missing")
+        yield ok("label", f"{name}: {case.job.task.kind}")
 
 
 def _label_findings(filled: pl.Series, missing_words: tuple[str, ...], *, classes: bool) -> Iterator[CheckFinding]:

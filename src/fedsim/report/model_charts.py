@@ -325,6 +325,7 @@ GAIN_LABELS = {
     "identifiers": "own identifiers",
     "links": "links",
     "features": "partner's features",
+    "contribution": "the partner: links and features",
     "total": "all together",
 }
 
@@ -343,7 +344,7 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
             gain.estimate,
             f"{format_number(gain.estimate)} ({format_number(gain.low)} to {format_number(gain.high)})",
             (gain.low, gain.high),
-            strong=gain.key == "features",
+            strong=gain.key == "contribution",
         )
         for gain in gains
     ]
@@ -351,7 +352,8 @@ def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:
     caption += "means that no gain was shown."
     axis = f"gain in {ladder.metric_text}; right of zero is better"
     labels = charts.ChartLabels(f"Gain by step, {split} split", caption, axis, ("step", "gain (95 % interval)"))
-    notes = [gain.says for gain in gains]
+    notes = [gain.says for gain in gains if gain.key != "contribution"]  # that is the headline
+    notes += [ladder.parts] if split == ladder.splits[-1] else []
     scores = {rung.key: f"{rung.name} ({format_number(rung.mean)})" for rung in ladder.rungs if rung.split == split}
     alone, together = (
         " or ".join(dict.fromkeys(scores[key] for key in ladder.chosen.get(side, ()))) for side in ("alone", "together")
@@ -369,7 +371,7 @@ def _rungs_figure(ladder: run_data.LadderResults, split: str) -> Figure:
         charts.ChartRow(
             rung.name,
             rung.mean,
-            f"{format_number(rung.mean)} ± {format_number(rung.deviation)}" if several else "",
+            f"{format_number(rung.mean)} ± {format_number(rung.deviation or 0.0)}" if several else "",
             points=rung.values if several else (),
             strong=rung.key.startswith("fedsim"),
         )

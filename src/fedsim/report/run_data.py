@@ -20,7 +20,7 @@ from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
 from fedsim.runtime.party_data import frame_digest
 
 AUDIT_FILE = "audit.json"
-LADDER_FORMAT = 1
+LADDER_FORMAT = 2
 LADDER_FILE = "ladder.json"
 LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # in a run folder
 MAX_DEPTH = 4  # of a run below the folder that is searched
@@ -38,8 +38,9 @@ class RungResult:
     split: str
     values: tuple[float, ...]
     mean: float
-    deviation: float
+    deviation: float | None  # None for one seed
     seconds: float
+    improving: bool = False  # when its epochs were over
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ class LadderResults:
     seeds: int
     records: int
     worth: str
+    parts: str
     rungs: tuple[RungResult, ...]
     gains: tuple[GainEstimate, ...]
     hash: str = ""  # of the job; older files have neither this nor the next field

@@ -407,7 +407,7 @@ def _settings(run: FinishedRun) -> PageSection:
         ("run", f"{record.started}, by {record.party}"),
         ("job", f"{run.job.name}, hash {record.hash}"),
         ("seed", str(run.job.seed)),
-        ("records", f"{train} training, {validation} validation, {test} test"),
+        ("records", f"{train} training, {validation} validation, {test} test, {table.unlabelled:,} without a label"),
         ("table", f"label {table.label}, {pluralise(len(table.features), 'feature')}, digest {table.digest[:16]}"),
         *record.versions.items(),
         *record.machine.items(),

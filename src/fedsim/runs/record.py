@@ -22,7 +22,7 @@ from fedsim.storage.files import atomic_write
 from fedsim.types import Flags, Floats
 
 RECORD_FORMAT = 1
-RECORD_FILE, TEST_FILE = "run.json", "test.parquet"
+RECORD_FILE, TEST_FILE, UNLABELLED_FILE = "run.json", "test.parquet", "unlabelled.csv"
 ROW_COLUMN, TRUTH_COLUMN, PREDICTED_COLUMN, CONFIDENCE_COLUMN = "row", "truth", "predicted", "confidence"
 
 
@@ -37,6 +37,7 @@ class TableSummary:
     digest: str
     label: str
     features: list[str]
+    unlabelled: int = 0
 
 
 @dataclass(frozen=True)
@@ -167,8 +168,16 @@ class RunRecord:
 _RECORD = TypeAdapter(RunRecord)
 
 
-def write_run_record(folder: Path, record: RunRecord, test: pl.DataFrame) -> None:
-    """Store a run; the record is written last, so that its presence means that the run is complete."""
+def write_run_record(
+    folder: Path, record: RunRecord, test: pl.DataFrame, unlabelled: pl.DataFrame | None = None
+) -> None:
+    """Store a run; the record is written last, so that its presence means that the run is complete.
+
+    ``unlabelled`` has the predictions of records without a label; without such records no file is written.
+    """
+    if unlabelled is not None and len(unlabelled):
+        with atomic_write(folder / UNLABELLED_FILE, mode=0o600) as part:
+            unlabelled.write_csv(part)
     with atomic_write(folder / TEST_FILE, mode=0o600) as part:
         test.write_parquet(part)
     with atomic_write(folder / RECORD_FILE, mode=0o600) as part:

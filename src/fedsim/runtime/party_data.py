@@ -14,12 +14,12 @@ import polars as pl
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedsim.cells import CellType, read_cells, read_number_columns
+from fedsim.cells import CellType, FaultKind, read_cells, read_number_columns
 from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
-from fedsim.data.splits import group_matching_records
+from fedsim.data.splits import column_split, group_matching_records, group_split, random_split, time_split
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FileError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
@@ -38,7 +38,7 @@ from fedsim.protocol.cut_layer import CutNoise
 from fedsim.runs.approval import require_approval
 from fedsim.splitnn import layers, party_model
 from fedsim.storage import files, tensor_file
-from fedsim.types import EncodedTable, Floats, Integers, Words
+from fedsim.types import EncodedTable, Floats, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 TRAINED_MODEL = "model"  # a party's part of the trained model
@@ -112,16 +112,37 @@ class PartyData:
         return layers.Features.of(self.fit_features(rows).apply(self.features()))
 
     def labels(self) -> tuple[NDArray[Any], list[Any]]:
-        """Return the label as the job's task wants it: numbers, or places in the list of classes, and that list."""
+        """Return the label as the job's task wants it: numbers, or places in the list of classes, and that list.
+
+        A record without a label has NaN, or -1 as its class.
+        """
         if self.columns.label is None:
             message = f"the file of {self.own.party} names no label; add [label] column"
             raise SettingError(message, code="no-label", party=str(self.own.party))
         label = self.frame[self.columns.label]
         if self.job.task.kind == "classification":
             return class_labels(label, self.source)
-        numbers = read_cells(label, CellType.NUMBER).require(self.source)
+        numbers = read_cells(label, CellType.NUMBER).require(self.source, allow_missing=True)
         _check_values_differ(numbers, self.source)
-        return numbers.to_numpy(), []
+        if self.job.task.label_scale == "log" and bool((numbers <= 0).any()):
+            message = f"{self.source}: the label '{label.name}' is zero or less in some rows, which have no logarithm; "
+            message += 'set task.label_scale = "linear"'
+            raise InputError(message, code="label-not-positive", table=self.source, column=label.name)
+        return numbers.cast(pl.Float64).fill_null(np.nan).to_numpy(), []
+
+    def draw_split(self, kind: str, rng: np.random.Generator) -> Split:
+        """Split the records that have a label, by a kind of split that a job may name."""
+        labels, classes = self.labels()
+        has_label = labels >= 0 if classes else np.isfinite(labels)
+        rows = np.flatnonzero(has_label)
+        if kind == "group":
+            split = group_split(self.groups()[rows], rng)
+        elif kind == "random":
+            split = random_split(len(rows), rng)
+        else:
+            cells = self.frame[str(self.columns.split)][rows]
+            split = time_split(read_times(cells, self.source)) if kind == "time" else column_split(cells, rng)
+        return Split(rows[split.train], rows[split.validation], rows[split.test], np.flatnonzero(~has_label))
 
     def own_identifiers(self) -> pl.DataFrame:
         """Return every identifier column once, under the party's names."""
@@ -228,19 +249,27 @@ def _read_identifiers(schema: Schema, frame: pl.DataFrame, table: str) -> dict[s
 
 
 def class_labels(label: pl.Series, table: str) -> tuple[NDArray[np.int64], list[Any]]:
-    """Return a label as numbers from zero, and the classes they stand for, in order."""
+    """Return a label as numbers from zero (-1: missing), and the classes they stand for, in order."""
     values = infer_numbers(pl.DataFrame([label]))[label.name]
-    read_cells(values, CellType.CATEGORY).require(table)
+    read_cells(values, CellType.CATEGORY).require(table, allow_missing=True)
     if values.dtype.is_float() and bool((values == values.round()).all()):
         values = values.cast(pl.Int64)
     _check_values_differ(values, table)
-    classes = values.unique().sort().to_list()
+    classes = values.drop_nulls().unique().sort().to_list()
     places = {value: place for place, value in enumerate(classes)}
-    return np.array([places[value] for value in values.to_list()], dtype=np.int64), classes
+    return np.array([places.get(value, -1) for value in values.to_list()], dtype=np.int64), classes
+
+
+def read_times(cells: pl.Series, table: str) -> Floats:
+    """Return dates or numbers as numbers that grow with time."""
+    dates = read_cells(cells, CellType.DATE)
+    if any(fault.kind is not FaultKind.MISSING for fault in dates.faults):
+        return read_cells(cells, CellType.NUMBER).require(table).to_numpy()
+    return dates.require(table).cast(pl.Int64).cast(pl.Float64).to_numpy()
 
 
 def _check_values_differ(label: pl.Series, table: str) -> None:
-    if label.n_unique() < 2:
+    if label.drop_nulls().n_unique() < 2:
         message = f"{table}: the label '{label.name}' has one value only; predict another column"
         raise InputError(message, code="constant-label", table=table, column=label.name)
 

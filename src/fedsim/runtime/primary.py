@@ -23,7 +23,6 @@ import torch
 from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
-from fedsim.data.splits import group_split, random_split
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol import cut_layer, transport
@@ -38,7 +37,7 @@ from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
 from fedsim.training.config import ConfigOverrides, build_config
-from fedsim.training.data import Metrics, as_features, target_state
+from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
 from fedsim.types import Floats, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -69,6 +68,7 @@ class TrainingOutcome:
     metrics: dict[str, dict[str, float]]
     best_epoch: int
     epochs: int
+    unlabelled: int = 0  # records without a label, which were predicted
 
 
 def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> TrainingOutcome:
@@ -115,7 +115,13 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     """Split the records, and fit the preprocessing of features to the training rows."""
     job, name = context.job, context.party_file.name
     rng = party_model.RandomSource(job.seed, name).rng("split")
-    split = group_split(table.groups(), rng) if job.task.split == "group" else random_split(len(table), rng)
+    split = table.draw_split(job.task.split, rng)
+    if len(split.unlabelled):
+        log.info(
+            "%s of %s have no label; they are predicted after training",
+            f"{len(split.unlabelled):,}",
+            f"{len(table):,} records",
+        )
     labels, classes = table.labels()
     preparation = table.fit_features(split.train)
     features = Features.of(preparation.apply(table.features()))
@@ -123,12 +129,13 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     return PreparedPrimary(data, preparation, classes, split)
 
 
-def training_config(job: Job, method: str | None = None) -> training.Config:
-    """Return the training configuration of a job."""
+def training_config(job: Job, method: str | None = None, n_train: int | None = None) -> training.Config:
+    """Return the training configuration of a job for so many training records."""
     own = job.training
-    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members)
-    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu")
-    return replace(config, save_steps=own.checkpoint_steps)
+    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width)
+    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu", n_train=n_train)
+    label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
+    return replace(config, save_steps=own.checkpoint_steps, label=label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,7 +150,8 @@ class OwnerStopHook(training.Hook):
 
 def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary) -> None:
     """Train on the primary's features alone, for predictions while a partner is unreachable."""
-    config, hooks = training_config(context.job, "solo"), [OwnerStopHook(context.connection.stop_signal)]
+    config = training_config(context.job, "solo", len(prepared.split.train))
+    hooks = [OwnerStopHook(context.connection.stop_signal)]
     _save_model(store, SOLO_MODEL, prepared, training.train(prepared.data, [], prepared.split, config, hooks=hooks))
 
 
@@ -179,7 +187,7 @@ def _train(
 ) -> tuple[training.TrainingResult, GateSummary]:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
-    config = training_config(job)
+    config = training_config(job, n_train=len(prepared.split.train))
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
     noise = RunStore(context.folder, job).cut_noise(job.protection.gradients)
     inputs = {
@@ -211,6 +219,7 @@ def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: t
         "metrics": result.metrics,
         "history": [asdict(epoch) for epoch in result.history],
         "best_epoch": result.best.number,
+        "unlabelled": len(prepared.split.unlabelled),
     }
     store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
 
@@ -218,7 +227,8 @@ def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: t
 def load_outcome(store: RunStore) -> TrainingOutcome:
     """Load the outcome of a completed training."""
     facts = store.load_weights(TRAINED_MODEL)[1]
-    return TrainingOutcome(facts["metrics"], facts["best_epoch"], len(facts["history"]))
+    unlabelled = facts.get("unlabelled", 0)  # models of version 0.1 have none
+    return TrainingOutcome(facts["metrics"], facts["best_epoch"], len(facts["history"]), unlabelled)
 
 
 def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) -> None:
@@ -390,6 +400,7 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
             digest=frame_digest(table.frame),
             label=str(table.columns.label),
             features=table.features().columns,
+            unlabelled=len(split.unlabelled),
         ),
         classes=ended.prepared.classes,
         history=[asdict(epoch) for epoch in result.history],
@@ -402,7 +413,7 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
         examples=ended.gates.examples,
     )
-    record.write_run_record(folder, written, _test_predictions(ended))
+    record.write_run_record(folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
     progress.enter(Phase.END.value)
 
 
@@ -434,6 +445,17 @@ def _test_predictions(ended: CompletedTraining) -> pl.DataFrame:
     columns |= {record.TRUTH_COLUMN: named[truth], record.PREDICTED_COLUMN: named[likeliest]}
     texts = dict.fromkeys((record.TRUTH_COLUMN, record.PREDICTED_COLUMN), pl.String)
     return pl.DataFrame(columns | {record.CONFIDENCE_COLUMN: confidence}, schema_overrides=texts)
+
+
+def _unlabelled_predictions(ended: CompletedTraining) -> pl.DataFrame:
+    """Return row numbers and predictions of the records without a label, with the probability of every class."""
+    rows, classes = ended.prepared.split.unlabelled, ended.prepared.classes
+    found = ended.result.predictions.get("unlabelled", np.zeros((0, len(classes))))
+    if not classes or not len(rows):
+        return pl.DataFrame({record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: found.ravel()})
+    likeliest = [str(classes[place]) for place in found.argmax(axis=1)]
+    columns: dict[str, Any] = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: likeliest}
+    return pl.DataFrame(columns | {f"probability {name}": found[:, place] for place, name in enumerate(classes)})
 
 
 def _errors_by_group(ended: CompletedTraining) -> list[record.GroupError]:

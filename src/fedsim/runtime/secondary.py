@@ -33,7 +33,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, softwar
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
-from fedsim.types import Integers32
+from fedsim.types import Integers32, training_length
 
 log = logging.getLogger("fedsim.parties")
 
@@ -60,7 +60,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     if not store.has_weights(TRAINED_MODEL):
         coordinator.session()  # compares job and release, before any data is read
     table = PartyData.read(context.job, context.party_file, approved=True)
-    epochs, _ = training_length(context.job)
+    epochs, _ = longest_training(context.job)
     budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
     _record_spending(context, budget.charge_job(context.job.hash, epochs))  # before anything is linked
     order = _load_or_fetch_order(context, table, store, coordinator)
@@ -203,7 +203,7 @@ class _SecondaryWorker:
     def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
         if begin.study:
-            _record_spending(self.context, self.budget.charge_study(training_length(self.context.job)[0]))
+            _record_spending(self.context, self.budget.charge_study(longest_training(self.context.job)[0]))
             config = self._with_own_seed(replace(secondary_model_spec(self.context.job), seed=begin.seed))
             features = self.features
             if begin.placebo:
@@ -249,15 +249,22 @@ def record_digests(table: PartyData) -> list[bytes]:
     return [blake2b(line.encode(), digest_size=16).digest() for line in lines]
 
 
-def training_length(job: Job) -> tuple[int, int]:
-    """Return the epochs of a job and the records per step, as the primary derives them from job and preset."""
+def longest_training(job: Job, n_trained: int | None = None) -> tuple[int, int]:
+    """Return the epochs of a job and the records per step, as the primary derives them from job and preset.
+
+    Without the number of training records, where that decides, the epochs are the most that there can be.
+    """
     preset: secondary_model.Preset = PRESETS[job.training.preset]
-    return job.training.epochs or preset.epochs, job.training.batch_size or preset.batch
+    epochs, batch = preset.epochs, preset.batch
+    if preset.by_size:
+        length = training_length(n_trained or 1)
+        epochs, batch = length.epochs, length.batch
+    return job.training.epochs or epochs, job.training.batch_size or batch
 
 
 def request_limits(job: Job, party_file: PartyFile, n_trained: int) -> RequestLimits:
     """Return the most that the primary may ask of a secondary in a job."""
-    (epochs, batch), policy = training_length(job), party_file.policy
+    (epochs, batch), policy = longest_training(job, n_trained), party_file.policy
     per_epoch, spare = -(-n_trained // batch), policy.max_repeated_epochs
     return RequestLimits(
         total_steps=epochs * per_epoch,
@@ -273,5 +280,5 @@ def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:
     own, activations = job.training, job.protection.activations
     clip = None if activations is None else activations.clip
     return secondary_model.secondary_config(
-        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, clip=clip
+        own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, width=own.width, clip=clip
     )

@@ -18,6 +18,7 @@ from fedsim.registry import METHODS, PRESETS, load_value
 from fedsim.splitnn import party_model
 from fedsim.splitnn.layers import Bare, ClippedNetwork, Features, FeatureTensors, Local, Piecewise
 from fedsim.splitnn.party_model import CPU, AdamW, Lamb, OptimiserConfig, PartyModel, RandomSource, WarmCosine
+from fedsim.validation import validate_integer
 
 
 class Secondary(Protocol):
@@ -156,6 +157,7 @@ class Preset:
     ``config`` is a function from a method (None: the preset's own) to the :class:`fedsim.training.Config` of the
     primary, or ``"module:function"``, which only the primary imports because it is above the cut. ``epochs`` and
     ``batch`` (records per step) hold where a job names none: a secondary derives from them how long it may be asked.
+    ``by_size`` says that they follow from the number of training records where that is known.
     """
 
     local: Local
@@ -163,6 +165,7 @@ class Preset:
     config: Any
     epochs: int = 100
     batch: int = 128
+    by_size: bool = False
 
     def build(self, method: Any = None) -> Any:
         """Return the primary's configuration with a method, or with the preset's own.
@@ -179,6 +182,7 @@ MODERN = Preset(
     "fedsim.training.config:modern_preset",
     epochs=60,
     batch=512,
+    by_size=True,
 )
 PAPER = Preset(Local(hidden=(200,), cut=100), Lamb(rate=1e-3, decay=1e-4), "fedsim.training.config:paper_preset")
 
@@ -197,16 +201,22 @@ class SecondaryConfig:
 
 
 def secondary_config(
-    preset: str, method: str, *, seed: int, learning_rate: float | None = None, clip: float | None = None
+    preset: str,
+    method: str,
+    *,
+    seed: int,
+    learning_rate: float | None = None,
+    width: int | None = None,
+    clip: float | None = None,
 ) -> SecondaryConfig:
-    """Return what secondaries run under a preset and a method; ``None`` keeps the preset's learning rate.
+    """Return what secondaries run under a preset and a method; ``None`` keeps the preset's learning rate and width.
 
     >>> secondary_config("paper", "fedsim", seed=0, learning_rate=0.01).optimiser.rate
     0.01
     """
     chosen: Preset = PRESETS[preset]
     optimiser = with_learning_rate(chosen.optimiser, learning_rate)
-    return SecondaryConfig(secondary_network(method, chosen.local), optimiser, seed, clip)
+    return SecondaryConfig(secondary_network(method, with_width(chosen.local, width)), optimiser, seed, clip)
 
 
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
@@ -221,6 +231,11 @@ def secondary_network(method: str | None, local: Local) -> Local | Bare:
 def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:
     """Return the optimiser with another learning rate, or unchanged for None."""
     return optimiser if rate is None else replace(optimiser, rate=rate)  # type: ignore[type-var]
+
+
+def with_width(local: Local, width: int | None) -> Local:
+    """Return the local network with so many hidden units, or unchanged for None."""
+    return local if width is None else replace(local, hidden=(validate_integer(width, "width", least=1),))
 
 
 def start_secondary(

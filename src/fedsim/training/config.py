@@ -1,12 +1,13 @@
 """The configuration of a training run and the built-in presets."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedsim import registry, validation
 from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
 from fedsim.splitnn.match_gate import MatchGate
 from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
+from fedsim.types import training_length
 
 
 @dataclass(frozen=True)
@@ -87,20 +88,28 @@ def paper_preset(method: methods.Method | None = None, *, epochs: int = 100, bat
     return Config(method, own.local, own.optimiser, MinMaxLabel(), epochs=epochs, batch=batch, seed=seed)
 
 
-def modern_preset(method: methods.Method | None = None, *, epochs: int = 60, batch: int = 512, seed: int = 0) -> Config:
+def modern_preset(
+    method: methods.Method | None = None,
+    *,
+    epochs: int = 60,
+    batch: int = 512,
+    patience: int | None = 12,
+    seed: int = 0,
+) -> Config:
     """Return the default: encoded numbers, a match gate, attention beside the convolution, AdamW, linear output.
 
     Parameters
     ----------
     method
         A method other than this preset's FedSim.
-    epochs, batch, seed
+    epochs, batch, patience, seed
         As in :class:`Config`.
     """
     attention, match = gates.AttentionMerge(), MatchGate()
     method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=attention, match=match)
     own = secondary_model.MODERN
-    return Config(method, own.local, own.optimiser, StandardLabel(), epochs=epochs, batch=batch, seed=seed)
+    length = {"epochs": epochs, "batch": batch, "patience": patience}
+    return Config(method, own.local, own.optimiser, StandardLabel(), **length, seed=seed)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -112,19 +121,33 @@ class ConfigOverrides:
     learning_rate: float | None = None
     patience: int | None = None
     members: int | None = None
+    width: int | None = None
 
 
 def build_config(
-    preset: str, method: str | methods.Method, overrides: ConfigOverrides, *, seed: int, device: str
+    preset: str,
+    method: str | methods.Method,
+    overrides: ConfigOverrides,
+    *,
+    seed: int,
+    device: str,
+    n_train: int | None = None,
 ) -> Config:
     """Return the preset with this method and these overrides.
 
+    ``n_train``, the number of training records, decides how long a preset such as ``modern`` trains by default.
+
     >>> build_config("paper", "solo", ConfigOverrides(epochs=3), seed=0, device="cpu").epochs
     3
+    >>> build_config("modern", "solo", ConfigOverrides(), seed=0, device="cpu", n_train=1_400).batch
+    128
     """
     chosen: Any = registry.METHODS[method]() if isinstance(method, str) else method
     own_method = None if method == "fedsim" else chosen  # a preset brings its own FedSim
-    config: Config = registry.PRESETS[preset].build(own_method)
+    chosen_preset: secondary_model.Preset = registry.PRESETS[preset]
+    config: Config = chosen_preset.build(own_method)
+    if n_train is not None and chosen_preset.by_size:
+        config = replace(config, **asdict(training_length(n_train)))
     wanted = {
         "epochs": overrides.epochs,
         "batch": overrides.batch_size,
@@ -133,4 +156,5 @@ def build_config(
     }
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)
-    return replace(config, seed=seed, device=device, optimiser=optimiser, **changes)
+    local = secondary_model.with_width(config.local, overrides.width)
+    return replace(config, seed=seed, device=device, optimiser=optimiser, local=local, **changes)

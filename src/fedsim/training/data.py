@@ -120,6 +120,7 @@ def check_primary(primary: PrimaryData, split: Split) -> None:
         message = f"{name} has labels of shape {labels.shape} for {len(features)} records; give one label per record"
         raise InputError(message, code="label-shape")
     _check_split(split, len(features))
+    labels = labels[np.concatenate([split.train, split.validation, split.test])]  # others may have none
     if primary.task_type is TaskType.NUMBERS:
         real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
         if not (real and np.isfinite(labels).all()):
@@ -129,17 +130,17 @@ def check_primary(primary: PrimaryData, split: Split) -> None:
             raise InputError(f"labels of {name} are above {MAX_LABEL:g}; choose a larger unit", code="label-too-large")
     elif not (np.issubdtype(labels.dtype, np.integer) or labels.dtype == bool):
         raise InputError(f"the classes of {name} are of type {labels.dtype}; give integers", code="class-not-integer")
-    elif len(np.unique(labels[split.train])) < 2:
+    elif len(np.unique(primary.labels[split.train])) < 2:
         raise InputError(f"the training labels of {name} are all of one class; give at least two", code="one-class")
 
 
 def _check_split(split: Split, n_records: int) -> None:
-    parts = {"training": split.train, "validation": split.validation, "test": split.test}
+    parts = {"training": split.train, "validation": split.validation, "test": split.test, "other": split.unlabelled}
     for name, rows in parts.items():
         integers = rows.ndim == 1 and np.issubdtype(rows.dtype, np.integer)
         if not integers or (len(rows) and (rows.min() < 0 or rows.max() >= n_records)):
             raise InputError(f"the {name} rows of the split are not row numbers below {n_records}", code="split-rows")
-        if not len(rows) and name != "test":
+        if not len(rows) and name in ("training", "validation"):
             raise InputError(f"the split has no {name} rows; give at least one", code="split-empty")
     rows = np.concatenate(list(parts.values()))
     if len(np.unique(rows)) < len(rows):
@@ -242,9 +243,11 @@ def pair_win_rate(ones: NDArray[Any], zeros: NDArray[Any]) -> float:
 
 
 def selection_key(metrics: Metrics) -> tuple[float, ...]:
-    """Return a key that is greater for better metrics: by RMSE, or by accuracy and then log loss."""
+    """Return a key that is greater for better metrics: by RMSE, of logarithms if these are learnt, or by accuracy and
+    then log loss.
+    """
     if "rmse" in metrics:
-        return (-metrics["rmse"],)
+        return (-metrics.get("rmse_log", metrics["rmse"]),)
     return metrics["accuracy"], -metrics["log_loss"]
 
 
@@ -264,7 +267,7 @@ class Target(Protocol):
         """Turn network predictions (n, T) into numbers in the user's unit (n,) or probabilities (n, classes)."""
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        """Return metrics of decoded predictions; the first one chooses the best epoch."""
+        """Return metrics of decoded predictions, of which :func:`selection_key` chooses the best epoch."""
 
 
 class LabelScaler(Protocol):
@@ -292,6 +295,16 @@ class StandardLabel:
 
 
 @dataclass(frozen=True)
+class LogLabel:
+    """The logarithm of a positive label, scaled by another scaling; predictions return to the label's unit."""
+
+    inner: LabelScaler
+
+    def fit(self, labels: Floats) -> Target:
+        return LogTarget(self.inner.fit(np.log(labels)))
+
+
+@dataclass(frozen=True)
 class NumericTarget:
     """label = shift + scale * what the network sees."""
 
@@ -307,6 +320,33 @@ class NumericTarget:
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         return regression_metrics(predictions, labels)
+
+
+@dataclass(frozen=True)
+class LogTarget:
+    """The logarithm of the label is what ``inner`` scales; metrics are in the label's unit, and rmse_log of logarithms.
+
+    >>> target = LogTarget(StandardLabel().fit(np.log(np.array([1.0, 100.0]))))
+    >>> target.decode_predictions(np.zeros((1, 1))).round(6).tolist()
+    [10.0]
+    """
+
+    inner: Target
+
+    @property
+    def task(self) -> gates.PredictionTask:
+        return self.inner.task
+
+    def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
+        return self.inner.encode_labels(np.log(labels))
+
+    def decode_predictions(self, predictions: Floats) -> Floats:
+        limit = np.log(MAX_LABEL)
+        return np.asarray(np.exp(self.inner.decode_predictions(predictions).clip(-limit, limit)))
+
+    def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
+        logarithms = regression_metrics(np.log(predictions), np.log(labels))
+        return {**regression_metrics(predictions, labels), "rmse_log": logarithms["rmse"]}
 
 
 @dataclass(frozen=True)
@@ -340,6 +380,8 @@ def target_state(target: Target) -> dict[str, Any]:
     if isinstance(target, NumericTarget):
         bounded = isinstance(target.task, gates.BoundedRegression)
         return {"shift": target.shift, "scale": target.scale, "bounded": bounded}
+    if isinstance(target, LogTarget):
+        return {**target_state(target.inner), "log": True}
     if isinstance(target, ClassTarget):
         return {"classes": list(target.classes)}
     raise SettingError(f"labels scaled by {type(target).__name__} cannot be saved", code="target-not-savable")
@@ -352,7 +394,8 @@ def target_from_state(state: Mapping[str, Any]) -> Target:
             classes = state["classes"]  # models of early versions store how many there are
             return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
         task = gates.BoundedRegression() if state["bounded"] else gates.Regression()
-        return NumericTarget(state["shift"], state["scale"], task)
+        target = NumericTarget(state["shift"], state["scale"], task)
+        return LogTarget(target) if state.get("log") else target
     except (LookupError, TypeError) as error:
         message = f"the scale of the labels cannot be read ({type(error).__name__}); save the model again"
         raise FileError(message, code="target-unreadable") from error

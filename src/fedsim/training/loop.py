@@ -360,7 +360,8 @@ def prepare_job(
     rng = party_model.RandomSource(config.seed, primary.name).rng("order")
     arranged = arrange_lists(lists, config.method, rng, context.device)
     if primary.task_type is data.TaskType.CLASSES:
-        target: Target = ClassTarget(tuple(np.unique(primary.labels.astype(np.int64)).tolist()))
+        labelled = np.concatenate([split.train, split.validation, split.test])
+        target: Target = ClassTarget(tuple(np.unique(primary.labels[labelled].astype(np.int64)).tolist()))
     else:
         target = config.label.fit(primary.labels[split.train].astype(np.float64))
     shapes = branch_shapes(arranged, split.train)

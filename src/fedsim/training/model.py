@@ -143,7 +143,7 @@ class TrainingResult:
     history, best
         All epochs, and the best one.
     metrics, predictions
-        Of the validation and test rows; predictions in the order of the split's rows.
+        Of the validation and test rows; predictions in the order of the split's rows, also of those without a label.
     """
 
     model: Model
@@ -253,6 +253,9 @@ def train_with(
         evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
         metrics = {name: values for name, (_, values, _) in evaluated.items()}
         predictions = {name: values for name, (values, _, _) in evaluated.items()}
+        if len(split.unlabelled):
+            found = job.primary.predict(job.records, split.unlabelled)[0]
+            predictions["unlabelled"] = job.target.decode_predictions(found)
         if job.journal:
             job.journal.add("end", {"best_epoch": best.number, "metrics": metrics})
         for hook in hooks:
@@ -268,5 +271,5 @@ def train_with(
 
 def _integer_rows(split: Split) -> Split:
     """Convert row numbers to the one type that torch takes; the checks refuse anything but integers."""
-    parts = [np.asarray(rows) for rows in (split.train, split.validation, split.test)]
+    parts = [np.asarray(rows) for rows in (split.train, split.validation, split.test, split.unlabelled)]
     return Split(*(rows.astype(np.int64) if np.issubdtype(rows.dtype, np.integer) else rows for rows in parts))

@@ -11,6 +11,7 @@ from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.linkage.encoding import Schema
 from fedsim.registry import METHODS
+from fedsim.types import TrainingLength
 from fedsim.wizard.proposal import FeatureProposal, Guess
 
 COORDINATOR_NAME, KEY_FILE, CERTIFICATE_FOLDER = "notary", "linkage.key", "certs"
@@ -43,8 +44,9 @@ class SetupPlan:
     task: Guess | None
     split: Guess
     label: Guess | None
+    label_scale: Guess | None = None
     epochs: int | None = None
-    batch: int | None = None
+    length: TrainingLength | None = None
     own: dict[str, TablePlan] = field(default_factory=dict)
 
     @property
@@ -92,15 +94,22 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     else:
         yield f'kind = "regression" # {FILL_IN_MARK} "classification" if the primary\'s label is a class'
     yield f"split = {to_toml(plan.split.word)} # {plan.split.reason}"
+    if plan.label_scale:
+        yield f"label_scale = {to_toml(plan.label_scale.word)} # {plan.label_scale.reason}"
     yield "\n[training]"
     yield 'preset = "modern" # best in our experiments; "paper" reproduces the paper'
     yield f'method = "fedsim" # or {", ".join(name for name in METHODS.names(in_jobs=True) if name != "fedsim")}'
-    yield f"epochs = {plan.epochs}" if plan.epochs else "# epochs = 60 # default of the preset"
-    if plan.batch:
-        yield f"batch_size = {plan.batch} # records per step, chosen by the number of records; larger: fewer messages"
+    if plan.length:
+        yield "# Chosen by the number of records. Training stops after `patience` epochs without a better one."
+        yield f"epochs = {plan.epochs or plan.length.epochs} # at most"
+        yield f"patience = {plan.length.patience}"
+        yield f"batch_size = {plan.length.batch} # records per step; larger: fewer messages"
     else:
-        yield "# batch_size = 512 # default of the preset; 32 to 256 for fewer than 7,000 records"
-    yield '# wire = "float16" # halves the traffic, rounds the numbers'
+        yield f"epochs = {plan.epochs} # at most" if plan.epochs else "# epochs = 60 # at most; 20 to 100 by default"
+        yield "# patience = 10 # epochs without a better one before training stops"
+        yield "# batch_size = 256 # 32 to 512, by default by the number of records"
+    yield '# wire = "float32" # exact numbers, twice the traffic'
+    yield 'wire = "bfloat16" # halves the traffic, rounds activations and gradients'
     yield from _linkage_lines(plan)
 
 

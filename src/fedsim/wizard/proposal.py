@@ -30,11 +30,11 @@ from fedsim.linkage.encoding import (
 )
 from fedsim.linkage.encoding.positions import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
-from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.privacy.geodesy import great_circle_metres, mean_place
 from fedsim.types import DEFAULT_K, Floats
 
 DEFAULT_SIGMA = 0.2  # of the noise on similarities, whose standard deviation is 1: this rule fits every linkage
+TEXT_K = 10  # partners per record if text links: the match is among the first ten or nowhere, and each costs traffic
 TableSide = tuple[str, TableProfile]  # "primary" or "secondary", and its table
 CoordinatePair = tuple[IdentifierPair, IdentifierPair]  # latitude and longitude
 IdentifierProfiles = Sequence[ColumnProfile]  # one identifier in the available tables
@@ -62,11 +62,12 @@ class TableProfiles:
 
 @dataclass(frozen=True)
 class LinkageProposal:
-    """Identifiers, the schema that encodes them, its metric, its measured quality, and warnings for the owners."""
+    """Identifiers, the schema that encodes them, its metric, K, its measured quality, and warnings for the owners."""
 
     pairs: tuple[IdentifierPair, ...]
     schema: Schema
     metric: str
+    k: int
     quality: LinkageQuality | None  # None unless both tables are available
     notes: tuple[str, ...]
 
@@ -75,13 +76,13 @@ class LinkageProposal:
         return {pair.agreed: getattr(pair, role) for pair in self.pairs}
 
 
-def propose_k(tables: TableProfiles, requested: int | None) -> int:
+def propose_k(tables: TableProfiles, requested: int | None, default: int = DEFAULT_K) -> int:
     """Return the requested K or the default, limited to the number of candidates."""
     most = tables.secondary.rows if tables.secondary else None
     if requested is not None and most is not None and requested > most:
         message = f"k={requested}, but the secondary has {most:,} records; choose k between 1 and {most:,}"
         raise SettingError(message, code="k-too-large", limit=most)
-    return requested or min(DEFAULT_K, most or DEFAULT_K)
+    return requested or min(default, most or default)
 
 
 def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequence[str]) -> list[IdentifierPair]:
@@ -102,7 +103,7 @@ def pairs_from_names(tables: TableProfiles, ours: Sequence[str], theirs: Sequenc
     return [IdentifierPair(one, one if primary else None, other if secondary else None) for one, other in both]
 
 
-def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: int) -> LinkageProposal:
+def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requested_k: int | None) -> LinkageProposal:
     """Propose encodings for identifiers; columns that cannot be linked are an error.
 
     Parameters
@@ -111,8 +112,8 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
         The profiles of the available tables.
     pairs
         The identifiers; at least one.
-    k
-        Number of partners, to measure the quality.
+    requested_k
+        The user's number of partners; by default fewer for text, of which only the nearest are near.
     """
     if not pairs:
         raise _no_identifiers_error(tables)
@@ -128,7 +129,7 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
         schema, metric = Schema(list(_propose_filters(corrected, profiles))), "dice"
     else:
         schema, metric = Schema(list(_propose_positions(corrected, profiles))), "position"
-    quality = None
+    k, quality = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K), None
     if len(tables.sides) == 2:
         frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
         if all(map(len, frames)):
@@ -136,7 +137,7 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], k: i
     # Of a text only the nearest partners are near; which of the strangers follow is of no interest.
     if quality and (quality.recall_at_k if metric == "position" else quality.recall_at_1) < MIN_RECALL:
         notes.append(f"the encoded identifiers lose partners: a linkage by them {quality.describe()}")
-    return LinkageProposal(tuple(corrected), schema, metric, quality, tuple(notes))
+    return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes))
 
 
 def _complete_records(pairs: Sequence[IdentifierPair], role: str, table: TableProfile) -> pl.DataFrame:
@@ -419,7 +420,7 @@ def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | 
     return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None
 
 
-# Label, task, split, batch size and features
+# Label, task, split and features
 
 # Words in the names of labels, the most likely first, and in the names of row numbers.
 LABEL_WORDS = (
@@ -431,7 +432,7 @@ MAX_KEY_SPAN, MIN_KEY_ROWS = 1.05, 50  # row numbers are dense: their range is h
 MIN_ACCOUNT_ROWS = 20  # in shorter tables, unique integers need not be account numbers
 MAX_INTEGER_CLASSES, MAX_TEXT_CLASSES, MAX_ONE_HOT = 10, 100, 16
 MIN_DUPLICATE_SHARE, MIN_GROUPS = 0.2, 30
-MIN_STEPS_PER_EPOCH, MIN_BATCH, MAX_BATCH = 10, 32, 512
+MIN_SKEW, MIN_SKEW_ROWS = 2.0, 50  # an exponential distribution has skewness 2
 
 
 @dataclass(frozen=True)
@@ -490,7 +491,7 @@ def check_label_choice(table: TableProfile, name: str, taken: Sequence[str]) -> 
     if column.distinct < 2:
         values = "one value only" if column.distinct else "no values"
         raise InputError(f"{where} has {values}; choose another label", code="constant-label", column=name)
-    return [f"{where} {describe_gaps(column)}; training needs a label in every row"] if column.gaps else []
+    return [f"{where} {describe_gaps(column)}; those records are predicted after training"] if column.gaps else []
 
 
 def guess_task(column: ColumnProfile) -> Guess:
@@ -505,6 +506,17 @@ def guess_task(column: ColumnProfile) -> Guess:
     return Guess("classification" if is_class else "regression", f"guessed from {column.distinct:,} different values")
 
 
+def guess_label_scale(column: ColumnProfile) -> Guess | None:
+    """Propose the logarithm of a label that is always positive and strongly skewed, such as a price or a duration."""
+    numbers = column.numbers.to_numpy() if column.kind == CellType.NUMBER else np.zeros(0)
+    if len(numbers) < MIN_SKEW_ROWS or numbers.min() <= 0:
+        return None
+    skew, of_log = (float(pl.Series(values).skew() or 0.0) for values in (numbers, np.log(numbers)))
+    if skew < MIN_SKEW or abs(of_log) > skew / 2:
+        return None
+    return Guess("log", f"all labels are positive, and strongly skewed (skewness {skew:.1f}); or linear")
+
+
 def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
     """Propose a group split if many records share their identifiers: a random split would test on training places."""
     frame = pl.DataFrame([table.columns[name].cells for name in identifiers])
@@ -515,16 +527,6 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
     if groups < MIN_GROUPS:
         return Guess("random", f"{groups:,} different identifiers are too few for a group split")
     return Guess("group", f"{share:.0%} of the records share their identifiers with another; or random")
-
-
-def propose_batch_size(rows: int) -> int:
-    """Return a power of two that gives at least ten steps per epoch, if there are enough records.
-
-    >>> [propose_batch_size(rows) for rows in (100, 2_000, 5_000, 100_000)]
-    [32, 128, 256, 512]
-    """
-    size = max(MIN_BATCH, min(MAX_BATCH, round(TRAIN_SHARE * rows) // MIN_STEPS_PER_EPOCH))
-    return 1 << (size.bit_length() - 1)
 
 
 def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:

@@ -18,6 +18,7 @@ from fedsim.cli import ExitCode
 from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_table, progress_printer, write_json
 from fedsim.contribution.rungs import RESULTS_FILE, ResultStore
+from fedsim.contribution.tuning import TuningGrid, TuningTrial
 from fedsim.errors import SettingError
 from fedsim.report.formatting import format_duration, format_number
 from fedsim.report.model_charts import importance_figure, weight_figure
@@ -29,7 +30,7 @@ from fedsim_lab.reproduce import ALL, REPRODUCTIONS, Reproduction, ReproductionC
 from fedsim_lab.reproduce_page import chart_figures, reproduce_page, standalone_svg
 from fedsim_lab.result_table import ResultSheet, ResultTable
 from fedsim_lab.study_runner import HookFactory, StudyContext, no_hooks, save_plan
-from fedsim_lab.sweep import GRIDS, Sweep, SweepGrid, SweepSubject, SweepTrial
+from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
 from fedsim_lab.worker_pool import collect_results
 
 TRAININGS_FOLDER, FAST_FOLDER = "trainings", "fast"
@@ -191,7 +192,7 @@ def _table_lines(table: ResultTable) -> Iterator[str]:
         yield "  " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def parse_grid(name: str, given: Mapping[str, str]) -> SweepGrid:
+def parse_grid(name: str, given: Mapping[str, str]) -> TuningGrid:
     """Return a grid by its name, with the values that the user gives instead.
 
     >>> parse_grid("none", {"k": "5,10", "rate": ""}).k
@@ -199,29 +200,29 @@ def parse_grid(name: str, given: Mapping[str, str]) -> SweepGrid:
     """
     if name not in (NO_GRID, *GRIDS):
         raise SettingError(f"unknown grid '{name}'; choose {', '.join(GRIDS)} or {NO_GRID}", code="unknown-grid")
-    start = SweepGrid() if name == NO_GRID else GRIDS[name]
+    start = TuningGrid() if name == NO_GRID else GRIDS[name]
     return replace(start, **{axis: _parse_values(axis, listed) for axis, listed in given.items() if listed})
 
 
-def run_sweep(subject: SweepSubject, grid: SweepGrid, study: StudyContext, trials: int, mode: OutputMode) -> None:
+def run_sweep(subject: SweepSubject, grid: TuningGrid, study: StudyContext, trials: int, mode: OutputMode) -> None:
     """Sweep, write the ranking and print it."""
     ensure_folder(study.out)
     watch = epoch_status_hooks(Console(stderr=True), silent=mode.silent)
-    sweep = Sweep(subject, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
+    tuner = dataset_tuner(subject, replace(study, report=progress_printer(silent=mode.silent), hooks=watch))
     with report_interrupt():
-        ranked = sweep.search(grid, trials, study.out / "search.log") if trials else sweep.grid(grid)
+        ranked = tuner.search(grid, trials, study.out / "search.log") if trials else tuner.grid(grid)
     ranking = [{"setting": asdict(trial.setting), "validation": trial.validation} for trial in ranked]
     report = {"format": 1, "subject": asdict(subject), "ranking": ranking, "best_test": ranked[0].test}
     write_json(study.out / "sweep.json", report)
     mode.show(report, lambda: _print_ranking(ranked, study.out / "sweep.json"))
 
 
-def _print_ranking(ranked: Sequence[SweepTrial], path: Path) -> None:
+def _print_ranking(ranked: Sequence[TuningTrial], path: Path) -> None:
     metric = "rmse" if "rmse" in ranked[0].validation else "accuracy"
-    rows = [(format_number(trial.validation[metric]), trial.setting.words()) for trial in ranked[:MAX_SHOWN]]
+    rows = [(format_number(trial.validation[metric]), trial.setting.describe()) for trial in ranked[:MAX_SHOWN]]
     print_table((f"validation {metric}", "setting"), rows)
     test = format_number(ranked[0].test[metric])
-    typer.echo(f"test {metric} of the best setting: {test} with {ranked[0].setting.words()}")
+    typer.echo(f"test {metric} of the best setting: {test} with {ranked[0].setting.describe()}")
     typer.echo(f"Wrote {path}")
 
 

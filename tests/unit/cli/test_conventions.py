@@ -123,8 +123,8 @@ def test_the_primary_cannot_stay_after_training(tmp_path):
     assert refused.exception.code == "stay-at-primary"
 
 
-def test_there_are_at_most_twenty_commands():
-    assert len(typer.main.get_command(app).commands) <= 20
+def test_there_are_at_most_twenty_one_commands():
+    assert len(typer.main.get_command(app).commands) <= 21
 
 
 def test_help_is_readable_at_80_columns():

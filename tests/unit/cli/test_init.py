@@ -52,6 +52,7 @@ def test_the_files_say_what_was_found_and_pass_their_schemas():
     job, flats, rentals = read_job(Path("job.toml")), *map(read_party_file, map(Path, ("flats.toml", "rentals.toml")))
     assert (job.task.kind, job.task.split, job.secondaries["rentals"].k) == ("regression", "group", 20)
     assert job.training.batch_size == 32
+    assert job.training.patience < job.training.epochs
     assert flats.features.columns == ("area", "storey", "age", "lat", "lon")
     assert rentals.policy.columns == ("lat", "lon", "rooms", "rating", "rent")
     for name, kind in (("job", "job"), ("flats", "party"), ("rentals", "party"), ("notary", "party")):
@@ -59,6 +60,13 @@ def test_the_files_say_what_was_found_and_pass_their_schemas():
         Draft202012Validator(load_schema(kind)).validate(json.loads(json.dumps(words, default=date.isoformat)))
         assert Path(f"{name}.toml").read_text(encoding="utf-8").startswith(f"#:schema ./schemas/{kind}.schema.json")
         assert Path(f"schemas/{kind}.schema.json").is_file()
+
+
+def test_a_positive_and_strongly_skewed_label_is_learnt_on_a_log_scale():
+    price = np.random.default_rng(0).lognormal(5.0, 1.0, len(TOWN.flats))
+    TOWN.flats.with_columns(price=price).write_csv("flats.csv")
+    assert json.loads(fedsim("init", *BOTH, "--yes", "--json"))["label_scale"] == "log"
+    assert read_job(Path("job.toml")).task.label_scale == "log"
 
 
 def test_names_link_registers_end_to_end():

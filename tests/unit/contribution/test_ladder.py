@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,14 +28,20 @@ from fedsim.contribution.ladder import (
     format_number,
     train_ladder,
 )
-from fedsim.contribution.rungs import ResultStore
+from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays
 from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
 from job_fixtures import lay_out
 
 PARTNERS = ("rentals", "schools")
-TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "chosen"}
+TOP = {"format", "job", "hash", "unit", "metric", "task", "lower_is_better", "seeds", "records", "worth", "parts"}
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few epochs, however much more would help: these tests tell a useful partner from a useless one all the same."""
+    monkeypatch.setattr("fedsim.contribution.ladder.MAX_DOUBLINGS", 0)
 
 
 def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
@@ -47,11 +53,13 @@ def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
     return train_ladder(cases, rungs, ResultStore(folder), lambda _: None)
 
 
+@pytest.mark.usefixtures("_short")
 def test_partners_that_show_the_hidden_value_are_worth_something(tmp_path: Path) -> None:
     gain = ladder_of(tmp_path, CitySettings(value=1.0, school_value=1.0)).contribution("random")
     assert gain.low > 5.0
 
 
+@pytest.mark.usefixtures("_short")
 def test_partners_that_show_nothing_are_worth_nothing(tmp_path: Path) -> None:
     gain = ladder_of(tmp_path, CitySettings(value=0.0, school_value=0.0)).contribution("random")
     assert gain.covers_zero
@@ -66,14 +74,16 @@ def compare(folder: Path, *more: str) -> dict[str, object]:
     return dict(json.loads((folder / "out" / "ladder.json").read_text()))
 
 
+@pytest.mark.usefixtures("_short")
 def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
-    lay_out(tmp_path, flats=120)
+    lay_out(tmp_path, flats=80)
     ladder = compare(tmp_path, "--unit", "S$")
-    assert set(ladder) == TOP | {"rungs", "gains"}
+    assert set(ladder) == TOP | {"chosen", "rungs", "gains"}
     assert {(rung["key"], rung["split"]) for rung in ladder["rungs"]} == {
         (rung.key, split) for rung in RUNGS for split in ("random", "group")
     }
-    assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "total"}
+    assert {gain["key"] for gain in ladder["gains"]} == {"identifiers", "links", "features", "contribution", "total"}
+    assert {rung["deviation"] for rung in ladder["rungs"]} == {None}  # one seed has none
     assert "S$" in ladder["worth"]
     trained = (tmp_path / "out" / "results.jsonl").read_text()
     assert compare(tmp_path, "--unit", "S$") == ladder
@@ -81,16 +91,25 @@ def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "results.jsonl").read_text() == trained
 
 
-def test_the_parts_of_the_gain_add_up_to_the_whole(tmp_path: Path) -> None:
-    lay_out(tmp_path, flats=120)
-    gains = [gain for gain in compare(tmp_path)["gains"] if gain["split"] == "group"]
-    found = {gain["key"]: gain["estimate"] for gain in gains}
-    assert found["identifiers"] + found["links"] + found["features"] == pytest.approx(found["total"])
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("compared")
+    lay_out(folder, flats=80)
+    return compare(folder)
 
 
-def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
-    lay_out(tmp_path, flats=120)
-    ladder = compare(tmp_path)
+def test_the_parts_of_the_gain_add_up_to_the_headline(compared: dict[str, Any]) -> None:
+    ladder = compared
+    found = {gain["key"]: gain["estimate"] for gain in ladder["gains"] if gain["split"] == "group"}
+    assert found["links"] + found["features"] == pytest.approx(found["contribution"])
+    assert found["identifiers"] + found["contribution"] == pytest.approx(found["total"])
+    score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
+    (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
+    assert score[alone] - score[together] == pytest.approx(found["contribution"])
+
+
+def test_the_rungs_that_the_worth_compares_are_named(compared: dict[str, Any]) -> None:
+    ladder = compared
     score = {rung["key"]: rung["mean"] for rung in ladder["rungs"] if rung["split"] == "group"}
     (alone,), (together,) = ladder["chosen"]["alone"], ladder["chosen"]["together"]
     assert alone in WITHOUT_PARTNER
@@ -105,7 +124,7 @@ def test_the_rungs_that_the_worth_compares_are_named(tmp_path: Path) -> None:
     [
         (Interval(3.1, 2.2, 4.0), "rmse", ("reduces the error by 3.1 S$", "interval 2.2 to 4)")),
         (Interval(-3.1, -4.0, -2.2), "rmse", ("increases the error by 3.1 S$", "interval 2.2 to 4)")),
-        (Interval(0.5, -1.0, 2.0), "rmse", ("no measurable difference", "interval -1 to 2)")),
+        (Interval(0.5, -1.0, 2.0), "rmse", ("No contribution", "up to 2 S$ may have been missed", "interval -1 to 2)")),
         (Interval(0.1, 0.05, 0.2), "auc", ("increases the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
         (Interval(-0.1, -0.2, -0.05), "auc", ("reduces the area under the curve by 0.1 ", "interval 0.05 to 0.2)")),
     ],
@@ -142,8 +161,26 @@ def test_a_ladder_that_was_stopped_goes_on(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), stop_after_two)
-    train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), messages.append)
-    assert len(messages) == 3
-    other = [replace(rung, epochs=2) for rung in rungs]
-    train_ladder(DatasetCases(city).each(["random"], [0]), other, ResultStore(tmp_path), messages.append)
-    assert len(messages) == 6
+    for _ in range(2):
+        train_ladder(DatasetCases(city).each(["random"], [0]), rungs, ResultStore(tmp_path), messages.append)
+    trained = ResultStore(tmp_path).lines
+    assert len(messages) == len(trained)
+    assert {line["settings"]["epochs"] for line in trained} > {1}
+
+
+def test_a_network_that_stands_for_a_side_is_trained_until_it_stops_improving(tmp_path: Path) -> None:
+    city = city_dataset(generate_city(np.random.default_rng(1), flats=120))
+    (arrays,) = DatasetCases(city).each(["random"], [0])
+    error = {2: 10.0, 4: 8.0, 8: 7.99, 16: 1.0}
+    trained: list[tuple[str, int]] = []
+
+    def train_rung(rung: Rung, arrays: SplitArrays) -> RungOutcome:
+        trained.append((rung.key, rung.epochs))
+        metrics = {"rmse": error[rung.epochs] + (rung.key != "fedsim")}
+        figures = {"best_epoch": rung.epochs if rung.key == "fedsim" else 1, "limit": rung.epochs}
+        return RungOutcome(np.zeros(len(arrays.split.test)), metrics, metrics, figures, np.zeros(0))
+
+    rungs = [Rung("solo", "Solo", "solo", epochs=2), Rung("fedsim", "FedSim", "fedsim", epochs=2)]
+    ladder = train_ladder([arrays], rungs, ResultStore(tmp_path), lambda _: None, train_rung)
+    assert trained == [("solo", 2), ("fedsim", 2), ("fedsim", 4), ("fedsim", 8), ("fedsim-placebo", 8)]
+    assert ladder.lines["fedsim", "random"][0]["limit"] == 8

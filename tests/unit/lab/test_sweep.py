@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from fedsim.cli import main
+from fedsim.contribution.tuning import Tuner, TuningGrid, TuningSetting
 from fedsim.errors import FileError
 from fedsim_lab.study_runner import StudyContext
-from fedsim_lab.sweep import GRIDS, Sweep, SweepGrid, SweepSetting, SweepSubject
+from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
 
 FIRMS = SweepSubject("firms", epochs=1, records=120)
 
 
-def sweep_in(folder: Path, subject: SweepSubject = FIRMS) -> Sweep:
-    return Sweep(subject, StudyContext(Path(), folder, 1, lambda _: None))
+def sweep_in(folder: Path, subject: SweepSubject = FIRMS) -> Tuner:
+    return dataset_tuner(subject, StudyContext(Path(), folder, 1, lambda _: None))
 
 
 def sweep(folder: Path, *words: str) -> int:
@@ -26,7 +27,7 @@ def sweep(folder: Path, *words: str) -> int:
 
 
 def test_a_grid_is_ranked_by_validation_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    grid = SweepGrid(k=(2, 4), rate=(1e-3, 1e-2))
+    grid = TuningGrid(k=(2, 4), rate=(1e-3, 1e-2))
     first = sweep_in(tmp_path).grid(grid)
     errors = [tried.validation["rmse"] for tried in first]
     assert errors == sorted(errors)
@@ -37,7 +38,7 @@ def test_a_grid_is_ranked_by_validation_and_goes_on_where_it_stopped(tmp_path: P
 
 def test_a_search_stays_within_the_grid_and_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    grid = SweepGrid(k=(2, 4), rate=(1e-3, 1e-2))
+    grid = TuningGrid(k=(2, 4), rate=(1e-3, 1e-2))
     sweep_in(tmp_path).search(grid, 2, tmp_path / "search.log")
     found = sweep_in(tmp_path).search(grid, 3, tmp_path / "search.log")
     assert all(tried.setting.k in (2, 4) and 1e-3 <= tried.setting.rate <= 1e-2 for tried in found)
@@ -47,7 +48,7 @@ def test_a_search_stays_within_the_grid_and_goes_on(tmp_path: Path) -> None:
 def test_a_search_with_other_values_begins_anew_in_the_same_folder(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     for ks, subject in (((2, 4), FIRMS), ((3,), FIRMS), ((3,), replace(FIRMS, records=100))):
-        (found,) = sweep_in(tmp_path, subject).search(SweepGrid(k=ks), 1, tmp_path / "search.log")
+        (found,) = sweep_in(tmp_path, subject).search(TuningGrid(k=ks), 1, tmp_path / "search.log")
         assert found.setting.k in ks
     assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3
 
@@ -57,7 +58,7 @@ def test_a_damaged_memory_of_a_search_is_named(tmp_path: Path, junk: str) -> Non
     pytest.importorskip("optuna")
     (tmp_path / "search.log").write_text(junk)
     with pytest.raises(FileError, match=r"search\.log holds a line that is not Optuna's"):
-        sweep_in(tmp_path).search(SweepGrid(k=(2,)), 1, tmp_path / "search.log")
+        sweep_in(tmp_path).search(TuningGrid(k=(2,)), 1, tmp_path / "search.log")
 
 
 def test_the_papers_grid_is_all_that_the_paper_names() -> None:
@@ -65,7 +66,7 @@ def test_the_papers_grid_is_all_that_the_paper_names() -> None:
 
 
 def test_width_and_weight_decay_reach_the_networks() -> None:
-    config = FIRMS.rung(SweepSetting(hidden=7, decay=0.5)).config(seed=0)
+    config = FIRMS.rung(TuningSetting(hidden=7, decay=0.5)).config(seed=0)
     assert config.local.hidden == (7,)
     assert config.optimiser.decay == 0.5  # type: ignore[attr-defined]
 
@@ -85,7 +86,7 @@ def test_batch_split_and_secondaries_can_be_chosen(tmp_path: Path) -> None:
         (("--k", "0"), "k=0, but the secondary"),
         (("--k", "3,9999999"), "k=9999999, but the secondary"),
         (("--split", "odd"), "split 'odd' is unknown"),
-        (("--hidden", "0"), "hidden=0"),
+        (("--hidden", "0"), "width=0"),
         (("--decay", "-1"), "decay=-1.0; choose a weight decay"),
         (("--secondaries", "nobody"), "has no secondary 'nobody'"),
         (("--data", "nowhere"), "--data nowhere is not a folder"),

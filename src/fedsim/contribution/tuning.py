@@ -1,0 +1,324 @@
+"""Search for the best training settings: one after the other, a full grid, or with Optuna.
+
+Settings are judged by the validation records alone; the test records are looked at for the best one. Every training is
+stored, so a search that was stopped continues, and another search in the same folder repeats nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedsim.config.job import Job
+from fedsim.config.party_file import PartyFile
+from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.rungs import (
+    MessageCallback,
+    ResultStore,
+    Rung,
+    RungTrainer,
+    SplitArrays,
+    format_metrics,
+    run_training,
+    train_missing,
+)
+from fedsim.errors import FileError, SettingError
+from fedsim.storage.files import ensure_folder
+from fedsim.training.data import selection_key
+
+TRAINING_SETTINGS = ("rate", "batch", "hidden", "members", "decay")
+JOB_SETTINGS = {
+    "rate": "learning_rate",
+    "batch": "batch_size",
+    "hidden": "width",
+    "members": "members",
+}  # of the section [training]
+
+
+@dataclass(frozen=True)
+class TuningSetting:
+    """One point of a search; ``None`` and an empty metric keep what job, dataset or preset say."""
+
+    k: int | None = None
+    metric: str = ""
+    tau: float | None = None
+    rate: float | None = None
+    batch: int | None = None
+    hidden: int | None = None
+    members: int | None = None
+    decay: float | None = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The values that are set."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, "")}
+
+    def describe(self) -> str:
+        """Return what is set.
+
+        >>> TuningSetting(k=20, rate=0.001).describe()
+        'k 20, rate 0.001'
+        """
+        return ", ".join(f"{name} {value}" for name, value in self.given.items()) or "no change"
+
+    def job_settings(self, secondaries: Iterable[str]) -> dict[tuple[str, ...], Any]:
+        """Return what is set by the place of the setting in a job file.
+
+        >>> TuningSetting(k=5, rate=0.01).job_settings(["rentals"])
+        {('training', 'learning_rate'): 0.01, ('secondaries', 'rentals', 'k'): 5}
+        """
+        given = self.given
+        training = {("training", name): given[own] for own, name in JOB_SETTINGS.items() if own in given}
+        return training | {("secondaries", name, "k"): self.k for name in secondaries if self.k is not None}
+
+
+@dataclass(frozen=True)
+class TuningGrid:
+    """The values of every setting that are tried."""
+
+    k: Sequence[int | None] = (None,)
+    metric: Sequence[str] = ("",)
+    tau: Sequence[float | None] = (None,)
+    rate: Sequence[float | None] = (None,)
+    batch: Sequence[int | None] = (None,)
+    hidden: Sequence[int | None] = (None,)
+    members: Sequence[int | None] = (None,)
+    decay: Sequence[float | None] = (None,)
+
+    def settings(self) -> list[TuningSetting]:
+        """Return every combination."""
+        axes = vars(self)
+        return [TuningSetting(**dict(zip(axes, values, strict=True))) for values in product(*axes.values())]
+
+
+class TuningSubject(Protocol):
+    """What is tuned: its name, arrays and training at a setting, and JSON values that identify it."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def most_partners(self) -> int:
+        """Return the largest K."""
+
+    def cases(self, setting: TuningSetting) -> Iterable[SplitArrays]: ...
+
+    def rung(self, setting: TuningSetting) -> Rung: ...
+
+    def identity(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class TuningTrial:
+    """A setting with its metrics, means over the seeds."""
+
+    setting: TuningSetting
+    validation: dict[str, float]
+    test: dict[str, float] = field(repr=False)
+
+    @property
+    def score(self) -> tuple[float, ...]:
+        """The greater, the better."""
+        return selection_key(self.validation)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuner:
+    """Trains a subject at many settings and returns trials, the best first; ``trainer`` gets the name of a trial."""
+
+    subject: TuningSubject
+    results: ResultStore
+    report: MessageCallback = print
+    trainer: Callable[[str], RungTrainer] = lambda _: run_training
+
+    def climb(self, grid: TuningGrid) -> list[TuningTrial]:
+        """Tune one setting after the other, each with the best values so far of those before it."""
+        self._check_partners(grid)
+        axes = {axis.name: getattr(grid, axis.name) for axis in fields(grid)}
+        best, total = TuningSetting(), 1 + sum(len(values) for values in axes.values() if values != (None,))
+        found = {best: self._run_and_report(best, f"[1 of at most {total}]")}
+        for name, values in axes.items():
+            for setting in (replace(best, **{name: value}) for value in values):
+                if setting not in found:
+                    found[setting] = self._run_and_report(setting, f"[{len(found) + 1} of at most {total}]")
+            best = max(found.values(), key=lambda trial: trial.score).setting
+        return _rank_trials(found.values())
+
+    def grid(self, grid: TuningGrid) -> list[TuningTrial]:
+        """Train every combination."""
+        self._check_partners(grid)
+        settings = grid.settings()
+        return _rank_trials(
+            self._run_and_report(setting, f"[{number} of {len(settings)}]")
+            for number, setting in enumerate(settings, start=1)
+        )
+
+    def search(self, grid: TuningGrid, trials: int, memory: Path) -> list[TuningTrial]:
+        """Let Optuna choose settings within the grid's bounds until so many were tried.
+
+        The learning rate may lie between the grid's ends; everything else is one of its values. ``memory`` stores what
+        Optuna knows, so that a second call continues.
+        """
+        self._check_partners(grid)
+        words = json.dumps([self.subject.identity(), asdict(grid)], sort_keys=True)
+        digest = hashlib.sha256(words.encode()).hexdigest()[:16]  # another search must not be mixed with this one
+        study = _optuna_study(memory, f"{self.subject.name} {digest}")
+        known = len(study.get_trials(deepcopy=False))
+        study.sampler = _import_optuna().samplers.TPESampler(seed=known)  # a second call must not ask the same again
+        while (done := len(study.get_trials(deepcopy=False, states=_completed_states()))) < trials:
+            trial = study.ask()
+            found = self._run_and_report(_suggest_setting(trial, grid), f"[{done + 1} of {trials}]")
+            trial.set_user_attr("setting", asdict(found.setting))
+            study.tell(trial, found.score[0])
+        ended = study.get_trials(deepcopy=False, states=_completed_states())
+        settings = {TuningSetting(**trial.user_attrs["setting"]) for trial in ended}
+        return _rank_trials(self.run_setting(setting) for setting in settings)
+
+    def run_setting(self, setting: TuningSetting, place: str = "") -> TuningTrial:
+        """Train one setting on every case, except where results exist."""
+        rung, lines = self.subject.rung(setting), []
+        train_rung = self.trainer(place)
+        for arrays in self.subject.cases(setting):
+            # Reports nothing, because a report shows the test score.
+            train_missing([arrays], [rung], self.results, lambda _: None, train_rung)
+            lines.append(self.results.line(rung.result_key(arrays)))
+        validation, test = (
+            {name: float(np.mean([line[part][name] for line in lines])) for name in lines[0][part]}
+            for part in ("validation", "test")
+        )
+        return TuningTrial(setting, validation, test)
+
+    def _run_and_report(self, setting: TuningSetting, number: str) -> TuningTrial:
+        place = f"{number} {self.subject.name}, {setting.describe()}"
+        found = self.run_setting(setting, place)
+        self.report(f"{place}: validation {format_metrics(found.validation)}")
+        return found
+
+    def _check_partners(self, grid: TuningGrid) -> None:
+        """Raise SettingError for an invalid number of partners before any training starts."""
+        most = self.subject.most_partners
+        for k in grid.k:
+            if k is not None and not 1 <= k <= most:
+                message = f"k={k}, but the secondary of {self.subject.name} has {most:,} records; "
+                message += f"choose k between 1 and {most:,}"
+                raise SettingError(message, code="out-of-range", name="k", limit=most)
+
+
+def _rank_trials(found: Iterable[TuningTrial]) -> list[TuningTrial]:
+    return sorted(found, key=lambda trial: trial.score, reverse=True)
+
+
+# A job with all tables in this process
+
+
+class JobSubject:
+    """A job with its own features, split, method and protection.
+
+    Parameters
+    ----------
+    job, files
+        The job, and the files of the primary and all secondaries.
+    folder
+        Where filters and the secret of the noise are stored, so that a second call links alike.
+    seeds
+        Number of random splits.
+    epochs
+        Largest number of epochs; by default the job's.
+    """
+
+    def __init__(self, job: Job, files: Sequence[PartyFile], folder: Path, seeds: int, epochs: int | None) -> None:
+        self.job, self.files, self.folder, self.seeds, self.epochs = job, files, folder, seeds, epochs
+        self._cases = lru_cache(maxsize=2)(self._read)
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+    @property
+    def most_partners(self) -> int:
+        return min(len(table) for table in self._cases(None).secondaries.values())
+
+    def cases(self, setting: TuningSetting) -> Iterable[SplitArrays]:
+        return self._cases(setting.k).cases(self.seeds, [self.job.task.split])
+
+    def rung(self, setting: TuningSetting) -> Rung:
+        own = self.job.training
+        epochs = self.epochs or own.epochs
+        rung = Rung(own.method, own.method, own.method, own.preset, epochs=epochs, patience=own.patience)
+        settings = {name: getattr(own, setting) for name, setting in JOB_SETTINGS.items()}
+        given: Mapping[str, Any] = {name: setting.given.get(name) for name in TRAINING_SETTINGS}
+        return replace(rung, **settings | {name: value for name, value in given.items() if value is not None})
+
+    def identity(self) -> Any:
+        return [self.job.to_dict(), self.seeds, self.epochs]
+
+    def _read(self, k: int | None) -> JobCases:
+        terms = self.job.secondaries
+        changed = {name: own.model_copy(update={"k": k or own.k}) for name, own in terms.items()}
+        job = self.job.model_copy(update={"secondaries": changed})
+        return JobCases.read(job, self.files, self.folder, as_in_job=True)
+
+
+def propose_grid(k: int, most_partners: int) -> TuningGrid:
+    """Return the values that are tried by default around the K of a job.
+
+    >>> propose_grid(20, 30).k
+    (5, 10, 20)
+    """
+    ks = sorted({max(1, k // 4), max(1, k // 2), k, 2 * k})
+    return TuningGrid(
+        k=tuple(value for value in ks if value <= most_partners),
+        rate=(5e-4, 1e-3, 2e-3, 4e-3),
+        hidden=(128, 256, 512),
+        members=(1, 8),
+    )
+
+
+# Optuna, an optional extra
+
+
+def _suggest_setting(trial: Any, grid: TuningGrid) -> TuningSetting:
+    given = {
+        name: trial.suggest_categorical(name, list(values)) for name, values in vars(grid).items() if name != "rate"
+    }
+    rates = [rate for rate in grid.rate if rate is not None]
+    if len(rates) > 1:
+        rate = float(f"{trial.suggest_float('rate', min(rates), max(rates), log=True):.3g}")
+        return TuningSetting(**given, rate=rate)
+    return TuningSetting(**given, rate=rates[0] if rates else None)
+
+
+def _optuna_study(memory: Path, name: str) -> Any:
+    optuna = _import_optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    ensure_folder(memory.parent)
+    try:
+        backend = optuna.storages.journal.JournalFileBackend(str(memory))
+        storage = optuna.storages.JournalStorage(backend)
+        return optuna.create_study(storage=storage, study_name=name, direction="maximize", load_if_exists=True)
+    except OSError as error:
+        raise FileError(f"cannot use {memory}: {error.strerror}; check folder and space") from error
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise FileError(f"{memory} holds a line that is not Optuna's; remove the file, no training is lost") from None
+
+
+def _completed_states() -> Any:
+    return (_import_optuna().trial.TrialState.COMPLETE,)
+
+
+def _import_optuna() -> Any:
+    try:
+        import optuna  # noqa: PLC0415
+        import optuna.storages.journal  # noqa: PLC0415
+    except ImportError:
+        message = "a search requires Optuna, which is not installed; pip install 'fedsim-vfl[search]'"
+        raise SettingError(message, code="missing-package") from None
+    return optuna

@@ -1,0 +1,258 @@
+"""Gradient boosted trees beside the primary's network: fitted by scikit-learn, stored as arrays, evaluated by NumPy.
+
+scikit-learn can store its models with pickle only, which we never load. Its trees are therefore copied into arrays.
+
+Letters: n records, T trees, M nodes of all trees, B sets of categories, C outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fedsim.splitnn import Features
+from fedsim.training.data import (
+    Metrics,
+    PrimaryData,
+    TaskType,
+    as_features,
+    classification_metrics,
+    regression_metrics,
+    selection_key,
+)
+from fedsim.types import AnyArray, Floats, Split
+
+MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
+ROUNDS, PATIENCE = 3000, 40
+TREE_SETTINGS = ((0.1, 63), (0.05, 15))  # learning rate and leaves; the validation records choose
+WORD_BITS = 32  # of a set of categories, which has eight words
+PREDICTION_RECORDS = 1024  # whose nodes in all trees are in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class BoostedTrees:
+    """Trees as arrays: a node sends a record to ``left`` or ``right``, and a leaf to itself.
+
+    ``sets`` are the categories that a node sends to the left.
+    """
+
+    feature: AnyArray  # (M,)
+    threshold: Floats  # (M,)
+    missing_left: AnyArray  # (M,)
+    categorical: AnyArray  # (M,)
+    set_of: AnyArray  # (M,)
+    left: AnyArray  # (M,)
+    right: AnyArray  # (M,)
+    value: Floats  # (M,)
+    root: AnyArray  # (T,)
+    output: AnyArray  # (T,)
+    sets: AnyArray  # (B, 8)
+    baseline: Floats  # (C,)
+    depth: AnyArray  # (1,)
+
+    def raw(self, columns: Floats) -> Floats:
+        """Return the sum of all trees for records with these columns, (n, columns) -> (n, C)."""
+        chunks = [columns[first : first + PREDICTION_RECORDS] for first in range(0, len(columns), PREDICTION_RECORDS)]
+        return np.concatenate([self._raw(chunk) for chunk in chunks] or [np.zeros((0, len(self.baseline)))])
+
+    def _raw(self, columns: Floats) -> Floats:
+        rows = np.arange(len(columns))[:, None]
+        node = np.broadcast_to(self.root, (len(columns), len(self.root)))  # (n, T)
+        for _ in range(int(self.depth[0])):
+            cell, categorical = columns[rows, self.feature[node]], self.categorical[node]
+            missing = np.isnan(cell)
+            code = np.where(categorical & ~missing, cell, 0.0).astype(np.int64)
+            words = self.sets[self.set_of[node], code // WORD_BITS]
+            listed = ((words >> (code % WORD_BITS)) & 1).astype(bool)
+            goes_left = np.where(categorical, listed, cell <= self.threshold[node])
+            goes_left = np.where(missing, self.missing_left[node], goes_left)
+            node = np.where(goes_left, self.left[node], self.right[node])
+        values, total = self.value[node], np.tile(self.baseline, (len(columns), 1))  # (n, T), (n, C)
+        for place in range(len(self.baseline)):
+            total[:, place] += values[:, self.output == place].sum(axis=1)
+        return total
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all arrays as tensors, for a file."""
+        return {one.name: torch.from_numpy(np.ascontiguousarray(getattr(self, one.name))) for one in fields(self)}
+
+    @classmethod
+    def from_tensors(cls, tensors: Mapping[str, Tensor]) -> BoostedTrees:
+        """Return the trees that :meth:`tensors` described."""
+        return cls(**{one.name: tensors[one.name].numpy() for one in fields(cls)})
+
+
+def _copy_trees(model: Any, rounds: int) -> BoostedTrees:
+    """Copy the first rounds of a fitted model of scikit-learn."""
+    parts: dict[str, list[AnyArray]] = {}
+    roots, outputs, sets, start, n_sets, depth = [], [], [np.zeros((1, 8), np.int64)], 0, 1, 1
+    for trees in model._predictors[:rounds]:
+        for output, tree in enumerate(trees):
+            nodes, here = tree.nodes, np.arange(len(tree.nodes))
+            leaf = nodes["is_leaf"].astype(bool)
+            categorical = nodes["is_categorical"].astype(bool) & ~leaf
+            columns = {
+                "feature": np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64),
+                "threshold": np.where(leaf, 0.0, nodes["num_threshold"]),
+                "missing_left": nodes["missing_go_to_left"].astype(bool),
+                "categorical": categorical,
+                "set_of": np.where(categorical, n_sets + nodes["bitset_idx"].astype(np.int64), 0),
+                "left": start + np.where(leaf, here, nodes["left"]).astype(np.int64),
+                "right": start + np.where(leaf, here, nodes["right"]).astype(np.int64),
+                "value": nodes["value"].astype(np.float64),
+            }
+            for name, values in columns.items():
+                parts.setdefault(name, []).append(values)
+            sets.append(tree.raw_left_cat_bitsets.astype(np.int64).reshape(-1, 8))
+            roots.append(start)
+            outputs.append(output)
+            start, n_sets = start + len(nodes), n_sets + len(sets[-1])
+            depth = max(depth, int(nodes["depth"].max()))
+    return BoostedTrees(
+        **{name: np.concatenate(values) for name, values in parts.items()},
+        root=np.array(roots, np.int64),
+        output=np.array(outputs, np.int64),
+        sets=np.concatenate(sets),
+        baseline=np.asarray(model._baseline_prediction, np.float64).ravel(),
+        depth=np.array([depth], np.int64),
+    )
+
+
+# Trees as a model of the primary's records
+
+
+@dataclass(frozen=True, eq=False)
+class TreeModel:
+    """Fitted trees; ``classes`` are those of the training rows among ``n_classes`` (0: the label is a number).
+
+    ``ranks`` has, for every column of codes, the place of each code among those of the training rows, NaN for others.
+    """
+
+    trees: BoostedTrees
+    ranks: Floats  # (columns of codes, codes)
+    classes: tuple[int, ...]
+    n_classes: int
+    rounds: int
+
+    def predict(self, features: Any) -> Floats:
+        """Return numbers (n,), or probabilities (n, classes); a class that no training record has gets none."""
+        raw = self.trees.raw(_tree_columns(as_features(features), self.ranks))  # (n, C)
+        if not self.n_classes:
+            return raw[:, 0]
+        if len(self.classes) == 1:
+            found = np.ones((len(raw), 1))
+        elif raw.shape[1] == 1:
+            second = 1.0 / (1.0 + np.exp(-raw[:, 0]))
+            found = np.column_stack([1.0 - second, second])
+        else:
+            found = np.exp(raw - raw.max(axis=1, keepdims=True))
+            found /= found.sum(axis=1, keepdims=True)
+        every = np.zeros((len(raw), self.n_classes))
+        every[:, list(self.classes)] = found
+        return every
+
+
+def _rank_codes(features: Features, rows: AnyArray) -> Floats:
+    """Return the place of every code among those of these rows; codes of large columns are their own places."""
+    ranks = np.full((len(features.cardinalities), max(features.cardinalities, default=0)), np.nan)
+    for column, cardinality in enumerate(features.cardinalities):
+        seen = np.unique(features.codes[rows, column])
+        ranks[column, seen] = np.arange(len(seen)) if cardinality <= MAX_CATEGORIES else seen
+    return ranks
+
+
+def _tree_columns(features: Features, ranks: Floats) -> Floats:
+    """Return features as the columns of trees: categories first, where scikit-learn would move them, then numbers.
+
+    Codes of large columns are taken as numbers.
+    """
+    codes = features.codes.astype(np.float64)
+    for column, places in enumerate(ranks):
+        codes[:, column] = places[features.codes[:, column]]
+    few = np.array([cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities], dtype=bool)
+    return np.hstack([codes[:, few], features.numbers, codes[:, ~few]]).astype(np.float64)
+
+
+def fit_trees(
+    data: PrimaryData,
+    split: Split,
+    *,
+    seed: int,
+    settings: Sequence[tuple[float, int]] = TREE_SETTINGS,
+    rounds: int | None = None,
+    patience: int | None = None,
+) -> TreeModel:
+    """Fit boosted trees of several sizes to the training rows; the validation rows choose one and its number of trees.
+
+    Classes are integers from zero.
+    """
+    validation, labels = as_features(data.features).take(split.validation), data.labels[split.validation]
+    limits = (rounds or ROUNDS, patience or PATIENCE)
+    models = [_fit(data, split, seed, setting, limits) for setting in settings]
+
+    def quality(model: TreeModel) -> tuple[float, ...]:
+        return selection_key(measure(model.predict(validation), labels, data.task_type))
+
+    return max(models, key=quality)
+
+
+def measure(predictions: Floats, labels: AnyArray, task_type: TaskType) -> Metrics:
+    """Return the metrics of predictions."""
+    return (classification_metrics if task_type is TaskType.CLASSES else regression_metrics)(predictions, labels)
+
+
+def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int], limits: tuple[int, int]) -> TreeModel:
+    (rate, leaves), (rounds, patience) = setting, limits
+    # scikit-learn is not on every machine that trains networks.
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor  # noqa: PLC0415
+
+    features, labels, classify = as_features(data.features), data.labels, data.task_type is TaskType.CLASSES
+    ranks = _rank_codes(features, split.train)
+    columns = _tree_columns(features, ranks)
+    n_categories = sum(cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities)
+    kind: Any = HistGradientBoostingClassifier if classify else HistGradientBoostingRegressor
+    model = kind(
+        max_iter=rounds,
+        learning_rate=rate,
+        max_leaf_nodes=leaves,
+        categorical_features=np.arange(columns.shape[1]) < n_categories,
+        early_stopping=True,
+        n_iter_no_change=patience,
+        random_state=seed,
+    )
+    # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
+    known = split.validation[np.isin(labels[split.validation], labels[split.train])] if classify else split.validation
+    deciding = known if len(known) else split.train
+    model.fit(columns[split.train], labels[split.train], X_val=columns[deciding], y_val=labels[deciding])
+    best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
+    labelled = np.concatenate([split.train, split.validation, split.test])
+    n_classes = int(labels[labelled].max()) + 1 if classify else 0
+    classes = tuple(int(name) for name in model.classes_) if classify else ()
+    return TreeModel(_copy_trees(model, best), ranks, classes, n_classes, best)
+
+
+WEIGHTS = np.linspace(0.0, 1.0, 21)  # of the network beside boosted trees
+
+
+def choose_weight(network: AnyArray, trees: AnyArray, labels: AnyArray, task_type: TaskType) -> float:
+    """Return the weight of the network with which the weighted mean predicts these labels best."""
+
+    def loss(weight: float) -> float:
+        metrics = measure(blend(weight, network, trees), labels, task_type)
+        return metrics["log_loss"] if task_type is TaskType.CLASSES else metrics["rmse"]
+
+    return float(min(WEIGHTS.tolist(), key=loss))
+
+
+def blend(weight: float, network: AnyArray, trees: AnyArray) -> Floats:
+    """Return the weighted mean of two predictions.
+
+    >>> blend(0.25, np.array([4.0]), np.array([8.0])).tolist()
+    [7.0]
+    """
+    return np.asarray(weight * network.astype(np.float64) + (1.0 - weight) * trees.astype(np.float64))

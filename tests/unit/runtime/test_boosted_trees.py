@@ -1,0 +1,59 @@
+"""Trees as arrays predict what scikit-learn predicts, and survive a file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+from fedsim.runtime import boosted_trees
+from fedsim.runtime.boosted_trees import BoostedTrees, fit_trees
+from fedsim.splitnn import Features
+from fedsim.training import PrimaryData, TaskType
+from fedsim.types import Split
+
+N = 400
+SPLIT = Split(np.arange(250), np.arange(250, 320), np.arange(320, N))
+
+
+def records(task: TaskType, n_classes: int = 0) -> PrimaryData:
+    """Numbers with gaps and codes, some of which no training row has."""
+    rng = np.random.default_rng(1)
+    numbers, codes = rng.normal(size=(N, 2)).astype(np.float32), rng.integers(0, 9, (N, 1))
+    codes[SPLIT.train] %= 7
+    signal = numbers[:, 0] + (codes[:, 0] % 3) + 0.1 * rng.normal(size=N)
+    numbers[::7, 1] = np.nan
+    labels = signal if not n_classes else np.digitize(signal, np.quantile(signal, np.arange(1, n_classes) / n_classes))
+    return PrimaryData(Features(numbers, codes, (9,)), labels, task)
+
+
+@pytest.mark.parametrize("n_classes", [0, 2, 3])
+def test_arrays_predict_what_scikit_learn_predicts(n_classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind = HistGradientBoostingClassifier if n_classes else HistGradientBoostingRegressor
+    fitted = []
+    fit = kind.fit
+    monkeypatch.setattr(kind, "fit", lambda self, *args, **more: fitted.append(self) or fit(self, *args, **more))
+    data = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes)
+    found = fit_trees(data, SPLIT, seed=0, settings=[(0.1, 15)], rounds=30)
+    codes = np.where(data.features.codes < 7, data.features.codes, np.nan)  # codes that no training row has
+    staged = fitted[0].staged_predict_proba if n_classes else fitted[0].staged_predict
+    expected = list(staged(np.hstack([codes, data.features.numbers])))[found.rounds - 1]
+    np.testing.assert_allclose(found.predict(data.features), expected, rtol=1e-9, atol=1e-12)
+
+
+def test_trees_survive_a_file() -> None:
+    data = records(TaskType.NUMBERS)
+    found = fit_trees(data, SPLIT, seed=0, rounds=10)
+    again = replace(found, trees=BoostedTrees.from_tensors(found.trees.tensors()))
+    np.testing.assert_array_equal(again.predict(data.features), found.predict(data.features))
+
+
+def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = records(TaskType.NUMBERS)
+    found = fit_trees(data, SPLIT, seed=0, rounds=5)
+    whole = found.predict(data.features)
+    monkeypatch.setattr(boosted_trees, "PREDICTION_RECORDS", 7)
+    np.testing.assert_array_equal(found.predict(data.features), whole)
+    assert found.predict(data.features.take(np.arange(0))).shape == (0,)
