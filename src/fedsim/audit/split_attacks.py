@@ -24,8 +24,10 @@ from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
 from fedsim.runtime import party_data
 from fedsim.runtime.primary import training_config
 from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn.layers import clip_rows
+from fedsim.splitnn.party_model import RandomSource
 from fedsim.splitnn.secondary_model import LocalSecondary, start_secondary
-from fedsim.training import NeighbourList, PrimaryData, TaskType, train_with
+from fedsim.training import Config, NeighbourList, PrimaryData, SecondaryData, TaskType, train, train_with
 from fedsim.training.data import Metrics
 from fedsim.types import AnyArray, Floats, Integers, Split
 
@@ -83,20 +85,52 @@ def record_training(
     features = inputs.secondary
     if protection.features is not None:
         features = party_data.add_feature_noise(features, protection.features, secret, table=linkage.setup.name)
+    if protection.sealed:
+        job = inputs.job.model_copy(update={"protection": protection})
+        return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
     answering = NoisySecondary(local, activation_noise=party_data.cut_noise_from_secret(protection.activations, secret))
     recorder = cut_layer_attacks.Eavesdropper(answering, int(WARM_UP_SHARE * steps))
-    sending = NoisySecondary(recorder, gradient_noise=party_data.cut_noise_from_secret(protection.gradients, secret))
+    gradient_noise = party_data.cut_noise_from_secret(protection.gradient_noise, secret)
+    sending = NoisySecondary(recorder, gradient_noise=gradient_noise)
     lists = [NeighbourList(Neighbours(linkage.view.partner, linkage.view.similarity), (sending,))]
     result = train_with(inputs.primary, lists, inputs.split, config)
     transcript = _transcript(inputs, linkage, recorder, local, result.metrics["validation"])
     measured = _feature_noise(inputs.secondary, features)
     noise = {"features": measured, "activations": answering.meter, "gradients": sending.meter}
     transcript = replace(transcript, noise=noise, test=result.metrics["test"])
-    if protection.gradients is None or protection.gradients.noise == 0:
+    if protection.gradient_noise is None or protection.gradient_noise.noise == 0:
         return transcript
     # The mean of mostly noise is shorter for rows sent more often; unscaled it would reveal counts, not gradients.
     return replace(transcript, gradients=transcript.gradients * np.sqrt(transcript.counts)[:, None])
+
+
+def _record_sealed(
+    inputs: TrainingInputs, linkage: AuditedLinkage, config: Config, features: Features, secret: bytes
+) -> CutTranscript:
+    """Train as the primary does under sealed labels; all that crosses the cut layer is every linked row, once."""
+    terms, source = inputs.job.protection, RandomSource(int.from_bytes(secret[:7], "big"), linkage.setup.name)
+    noise = party_data.cut_noise_from_secret(terms.activations, secret)
+    sent, plain = (party_data.sealed_rows(features, inputs.job, source, use) for use in (noise, None))
+    meter = NoiseMeter()
+    meter.add(plain if terms.activations is None else clip_rows(plain, terms.activations.clip), sent)
+    order, view = linkage.order, linkage.view
+    partners = SecondaryData(Features(sent.numpy()[order]), view.partner, view.similarity, linkage.setup.name)
+    result = train(inputs.primary, [partners], inputs.split, config)
+    rows = np.unique(view.partner)
+    values = sent.numpy()[order[rows]].astype(np.float64)
+    return CutTranscript(
+        rows=order[rows],
+        activations=values,
+        gradients=np.zeros_like(values),
+        own=values,
+        labels=np.zeros(len(rows), bool),
+        counts=np.ones(len(rows), np.int64),
+        length=0.0,
+        metrics=result.metrics["validation"],
+        test=result.metrics["test"],
+        noise={"features": _feature_noise(inputs.secondary, features), "activations": meter},
+    )
 
 
 def _transcript(
@@ -157,8 +191,11 @@ def training_attacks(
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)
+    yield from _noise_checks(transcript, protection)
+    if protection.sealed:  # the secondary receives nothing that depends on a label
+        return
     learns = "whether the records that list a row have labels above the median"
-    promised = _accountant_guarantee(protection.gradients, most, bounds_auc=True)
+    promised = _accountant_guarantee(protection.gradient_noise, most, bounds_auc=True)
     run = partial(cut_layer_attacks.norm_attack, transcript.gradients, transcript.labels, rng=rng)
     yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient norm", learns, run, promised)
     run = partial(cut_layer_attacks.direction_attack, transcript.gradients, transcript.labels, known, rng=rng)
@@ -179,7 +216,6 @@ def training_attacks(
 
     by_count = f"{learns}, by how often the row is requested"
     yield PlannedAttack(AttackKind.ROW_COUNTS, Adversary.SECONDARY, "row counts", by_count, row_counts)
-    yield from _noise_checks(transcript, protection)
     yield PlannedAttack(AttackKind.COMPLETION, Adversary.SECONDARY, "model completion", learns, completion)
 
 
@@ -188,7 +224,7 @@ def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator
     sides: tuple[tuple[Adversary, str, CutTerms | FeatureTerms | None], ...] = (
         (Adversary.PRIMARY, "features", protection.features),
         (Adversary.PRIMARY, "activations", protection.activations),
-        (Adversary.SECONDARY, "gradients", protection.gradients),
+        (Adversary.SECONDARY, "gradients", protection.gradient_noise),
     )
     for who, what, terms in sides:
         if terms is not None and terms.noise > 0:

@@ -189,8 +189,9 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
     yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
-    between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
-    yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
+    if epoch.most:  # nothing is sent in an epoch under sealed labels
+        between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"
+        yield "an epoch", f"{pluralise(estimate.steps, 'step')}: about {_format_size(epoch.expected)} ({between})"
     between = f"{_format_size(training.least)} to {_format_size(training.most)}"
     yield (
         "training",

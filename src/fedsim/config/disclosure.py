@@ -17,6 +17,13 @@ NOISE_REUSE_NOTE = (
 )
 
 
+EMBEDDING_NOTES = {
+    "features": "it shows the rank of every number and the common categories",
+    "random": "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well",
+    "autoencoder": "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well",
+}
+
+
 @dataclass(frozen=True)
 class Paragraph:
     """Sentences under a heading."""
@@ -55,8 +62,12 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "preset", f"{protection.preset}, which sets the values shown here"
     noise = protection.features
     yield "features", f"of secondaries with noise of {noise.noise:g} standard deviations" if noise else "no noise"
-    activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradients)
-    yield "cut", f"activations {activations}, gradients {gradients}"
+    activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
+    if protection.sealed:
+        yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
+        yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"
+    else:
+        yield "cut", f"activations {activations}, gradients {gradients}"
 
 
 def describe_noise(terms: SecondaryTerms) -> str:
@@ -117,16 +128,20 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
     count = "the number of its records"
     yield Paragraph(f"to {coordinator}", (_describe_encoding(terms, columns.identifiers[party_file.name]), count))
-    outputs = f"the output of its network for its features ({_feature_names(columns)}): activations of requested rows"
+    features, sealed = _feature_names(columns), job.protection.sealed
+    outputs = f"the output of its network for its features ({features}): activations of requested rows"
+    if sealed:
+        outputs = f"an embedding of its features ({features}), computed without labels: every linked row once"
+        outputs += ", which the primary keeps; " + EMBEDDING_NOTES[job.protection.embedding_name]
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
-    yield Paragraph(f"to {primary}", (outputs, count, *compared))
+    yield Paragraph(f"to {primary}", (outputs, count, *(() if sealed else compared)))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     yield Paragraph(
         "receives",
         (
             f"from {coordinator}: {_describe_row_order(terms)}, so that {primary} sees no true row number",
-            f"from {primary}: {requests}, and gradients of the activations",
+            f"from {primary}: {requests}{'' if sealed else ', and gradients of the activations'}",
         ),
     )
 
@@ -155,13 +170,13 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     yield Paragraph(f"to {coordinator}", (*encoded, count))
     for name, terms in job.secondaries.items():
         numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
-        yield Paragraph(
-            f"to {Party(Role.SECONDARY, name)}",
-            (
-                f"the rows that each training step needs, as {numbers}",
-                "gradients of its activations, which are computed from the labels and can reveal something about them",
-            ),
+        sent: tuple[str, ...] = (
+            f"the rows that each training step needs, as {numbers}",
+            "gradients of its activations, which are computed from the labels and can reveal something about them",
         )
+        if job.protection.sealed:
+            sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
     links = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
     yield Paragraph("receives", (*links, "from each secondary: activations of the requested rows"))
 
@@ -203,13 +218,15 @@ def privacy_guarantees(job: Job) -> list[str]:
     found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
     if protection.features is not None:
         found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
-    for what, cut in (("activations", protection.activations), ("gradients", protection.gradients)):
+    if protection.sealed:
+        found.append("labels: Nothing that a secondary receives depends on a label, so no attack on labels can exist.")
+    for what, cut in (("activations", protection.activations), ("gradients", protection.gradient_noise)):
         if cut is not None:
             found.append(f"{what}: {ClipAndNoise(cut.clip, cut.noise).guarantee}")
     for name, terms in lists.items():
-        if protection.gradients is None:
+        if protection.gradient_noise is None:
             break
-        mu = 2.0 * math.sqrt(terms.k) / protection.gradients.noise
+        mu = 2.0 * math.sqrt(terms.k) / protection.gradient_noise.noise
         rows = f"One label affects up to {terms.k} rows of {name} in each step that includes its record."
         found.append(f"gradients: {rows} T such steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights.")
     drawn_once = any((terms.tau, terms.sigma, terms.blur) != (None, None, None) for terms in lists.values())

@@ -29,6 +29,7 @@ PRESET_FEATURES: Mapping[str, float] = {"noise": 4.0}
 PRESET_GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
 PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
 PRESET_EPSILON_PER_KM = 5.0
+DEFAULT_EMBEDDING = "random"
 METRES_PER_KM = 1000.0
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
@@ -123,8 +124,14 @@ class Protection(ConfigSection):
     weaken with the number of training steps."""
     activations: CutTerms | None = None
     """Clipping and noise for the activations that secondaries send. Protects their features from the primary."""
-    gradients: CutTerms | None = None
-    """Clipping and noise for the gradients that the primary sends. Protects its labels."""
+    gradients: CutTerms | Literal["none"] | None = None
+    """Clipping and noise for the gradients that the primary sends. Protects its labels. `"none"` seals the labels: each
+    secondary sends the activations of every linked row once, computed without labels (see `embedding`), and never gets
+    a gradient or anything else that depends on a label. The primary then trains alone."""
+    embedding: Literal["random", "features", "autoencoder"] | None = setting(None, example="random")
+    """How a secondary computes what it sends under sealed labels. `random`: random features of secret weights.
+    `features`: ranks of numbers and one column per category, which keeps most and hides no feature. `autoencoder`: a
+    network that the secondary trains to fill in hidden columns of its own table. Default: `random`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -132,6 +139,28 @@ class Protection(ConfigSection):
         if isinstance(settings, dict) and settings.get("preset") == "protected":
             return {"features": dict(PRESET_FEATURES), "gradients": dict(PRESET_GRADIENTS), **settings}
         return settings
+
+    @model_validator(mode="after")
+    def _check_embedding(self) -> Self:
+        if self.embedding is not None and not self.sealed:
+            message = f"embedding '{self.embedding}' has an effect under sealed labels only; add gradients = 'none'"
+            raise RuleError(message, "embedding", code="embedding-needs-sealed-labels")
+        return self
+
+    @property
+    def sealed(self) -> bool:
+        """Whether labels are sealed: no gradient leaves the primary."""
+        return self.gradients == "none"
+
+    @property
+    def embedding_name(self) -> str:
+        """The embedding that secondaries send under sealed labels."""
+        return self.embedding or DEFAULT_EMBEDDING
+
+    @property
+    def gradient_noise(self) -> CutTerms | None:
+        """Clipping and noise for the gradients that are sent; None where there is no noise or no gradient."""
+        return None if self.gradients == "none" else self.gradients
 
 
 class PartyAddress(ConfigSection):
@@ -381,6 +410,9 @@ class Job(ConfigFile):
                 reason = "because equal rows have equal activations"
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-needs-noise")
+            if terms.hide_rows and self.protection.sealed:
+                message = "under sealed labels every row is sent once, so that hide_rows hides nothing; remove one"
+                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-sealed-labels")
         if self.coordinator.address == self.primary.address:
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")
@@ -408,8 +440,9 @@ class Job(ConfigFile):
                 del terms["similarities"]
         if settings["task"]["label_scale"] == "linear":
             del settings["task"]["label_scale"]
-        if settings["training"]["width"] is None:
-            del settings["training"]["width"]
+        for section, name in (("training", "width"), ("protection", "embedding")):
+            if settings[section][name] is None:
+                del settings[section][name]
         return settings
 
     @property

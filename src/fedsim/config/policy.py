@@ -120,7 +120,7 @@ def _check_cut(job: Job, party_file: PartyFile) -> Violations:
         yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
     cuts = (
         ("activations", policy.activations, protection.activations),
-        ("gradients", policy.gradients, protection.gradients),
+        ("gradients", None if protection.sealed else policy.gradients, protection.gradient_noise),
     )
     for what, required, terms in cuts:
         if required is None:

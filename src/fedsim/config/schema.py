@@ -171,7 +171,15 @@ def _sections(setting: JsonSchema) -> Iterator[tuple[JsonSchema, str]]:
 
 
 def _resolve(root: JsonSchema, setting: JsonSchema) -> JsonSchema:
-    """Merge a setting with the definition that it refers to; its own keys take precedence."""
+    """Merge a setting with the definition that it refers to; its own keys take precedence.
+
+    A setting that is a table or a word refers to the table; ``x-words`` has the words.
+    """
+    parts = setting.get("anyOf", ())
+    if any("$ref" in part for part in parts):
+        table = next(part for part in parts if "$ref" in part)
+        words = [part["const"] for part in parts if "const" in part]
+        return _resolve(root, {**table, **{key: setting[key] for key in setting if key != "anyOf"}, "x-words": words})
     if "$ref" not in setting:
         return setting
     target = root["$defs"][setting["$ref"].rpartition("/")[2]]
@@ -189,7 +197,7 @@ def _setting_doc(name: str, file: str, setting: JsonSchema, *, required: bool, k
     summaries = (setting if "enum" in setting else items).get("x-taplo", {}).get("docs", {}).get("enumValues", ())
     explained = (f"`{choice}`: {text}" for choice, text in zip(choices or (), summaries, strict=False) if text)
     if inside:
-        allowed = "a section"
+        allowed = " or ".join(["a section", *map(to_toml, setting.get("x-words", ()))])
     elif choices:
         allowed = ("one of " if "enum" in setting else "a list of ") + ", ".join(choices)
     else:

@@ -30,6 +30,7 @@ from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
 from fedsim.runtime.primary import prepare_primary
+from fedsim.runtime.sealed_labels import StoredRows, rows_path
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
@@ -112,7 +113,8 @@ class ProtectedTrainer:
     def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
         """Train one rung; one that needs no partner is not protected, because nothing crosses."""
         terms = self.protection
-        if rung.needs_no_partner or (terms.activations is None and terms.gradients is None):
+        plain = terms.activations is None and terms.gradient_noise is None
+        if rung.needs_no_partner or terms.sealed or plain:  # sealed rows have their noise already
             return run_training(rung, arrays)
         split = arrays.split
         config = rung.config(arrays.about["seed"], device="cpu", n_train=len(split.train))
@@ -125,7 +127,7 @@ class ProtectedTrainer:
                 features = as_features(data.features)
                 party = secondary_model.start_secondary(data.name, features, clipped, total_steps=steps)
                 activations = cut_noise_from_secret(terms.activations, secret)
-                gradients = cut_noise_from_secret(terms.gradients, secret)
+                gradients = cut_noise_from_secret(terms.gradient_noise, secret)
                 noisy = cut_layer.NoisySecondary(party, activation_noise=activations, gradient_noise=gradients)
                 lists.append(NeighbourList(data.neighbours, (noisy,)))
         return RungOutcome.of(train_with(rung.primary_data(arrays), lists, split, config))
@@ -207,6 +209,8 @@ class JobCases:
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
             features = store.protect_features(table.network_features(), table.features())
+            if self.job.protection.sealed:
+                features = store.seal_features(features, name)
             prepared[name] = encoded, features, exact_match_rows(*identifiers)
         return prepared
 
@@ -279,8 +283,12 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
         path = context.folder / "lists" / f"{name}.safetensors"
         if not path.is_file():
             raise FileError(f"{context.folder} has no links of job '{job.name}'; train it first", code="not-trained")
-        links, no_features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
-        linked.append(LinkedSecondary(no_features, every, links.partner, links.vectors, nobody, name))
+        links, features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
+        partner: AnyArray = links.partner
+        if job.protection.sealed:
+            stored = StoredRows.load(rows_path(context.folder, name))
+            features, partner = stored.features, stored.places(partner)
+        linked.append(LinkedSecondary(features, every, partner, links.vectors, nobody, name))
     for seed in range(seeds):
         yield SplitArrays(
             primary=features_without_identifiers(table, rows),
@@ -303,7 +311,7 @@ class RemoteTrainer:
     def train(self, rung: Rung, arrays: SplitArrays) -> RungOutcome:
         """Train one rung, again from the start whenever a secondary restarts."""
         self.context.connection.stop_signal.check()
-        if rung.needs_no_partner:
+        if rung.needs_no_partner or self.context.job.protection.sealed:  # sealed rows are here already
             return run_training(rung, arrays)
         config = rung.config(arrays.about["seed"], device="cpu", n_train=len(arrays.split.train))
         while True:
@@ -316,7 +324,7 @@ class RemoteTrainer:
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job
         study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
-        noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradients)
+        noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradient_noise)
         form = cut_layer.wire_format(job.training.wire, job.protection.activations)
         order, lists = rung.link_order(arrays), []
         for linked in arrays.secondaries:

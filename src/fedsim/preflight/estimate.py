@@ -116,6 +116,7 @@ class Workload:
     checkpoint_steps: int
     columns: int = DEFAULT_COLUMNS
     members: int = 1
+    sealed: bool = False  # every linked row is sent once
     assumed: tuple[str, ...] = ()
 
     @property
@@ -202,6 +203,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         checkpoint_steps=training.checkpoint_steps,
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),
         members=training.members or sizes.members,
+        sealed=job.protection.sealed,
         assumed=tuple(assumed),
     )
 
@@ -308,6 +310,8 @@ def step_bytes(rows: Span, cut: int, value_bytes: int) -> Span:
 
 def epoch_bytes(work: Workload) -> Span:
     """Return the traffic of an epoch: all steps, of which the last may be smaller, and the validation."""
+    if work.sealed:
+        return ZERO_SPAN
     (full, rest), total = divmod(round(TRAIN_SHARE * work.records), work.batch), ZERO_SPAN
     for partners in work.lists:
         batches = [(full, work.batch), (1, rest)] if rest else [(full, work.batch)]
@@ -319,6 +323,8 @@ def epoch_bytes(work: Workload) -> Span:
 
 def training_bytes(work: Workload) -> Span:
     """Return the traffic of all epochs and of the final evaluation on validation and test records."""
+    if work.sealed:
+        return sum((_evaluation_bytes(work, each, 1.0) for each in work.lists), ZERO_SPAN)
     final = [_evaluation_bytes(work, each, share) for each in work.lists for share in (VALIDATION_SHARE, TEST_SHARE)]
     return sum(final, work.epochs * epoch_bytes(work))
 
@@ -337,6 +343,8 @@ def round_trips(work: Workload) -> int:
     >>> work.steps, round_trips(work)
     (11, 122)
     """
+    if work.sealed:
+        return 2 * len(work.lists) + 10
     saves = (work.steps - 1) // work.checkpoint_steps + 1
     return work.epochs * (work.steps + 1 + saves * len(work.lists)) + 10
 

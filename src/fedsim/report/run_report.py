@@ -361,6 +361,8 @@ def visibility_table(job: Job) -> PageTable:
     def protection(terms: CutTerms | None) -> str:
         return "unprotected" if terms is None else f"clipped to {terms.clip:g}, noise {terms.noise:g} times that"
 
+    sealed = job.protection.sealed
+    gradients = "none: labels are sealed" if sealed else protection(job.protection.gradient_noise)
     rows = (
         ("identifiers of the primary", "its own", NOT_SEEN, "encoded, without the key"),
         ("identifiers of a secondary", NOT_SEEN, "its own", "encoded, without the key"),
@@ -371,7 +373,7 @@ def visibility_table(job: Job) -> PageTable:
         ("similarities", similarities, NOT_SEEN, "before noise"),
         ("partner records of a record", numbers, "the requested rows", "all"),
         ("activations at the cut layer", protection(job.protection.activations), "its own", NOT_SEEN),
-        ("gradients at the cut layer", "its own", protection(job.protection.gradients), NOT_SEEN),
+        ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
     return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), rows)
 

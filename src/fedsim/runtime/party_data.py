@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -34,15 +35,18 @@ from fedsim.linkage.encoding import (
 )
 from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.privacy import keyed_prng, mechanisms, pair_noise
+from fedsim.protocol import cut_layer
 from fedsim.protocol.cut_layer import CutNoise
+from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
-from fedsim.splitnn import layers, party_model
+from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
 from fedsim.types import EncodedTable, Floats, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 TRAINED_MODEL = "model"  # a party's part of the trained model
 BLUR_DRAWS = ("direction", "step")
+SEALED_FILE, SEALED_FORMAT = "sealed.safetensors", "sealed rows 1"  # what a secondary sends under sealed labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -302,6 +306,19 @@ class RunStore:
         terms = self.job.protection.features
         return features if terms is None else add_feature_noise(features, terms, self.secret, table=frame_digest(frame))
 
+    def seal_features(self, features: layers.Features, party: str) -> layers.Features:
+        """Return what a secondary sends under sealed labels, with the job's noise; computed once and then read."""
+        path = self.folder / SEALED_FILE
+        digest = tensor_file.arrays_digest(features.numbers, features.codes)
+        with suppress(FileError):  # missing or damaged: the same seed gives the same rows again
+            saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT)
+            if facts == {"features": digest}:
+                return layers.Features(saved["rows"])
+        source = party_model.RandomSource(self.own_seed(self.job.seed), party)
+        rows = sealed_rows(features, self.job, source, self.cut_noise(self.job.protection.activations)).numpy()
+        tensor_file.save_tensors(path, SEALED_FORMAT, {"rows": rows}, {"features": digest})
+        return layers.Features(rows)
+
     def save_weights(self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Save weights with the facts that are needed to use them."""
         self._checkpoints(name).save(0, tensors, facts)
@@ -389,6 +406,17 @@ def frame_digest(frame: pl.DataFrame) -> str:
 def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | None:
     """Return clipping and noise by a given secret."""
     return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
+
+
+def sealed_rows(
+    features: layers.Features, job: Job, source: party_model.RandomSource, noise: CutNoise | None
+) -> Tensor:
+    """Return what a secondary sends under sealed labels: an embedding of every row, with noise that is drawn once."""
+    width = PRESETS[job.training.preset].local.cut
+    rows = torch.from_numpy(embedding.embed(features, job.protection.embedding_name, width, source))
+    if noise is None:
+        return rows
+    return noise.clip_and_add_noise(rows, np.arange(len(rows)), cut_layer.values_occasion("sealed rows", rows))
 
 
 def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: bytes, table: str) -> pl.DataFrame:

@@ -21,9 +21,10 @@ from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol import cut_layer
-from fedsim.protocol.messages import Party, Phase, Role
+from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, training_config
@@ -172,9 +173,12 @@ class Predictor:
     def _predict_together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
         while True:
             try:
-                self._wait_for_secondaries()
-                model = self._current_model()
-                lists = [self._neighbours(name, table) for name, table in encoded.items()]
+                if self.context.job.protection.sealed:
+                    model, lists = self._sealed_model(encoded)
+                else:
+                    self._wait_for_secondaries()
+                    model = self._current_model()
+                    lists = [self._neighbours(name, table) for name, table in encoded.items()]
                 values = model.predict(features, lists)
                 found = self._trained.predictions(values, self.context.job.training.method)
                 return replace(found, matches=tuple(explain.find_matches(model, lists)))
@@ -192,11 +196,36 @@ class Predictor:
                     raise AwayError(f"{lost}; its owner must start it with --stay", code="peer-away")
                 time.sleep(POLL_SECONDS)
 
-    def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
+    def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
         terms = self.context.job.secondaries[name].linkage
-        found = self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
+        return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
+
+    def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
+        found = self._new_partners(name, encoded)
         self._remotes[name].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
+
+    def _sealed_model(self, encoded: Mapping[str, EncodedTable]) -> tuple[Model, list[Neighbours]]:
+        """Return the model over stored rows, and the links of new records; only rows not seen before are requested."""
+        job, store, lists, holders = self.context.job, RunStore(self.context.folder, self.context.job), [], []
+        for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
+            found = self._new_partners(name, table)
+            path = sealed_labels.rows_path(self.context.folder, name)
+            rows = sealed_labels.StoredRows.load(path)
+            missing = rows.missing(found.partner)
+            if len(missing):
+                self._wait_for_secondaries()
+                form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+                remote = RemoteSecondary(peer.session(), form, predicting=True)
+                remote.use_partners(found)
+                rows = rows.extend(missing, sealed_labels.fetch_rows(remote, missing))
+                rows.save(path)
+            weights, _ = store.load_weights(sealed_labels.partner_model(name))
+            holders.append(sealed_labels.restore_holder(name, rows, training_config(job), weights))
+            lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
+        shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
+        neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
+        return self._trained.model(self.context, neighbours), lists
 
     def _current_model(self) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""

@@ -31,6 +31,7 @@ from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
+from fedsim.runtime import sealed_labels
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, frame_digest
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
@@ -99,7 +100,8 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         party: _load_or_fetch_links(store, coordinator, table, party, prepared.split) for party in context.secondaries
     }
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
-    result, gates = _train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    train = _train_sealed if context.job.protection.sealed else _train
+    result, gates = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
     links = {party.name: found for party, found in lists.items()}
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(context.folder, completed, context.progress)
@@ -189,7 +191,7 @@ def _train(
     job, checkpoints = context.job, context.folder / "checkpoints"
     config = training_config(job, n_train=len(prepared.split.train))
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
-    noise = RunStore(context.folder, job).cut_noise(job.protection.gradients)
+    noise = RunStore(context.folder, job).cut_noise(job.protection.gradient_noise)
     inputs = {
         party: Neighbours(links.partner.astype(np.int64), links.vectors.astype(np.float64))
         for party, links in lists.items()
@@ -211,6 +213,28 @@ def _train(
             return result, gates
 
 
+def _train_sealed(
+    context: PartyContext,
+    prepared: PreparedPrimary,
+    lists: dict[Party, PrivateLinks],
+    peers: dict[Party, ReconnectingPeer],
+    hooks: Sequence[training.Hook],
+) -> tuple[training.TrainingResult, GateSummary]:
+    """Fetch the linked rows of every secondary once, then train here, without any message."""
+    job = context.job
+    form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+    secondaries = []
+    for party, links in lists.items():
+        rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
+        places = rows.places(links.partner)
+        secondaries.append(training.SecondaryData(rows.features, places, links.vectors.astype(np.float64), party.name))
+    config, stop = training_config(job), OwnerStopHook(context.connection.stop_signal)
+    folder = context.folder / "checkpoints"
+    result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
+    neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
+    return result, summarise_gates(result, prepared, neighbours)
+
+
 def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: training.TrainingResult) -> None:
     facts = {
         "preparation": prepared.preparation.to_json(),
@@ -221,6 +245,9 @@ def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: t
         "best_epoch": result.best.number,
         "unlabelled": len(prepared.split.unlabelled),
     }
+    for party, weights in result.parts.items():
+        if party != prepared.data.name:  # under sealed labels the primary trains all networks
+            store.save_weights(sealed_labels.partner_model(party), weights, {})
     store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
 
 

@@ -72,6 +72,8 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     else:
         preparation = table.fit_features()
     features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
+    if context.job.protection.sealed:
+        features = store.seal_features(features, context.party_file.name)
     worker = _SecondaryWorker(context, store, preparation, features, stay, budget, shown)
     if stay:
         context.connection.wait_seconds = float("inf")
@@ -182,14 +184,13 @@ class _SecondaryWorker:
             order=order,
             requests=RequestCounter(limits, self.context.folder),
             start=partial(self._start, config),
-            load_trained=lambda: secondary_model.restore_secondary(
-                self.context.party_file.name, self.features, config, self.store.load_weights(TRAINED_MODEL)[0]
-            ),
+            load_trained=partial(self._load_trained, config),
             finish=self._finish,
             on_new_rows=self.shown.add,
             on_farewell=self._mark_ended,
-            form=cut_layer.wire_format(job.training.wire, job.protection.gradients),
-            noise=self.store.cut_noise(job.protection.activations),
+            form=cut_layer.wire_format(job.training.wire, job.protection.gradient_noise),
+            noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
+            sealed=job.protection.sealed,
         )
 
     def shorten_wait(self) -> None:
@@ -199,6 +200,11 @@ class _SecondaryWorker:
     def _with_own_seed(self, config: secondary_model.SecondaryConfig) -> secondary_model.SecondaryConfig:
         """Draw weights from our secret: known first weights would reveal features through the first activations."""
         return replace(config, seed=self.store.own_seed(config.seed))
+
+    def _load_trained(self, config: secondary_model.SecondaryConfig) -> secondary_model.LocalSecondary:
+        sealed = self.context.job.protection.sealed  # then nothing is trained here, and rows are sent as they are
+        weights = {} if sealed else self.store.load_weights(TRAINED_MODEL)[0]
+        return secondary_model.restore_secondary(self.context.party_file.name, self.features, config, weights)
 
     def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
@@ -279,6 +285,7 @@ def secondary_model_spec(job: Job) -> secondary_model.SecondaryConfig:
     """Return the configuration that the job prescribes for all secondaries."""
     own, activations = job.training, job.protection.activations
     clip = None if activations is None else activations.clip
-    return secondary_model.secondary_config(
+    config = secondary_model.secondary_config(
         own.preset, own.method, seed=job.seed, learning_rate=own.learning_rate, width=own.width, clip=clip
     )
+    return replace(config, local=layers.Bare(), clip=None) if job.protection.sealed else config

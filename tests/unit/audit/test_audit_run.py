@@ -158,6 +158,13 @@ def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(fo
     assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
 
 
+def test_under_sealed_labels_only_features_can_be_attacked_at_the_cut(folder):
+    found = at_the_cut(folder, Protection.model_validate({"gradients": "none", "activations": ACTIVATIONS}))
+    assert {attack for adversary, attack in found if adversary is Adversary.SECONDARY} == set()
+    assert found[Adversary.PRIMARY, "missing noise on activations"] is Verdict.KEPT
+    assert (Adversary.PRIMARY, "feature inversion") in found
+
+
 def test_a_job_without_noise_at_the_cut_promises_none(folder):
     assert not {*LEFT_OUT, OF_FEATURES} & set(at_the_cut(folder, Protection()))
 

@@ -199,3 +199,10 @@ def test_every_party_has_its_disk():
     need = disk_bytes(job_with(), work_with())
     assert list(need) == ["notary", "city", "rentals"]
     assert need["city"] > need["rentals"] > need["notary"] > 0
+
+
+def test_under_sealed_labels_every_linked_row_is_sent_once_whatever_the_epochs():
+    sealed = replace(work_with(), sealed=True)
+    frame = encode(Envelope(Activations(-1, values=np.zeros((300, sealed.sizes.cut), np.float32))))
+    assert training_bytes(sealed).most == pytest.approx(len(frame) + 4 * 300, rel=0.01)
+    assert training_bytes(replace(sealed, epochs=1000)) == training_bytes(sealed)

@@ -22,6 +22,7 @@ from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import prepare_primary
+from fedsim.runtime.sealed_labels import StoredRows, rows_path
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from job_fixtures import lay_out, read_all, staying
@@ -167,6 +168,26 @@ def test_nothing_is_predicted_before_training(tmp_path):
         open_party_context(job, files["city"], InProcessTransport(), software_versions()) as post,
     ):
         Predictor(post, wait_seconds=0.1)
+
+
+SEALED = {"job": {"[network]": '[protection]\ngradients = "none"\n\n[network]'}, "city": SOLO}
+
+
+@pytest.mark.parametrize("world", [SEALED], indirect=True)
+def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=0.5)
+    alone = predictor.predict(world.records[:3])
+    assert (alone.by, alone.away) == ("fedsim", ())
+    path = rows_path(predictor.context.folder, "rentals")
+    stored = StoredRows.load(path)
+    StoredRows(stored.pseudonym[1:], stored.values[1:], stored.many_valued).save(path)
+    with raises(AwayError, "peer-away"):
+        predictor.predict(world.records)
+    world.bring("rentals")
+    predictor.context.connection.wait_seconds = 20.0
+    assert predictor.predict(world.records).values[:3] == pytest.approx(alone.values)
+    np.testing.assert_array_equal(StoredRows.load(path).values, stored.values)
 
 
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):

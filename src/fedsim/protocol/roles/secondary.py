@@ -179,6 +179,7 @@ class SecondaryResponder:
     on_farewell: Callable[[], None]
     form: cut_layer.WireFormat
     noise: cut_layer.CutNoise | None = None
+    sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
@@ -201,22 +202,16 @@ class SecondaryResponder:
         message = envelope.message
         if isinstance(message, m.Meet):
             if message.predicting:
-                session.phase, self._party, self._training = m.Phase.PREDICT, self.load_trained(), False
+                session.phase = m.Phase.PREDICT
+            if message.predicting or self.sealed:
+                self._party, self._training = self.load_trained(), False
             return m.Ready(self.width, len(self.order))
+        if self.sealed and not isinstance(message, m.Infer | m.Finish):
+            fault = f"{session.peer} sent '{message.kind}', but the job seals labels: nothing is trained here"
+            raise PeerError(fault, code="labels-are-sealed")
         if isinstance(message, m.Begin):
-            limits = self.requests.limits
-            if not 1 <= message.total_steps <= limits.total_steps:
-                fault = f"{session.peer} requested a training of {message.total_steps} steps"
-                raise PeerError(f"{fault}; the job has {limits.total_steps}", code="bad-steps")
-            self._party, self._training = None, False
-            try:
-                self._party = self.start(message)
-            except PolicyError as error:  # the session continues: other requests may be allowed
-                return m.Done(str(error))
-            self._training, self._steps, self._in_study = True, message.total_steps, message.study
-            self._next_step, self._counter = 0, RequestCounter(limits) if message.study else self.requests
-            return m.Done("")
-        if self._party is None or not (self._training or isinstance(message, m.Infer)):
+            return self._begin(session, message)
+        if self._party is None or not (self._training or self.sealed or isinstance(message, m.Infer)):
             raise PeerError(f"{session.peer} sent '{message.kind}' before 'begin'", code="not-begun")
         if isinstance(message, m.Gradients):
             self._descend(session, self._party, message)
@@ -224,6 +219,20 @@ class SecondaryResponder:
         if isinstance(message, m.Ask | m.Infer):
             return self._activations(session, self._party, message)
         return self._control(session, self._party, message)
+
+    def _begin(self, session: Session, message: m.Begin) -> m.Message:
+        limits = self.requests.limits
+        if not 1 <= message.total_steps <= limits.total_steps:
+            fault = f"{session.peer} requested a training of {message.total_steps} steps"
+            raise PeerError(f"{fault}; the job has {limits.total_steps}", code="bad-steps")
+        self._party, self._training = None, False
+        try:
+            self._party = self.start(message)
+        except PolicyError as error:  # the session continues: other requests may be allowed
+            return m.Done(str(error))
+        self._training, self._steps, self._in_study = True, message.total_steps, message.study
+        self._next_step, self._counter = 0, RequestCounter(limits) if message.study else self.requests
+        return m.Done("")
 
     def _activations(self, session: Session, party: LocalSecondary, message: m.Ask | m.Infer) -> m.Message:
         rows, records = self._find_rows(session, message)

@@ -1,0 +1,113 @@
+"""What a secondary sends under sealed labels: an embedding of every row that no label has influenced.
+
+The secondary computes it once, with secret weights, from its own table alone. Letters: n records, E columns, C width.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fedsim.errors import SettingError
+from fedsim.splitnn.layers import Features, Perceptron
+from fedsim.splitnn.party_model import CPU, AdamW, PartyModel, RandomSource
+from fedsim.types import AnyArray, Floats32
+
+MAX_CATEGORIES = 32  # rarer categories of a column share one of its columns
+EPOCHS, BATCH, HIDDEN_SHARE = 40, 256, 0.3
+MIN_STEPS = 400
+
+
+def embed(features: Features, kind: str, width: int, source: RandomSource) -> Floats32:
+    """Return one row per record, (n, C); every column has mean 0 and deviation 1, or is constant.
+
+    Parameters
+    ----------
+    features
+        The secondary's columns.
+    kind
+        ``features``: the columns themselves; ``random``: random features of them; ``autoencoder``: the middle of a
+        network that fills in hidden columns.
+    width
+        C, except for ``features``, which keeps one column per number and category.
+    source
+        The secondary's secret random numbers.
+    """
+    columns = passed_columns(features)
+    if kind == "features":
+        return columns
+    if kind == "random":
+        return _standardise(_random_features(columns, width, source))
+    if kind == "autoencoder":
+        return _standardise(_fill_hidden_columns(columns, width, source))
+    raise SettingError(f"embedding '{kind}' is unknown; choose features, random or autoencoder", code="unknown-name")
+
+
+def passed_columns(features: Features) -> Floats32:
+    """Return ranks of numbers and one column per category, standardised, (n, E).
+
+    >>> passed_columns(Features(np.array([[5.0], [1.0], [900.0]]))).round(2).tolist()
+    [[0.0], [-1.2200000286102295], [1.2200000286102295]]
+    """
+    parts = [_ranks(column)[:, None] for column in features.numbers.T]
+    for codes, cardinality in zip(features.codes.T, features.cardinalities, strict=True):
+        common = np.argsort(-np.bincount(codes, minlength=cardinality), kind="stable")[:MAX_CATEGORIES]
+        parts.append(codes[:, None] == common)
+    return _standardise(np.hstack(parts))
+
+
+def _ranks(column: Floats32) -> AnyArray:
+    """Return the rank of every value; equal values share the mean of their ranks."""
+    _, place, counts = np.unique(column, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+
+
+def _standardise(columns: AnyArray) -> Floats32:
+    columns = np.asarray(columns, dtype=np.float64)
+    deviation = columns.std(axis=0)
+    scaled = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    return np.asarray(scaled, dtype=np.float32)
+
+
+def _random_features(columns: Floats32, width: int, source: RandomSource) -> Floats32:
+    """Return random directions, half of them cut off at a random height."""
+    rng = source.rng("embedding")
+    directions = rng.normal(size=(columns.shape[1], width)) / np.sqrt(columns.shape[1])
+    found = columns.astype(np.float64) @ directions
+    found[:, width // 2 :] = np.maximum(found[:, width // 2 :] - rng.normal(size=width - width // 2), 0.0)
+    return np.asarray(found, dtype=np.float32)
+
+
+class _ColumnFiller(nn.Module):
+    """Columns, of which some are hidden -> embedding -> all columns."""
+
+    def __init__(self, n_columns: int, width: int) -> None:
+        super().__init__()
+        self.encoder = Perceptron([2 * n_columns, 2 * width, width])
+        self.decoder = Perceptron([width, 2 * width, n_columns])
+
+    def embed(self, columns: Tensor, shown: Tensor) -> Tensor:
+        embedded: Tensor = self.encoder(torch.cat([columns * shown, shown], dim=1))
+        return embedded
+
+    def forward(self, columns: Tensor, shown: Tensor) -> Tensor:
+        filled: Tensor = self.decoder(self.embed(columns, shown))
+        return filled
+
+
+def _fill_hidden_columns(columns: Floats32, width: int, source: RandomSource) -> Floats32:
+    """Train a network that fills in hidden columns; return its middle layer for complete rows."""
+    network, table = _ColumnFiller(columns.shape[1], width), torch.from_numpy(columns)
+    batch = min(BATCH, len(table))
+    total = max(MIN_STEPS, EPOCHS * len(table) // batch)
+    model = PartyModel(network, AdamW(rate=2e-3, decay=1e-4), source, CPU)
+    model.start(total)
+    rng = source.rng("embedding rows")
+    for step in range(total):
+        model.begin(step)
+        rows = torch.from_numpy(rng.integers(0, len(table), batch))
+        shown = torch.from_numpy((rng.random((batch, columns.shape[1])) >= HIDDEN_SHARE).astype(np.float32))
+        wanted = table.index_select(0, rows)
+        (network(wanted, shown) - wanted).square().mean().backward()
+        model.descend()
+    with torch.no_grad():
+        return network.embed(table, torch.ones_like(table)).numpy()

@@ -1,0 +1,84 @@
+"""Under sealed labels a secondary sends its rows once and receives nothing that depends on a label."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from e2e.party_processes import crew, fatal
+from e2e.party_threads import mutual_tls, run_in_threads
+from fedsim.config.job import Protection
+from fedsim.config.toml_file import ConfigFileError
+from fedsim.protocol.messages import Role
+from fedsim.protocol.transport import decode
+from fedsim.runtime.run_local import run_local
+from job_fixtures import CITY, RENTALS, create_place, small_tables
+from privacy.test_canaries import Recorded
+
+SEALED = {"protection": {"gradients": "none"}}
+
+
+def received_by_the_secondary(place):
+    """All that the primary and the coordinator sent to the secondary, but for session numbers and clocks."""
+    frames: list = []
+    run_in_threads(place, lambda own: Recorded(mutual_tls(own), own.party, frames, [None] * 9))
+    received = []
+    for _sender, receiver, frame in frames:
+        message = decode(frame).message
+        if receiver is not None and receiver.role is Role.SECONDARY and message.kind not in ("hello", "welcome"):
+            facts = {name: value for name, value in vars(message).items() if not isinstance(value, np.ndarray)}
+            arrays = {name: value.tobytes() for name, value in vars(message).items() if isinstance(value, np.ndarray)}
+            received.append((message.kind, facts, arrays))
+    return [one for one in received if one[0] != "notice"]
+
+
+def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path):
+    tables = small_tables()
+    upside_down = {**tables, CITY: tables[CITY].with_columns(price=1e6 - pl.col("price").shuffle(seed=1))}
+    places = [create_place(tmp_path / name, tables=one, **SEALED) for name, one in (("a", tables), ("b", upside_down))]
+    first, second = map(received_by_the_secondary, places)
+    assert first == second
+    assert {kind for kind, _, _ in first} == {"want", "row-order", "meet", "infer", "finish", "farewell"}
+
+
+@pytest.mark.parametrize("kind", ["features", "autoencoder"])
+def test_processes_learn_what_one_process_learns(tmp_path, kind):
+    terms = {"protection": {"gradients": "none", "embedding": kind, "activations": {"clip": 5.0, "noise": 0.1}}}
+    here, there = (create_place(tmp_path / name, n_secondaries=2, **terms) for name in "ab")
+    run_local(here.job, [here.own(name) for name in here.names])
+    ledgers = run_in_threads(there)
+    assert there.hashes() == here.hashes()
+    kinds = {entry.kind for entry in ledgers[CITY]}
+    assert "activations" in kinds
+    assert not kinds & {"begin", "ask", "gradients", "save"}
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        (CITY, "fedsim.runtime.sealed_labels:StoredRows.save"),  # the rows are here, and the secondary does not know
+        (CITY, "fedsim.runtime.primary:_train_sealed"),  # the secondary may be gone
+        (RENTALS, "fedsim.runtime.party_data:RunStore.seal_features"),
+    ],
+)
+def test_a_kill_changes_nothing(tmp_path, name, moment):
+    quiet, shot = (create_place(tmp_path / folder, **SEALED) for folder in ("quiet", "shot"))
+    run_local(quiet.job, [quiet.own(party) for party in quiet.names])
+    with crew(shot, {name: fatal(moment)}) as parties:
+        parties.start()
+        assert parties.running[name].wait() == -9, parties.logs()
+        parties.before = {}
+        parties.start(name)
+        assert parties.finish() == quiet.hashes()
+
+
+def test_an_embedding_without_sealed_labels_is_refused():
+    with pytest.raises(ValueError, match="sealed labels"):
+        Protection.model_validate({"embedding": "random"})
+
+
+def test_rows_cannot_be_hidden_under_sealed_labels(tmp_path):
+    terms = {"gradients": "none", "activations": {"clip": 1.0, "noise": 1.0}}
+    with pytest.raises(ConfigFileError):
+        create_place(tmp_path / "job", protection=terms, secondaries={RENTALS: {"hide_rows": True}})
