@@ -333,6 +333,9 @@ class PartyFile(ConfigFile):
     coordinator finds partners and sees no table."""
     folder: ConfigPath = setting(example="rentals-run")
     """Folder for this party's runs, approvals, audit log and models; created if it does not exist."""
+    device: Literal["cpu", "cuda", "auto"] = "cpu"
+    """Where this party's networks are trained: cpu, cuda, or auto for the GPU if there is one. The last digits of the
+    weights depend on it. A coordinator searches on a GPU whenever that is faster, with the same result."""
     tls: TlsSettings | None = None
     """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
     data: DataSettings | None = None

@@ -313,7 +313,8 @@ class RemoteTrainer:
         self.context.connection.stop_signal.check()
         if rung.needs_no_partner or self.context.job.protection.sealed:  # sealed rows are here already
             return run_training(rung, arrays)
-        config = rung.config(arrays.about["seed"], device="cpu", n_train=len(arrays.split.train))
+        device, n_train = self.context.party_file.device, len(arrays.split.train)
+        config = rung.config(arrays.about["seed"], device=device, n_train=n_train)
         while True:
             try:
                 lists = self._lists(rung, arrays)
@@ -326,8 +327,9 @@ class RemoteTrainer:
         study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
         noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradient_noise)
         form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+        device = party_model.resolve_device(self.context.party_file.device)
         order, lists = rung.link_order(arrays), []
         for linked in arrays.secondaries:
-            holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, study=study)
+            holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, device=device, study=study)
             lists.append(NeighbourList(Neighbours(*rung.links(linked, order)), (holder,)))
         return lists

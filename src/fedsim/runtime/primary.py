@@ -82,6 +82,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     hooks
         Called during training, before the hook that records the progress.
     """
+    party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore(context.folder, context.job)
@@ -131,11 +132,13 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     return PreparedPrimary(data, preparation, classes, split)
 
 
-def training_config(job: Job, method: str | None = None, n_train: int | None = None) -> training.Config:
+def training_config(
+    job: Job, method: str | None = None, n_train: int | None = None, *, device: str = "cpu"
+) -> training.Config:
     """Return the training configuration of a job for so many training records."""
     own = job.training
     overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width)
-    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device="cpu", n_train=n_train)
+    config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
     return replace(config, save_steps=own.checkpoint_steps, label=label)
 
@@ -152,7 +155,7 @@ class OwnerStopHook(training.Hook):
 
 def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary) -> None:
     """Train on the primary's features alone, for predictions while a partner is unreachable."""
-    config = training_config(context.job, "solo", len(prepared.split.train))
+    config = training_config(context.job, "solo", len(prepared.split.train), device=context.party_file.device)
     hooks = [OwnerStopHook(context.connection.stop_signal)]
     _save_model(store, SOLO_MODEL, prepared, training.train(prepared.data, [], prepared.split, config, hooks=hooks))
 
@@ -189,8 +192,9 @@ def _train(
 ) -> tuple[training.TrainingResult, GateSummary]:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
-    config = training_config(job, n_train=len(prepared.split.train))
+    config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
+    device = party_model.resolve_device(config.device)
     noise = RunStore(context.folder, job).cut_noise(job.protection.gradient_noise)
     inputs = {
         party: Neighbours(links.partner.astype(np.int64), links.vectors.astype(np.float64))
@@ -198,7 +202,10 @@ def _train(
     }
     while True:
         try:
-            remotes = {party: RemoteSecondary(peer.session(), form, noise=noise) for party, peer in peers.items()}
+            remotes = {
+                party: RemoteSecondary(peer.session(), form, noise=noise, device=device)
+                for party, peer in peers.items()
+            }
             neighbours = [training.NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
             result = training.train_with(
                 prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
@@ -228,8 +235,8 @@ def _train_sealed(
         rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
         places = rows.places(links.partner)
         secondaries.append(training.SecondaryData(rows.features, places, links.vectors.astype(np.float64), party.name))
-    config, stop = training_config(job), OwnerStopHook(context.connection.stop_signal)
-    folder = context.folder / "checkpoints"
+    config = training_config(job, device=context.party_file.device)
+    folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
     neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
     return result, summarise_gates(result, prepared, neighbours)

@@ -53,6 +53,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     stay
         Whether to stay for predictions afterwards.
     """
+    party_model.resolve_device(context.party_file.device)  # fails before anybody waits for this party
     torch.set_num_threads(context.job.training.threads)
     context.connection.record_event("computes with", software_versions())
     store = RunStore(context.folder, context.job)
@@ -193,6 +194,10 @@ class _SecondaryWorker:
             sealed=job.protection.sealed,
         )
 
+    @property
+    def _device(self) -> torch.device:
+        return party_model.resolve_device(self.context.party_file.device)
+
     def shorten_wait(self) -> None:
         """Wait less for a disconnected primary, now that our part of the model is saved."""
         self.context.connection.wait_seconds = min(self.context.connection.wait_seconds, GRACE_SECONDS)
@@ -204,7 +209,8 @@ class _SecondaryWorker:
     def _load_trained(self, config: secondary_model.SecondaryConfig) -> secondary_model.LocalSecondary:
         sealed = self.context.job.protection.sealed  # then nothing is trained here, and rows are sent as they are
         weights = {} if sealed else self.store.load_weights(TRAINED_MODEL)[0]
-        return secondary_model.restore_secondary(self.context.party_file.name, self.features, config, weights)
+        name = self.context.party_file.name
+        return secondary_model.restore_secondary(name, self.features, config, weights, device=self._device)
 
     def _start(self, config: secondary_model.SecondaryConfig, begin: Begin) -> secondary_model.LocalSecondary:
         party_file, folder, connection = self.context.party_file, self.context.folder, self.context.connection
@@ -215,15 +221,23 @@ class _SecondaryWorker:
             if begin.placebo:
                 rng = party_model.RandomSource(config.seed, party_file.name).rng("placebo")
                 features = features.take(rng.permutation(len(features)))
-            party = secondary_model.start_secondary(party_file.name, features, config, total_steps=begin.total_steps)
+            party = secondary_model.start_secondary(
+                party_file.name, features, config, total_steps=begin.total_steps, device=self._device
+            )
             connection.record_event("study", {"seed": begin.seed, "placebo": begin.placebo})
             return party
         if (folder / ENDED_FILE).is_file():
             message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
             raise PolicyError(message, code="already-trained")
         connection.record_event("training", {"steps": begin.total_steps})
-        name, steps, checkpoints = party_file.name, begin.total_steps, folder / "checkpoints"
-        return secondary_model.start_secondary(name, self.features, config, total_steps=steps, folder=checkpoints)
+        return secondary_model.start_secondary(
+            party_file.name,
+            self.features,
+            config,
+            total_steps=begin.total_steps,
+            folder=folder / "checkpoints",
+            device=self._device,
+        )
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))

@@ -72,6 +72,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path):
         ("rentals", "max_tau = 0.01", 'methods = ["fedsm"]', "unknown-choice", "policy.methods.0"),
         ("rentals", "max_tau = 0.01", 'approve = ["abc"]', "invalid-value", "policy.approve.0"),
         ("rentals", 'role = "secondary"', 'role = "second"', "unknown-choice", "role"),
+        ("rentals", 'role = "secondary"', 'role = "secondary"\ndevice = "gpu"', "unknown-choice", "device"),
         ("rentals", '"rentals.csv"', '""', "invalid-path", "data.file"),
     ],
 )

@@ -7,7 +7,9 @@ import threading
 import time
 
 import pytest
+import torch
 
+from fedsim.errors import DeviceError
 from fedsim.runtime.run_local import run_local
 from fedsim.training import Hook
 from job_fixtures import lay_out, read_all
@@ -24,6 +26,17 @@ def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog):
     assert again.ledger == []
     assert "already trained" in caplog.text
     assert time.monotonic() - began < 10  # nobody waits for anybody
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("name", ["city", "rentals"])
+def test_a_party_without_the_gpu_that_its_file_names_fails_before_it_trains(tmp_path, name):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    files[name] = files[name].model_copy(update={"device": "cuda"})
+    with pytest.raises(DeviceError) as caught:
+        run_local(job, list(files.values()))
+    assert caught.value.code == "no-gpu"
 
 
 class CtrlC(Hook):

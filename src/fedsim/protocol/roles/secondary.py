@@ -290,7 +290,7 @@ class SecondaryResponder:
             fault += f" that are not numbers up to {self.form.most:g} in the shape of the activations"
             raise PeerError(f"{fault}; the weights did not change", code="bad-gradients", step=message.step)
         try:
-            party.descend(values, message.step)
+            party.descend(values.to(party.model.device), message.step)
         except SettingError as error:
             fault += ", but the last activations are of another step"
             raise PeerError(f"{fault}; the weights did not change", code="bad-gradients") from error

@@ -45,19 +45,22 @@ from fedsim.protocol.roles.secondary import (
     fetch_row_mapping,
 )
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, seal_links
-from fedsim.splitnn.party_model import DamagedCheckpoint
+from fedsim.splitnn import Neighbours
+from fedsim.splitnn.party_model import CPU, DamagedCheckpoint
 from fedsim.splitnn.secondary_model import restore_secondary, start_secondary
+from fedsim.training import NeighbourList, train_with
+from fedsim.training.explain import weight_curves
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, connected, frame_of, joined, read_all, session_of, started
-from training_fixtures import encoded_config, small_secondaries
+from training_fixtures import SPLIT, encoded_config, small_primary, small_secondaries
 
 FEATURES, BELOW = small_secondaries()[0].features, encoded_config().secondary
 ROWS, STEPS = torch.tensor([0, 3, 4, 8]), 6
 NUMBERS = ROWS.numpy().astype(np.int32)
 
 
-def local(folder, total_steps=STEPS):
-    return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder)
+def local(folder, total_steps=STEPS, device=CPU):
+    return start_secondary("rentals", FEATURES, BELOW, total_steps=total_steps, folder=folder, device=device)
 
 
 LIMITS = RequestLimits(total_steps=STEPS, steps=STEPS + 2, inferences=9, rows_per_step=8, new_records=3)
@@ -65,14 +68,14 @@ NO_RECORDS, KEY = np.zeros(0, np.uint64), np.arange(32, dtype=np.uint8)
 PLAIN = RowMapping(np.arange(9, dtype=np.int32), NO_RECORDS, KEY, 3)
 
 
-def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, noise=None):
+def below_the_cut(folder, form="float32", *, order=PLAIN, limits=LIMITS, noise=None, device=CPU):
     weights = local(None).model.network.state_dict()
     folder.mkdir(exist_ok=True)
     return SecondaryResponder(
         width=4,
         order=order,
         requests=RequestCounter(limits, folder),
-        start=lambda asked: local(folder, asked.total_steps),
+        start=lambda asked: local(folder, asked.total_steps, device),
         load_trained=lambda: restore_secondary("rentals", FEATURES, BELOW, weights),
         finish=lambda party: party.model.keep_best(),
         on_new_rows=lambda rows: None,
@@ -399,11 +402,11 @@ def test_a_number_that_the_coordinator_did_not_seal_is_refused(hear):
 
 
 @contextmanager
-def remote(folder, form="float32"):
+def remote(folder, form="float32", above=CPU, **changes):
     """A secondary elsewhere, and the thread in which it talks."""
     with connected(CITY, RENTALS) as (here, there):
-        talking = started(below_the_cut(folder, form).serve, there)
-        yield RemoteSecondary(here, wire_format(form))
+        talking = started(below_the_cut(folder, form, **changes).serve, there)
+        yield RemoteSecondary(here, wire_format(form), device=above)
         here.send(Farewell())
         joined(talking)
 
@@ -434,6 +437,25 @@ def test_a_secondary_elsewhere_learns_bit_for_bit_as_one_here(tmp_path):
         answers = a_few_steps(there)
         there.finish()
     assert all(map(torch.equal, answers, a_few_steps(local(tmp_path / "here"))))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("above", "below"), [("cuda", "cpu"), ("cpu", "cuda")])
+def test_parties_on_a_card_and_on_a_cpu_train_as_one_process_does(tmp_path, above, below):
+    """Dropout is drawn on the device of the primary, so both trainings use the same one above the cut."""
+    data, config = small_secondaries()[0], replace(encoded_config(epochs=3), device=above)
+    above, below = torch.device(above), torch.device(below)
+
+    def train_above(holder):
+        lists = [NeighbourList(Neighbours(data.partner, data.similarity), (holder,))]
+        result = train_with(small_primary(), lists, SPLIT, config)
+        return result.predictions["test"], weight_curves(result.model)[0].weight
+
+    limits = replace(LIMITS, total_steps=99, steps=99, inferences=99, rows_per_step=9)
+    with remote(tmp_path, above=above, device=below, limits=limits) as there:
+        apart = train_above(there)
+    for one, other in zip(apart, train_above(local(None, device=above)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
 @pytest.mark.parametrize("form", ["float16", "bfloat16"])
