@@ -51,4 +51,5 @@ def _load_features(flat: NamedArrays, party: str) -> Features:
         codes=flat[f"{party}.codes"].astype(np.int64),
         cardinalities=tuple(flat[f"{party}.cardinalities"].tolist()),
         spread=tuple(flat[f"{party}.spread"].tolist()),
+        periodic=tuple(flat.get(f"{party}.periodic", np.zeros(0, np.int64)).tolist()),
     )

@@ -199,7 +199,9 @@ class TrainingSettings(ConfigSection):
     """How the networks are trained."""
 
     preset: Annotated[str, OneOf(PRESETS)] = "modern"
-    """Network architecture, optimiser and default sizes."""
+    """Network architecture, optimiser and default sizes. `modern` encodes latitude, longitude and other numeric
+    identifiers among the features by periodic embeddings, all other numbers by piecewise-linear ones; `paper` leaves
+    numbers as they are."""
     method: MethodName = "fedsim"
     """How the partners of a record are used."""
     epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=60)

@@ -18,7 +18,7 @@ from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
-from fedsim.data.features import fit_preprocessor
+from fedsim.data.features import FeatureRules, fit_preprocessor
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
@@ -53,14 +53,15 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     """
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     plain = frame.drop(texts)
-    prepared = fit_preprocessor(plain, party="primary", rows=rows).apply(plain)
+    rules = FeatureRules(identifiers=tuple(plain.columns))
+    prepared = fit_preprocessor(plain, party="primary", rows=rows, rules=rules).apply(plain)
     counts = [trigram_counts(frame[name].to_list()) for name in texts]
     for count in counts:
         deviation = count[rows].std(axis=0)
         count[:] = (count - count[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *counts]).astype(np.float32)
     codes = prepared.codes.reshape(len(frame), -1)
-    return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread)
+    return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread, periodic=prepared.periodic)
 
 
 def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> Floats32:

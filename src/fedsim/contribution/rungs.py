@@ -87,6 +87,8 @@ class SplitArrays:
             flat[f"{party}.codes"] = features.codes.astype(np.int32)
             flat[f"{party}.cardinalities"] = np.array(features.cardinalities, np.int64)
             flat[f"{party}.spread"] = np.array(features.many_valued, np.int64)
+            if features.periodic:  # left out if empty, so that digests of arrays without places stay
+                flat[f"{party}.periodic"] = np.array(features.periodic, np.int64)
         for place, linked in enumerate(self.secondaries):
             flat |= {f"secondary{place}.{part}": getattr(linked, part) for part in LINK_ARRAYS}
         return flat
@@ -274,12 +276,13 @@ def split_columns(secondary: SecondaryData, wanted: str) -> list[SecondaryData]:
 
 def concatenate_features(left: Features, right: Features) -> Features:
     """Return the columns of both."""
-    shifted = tuple(left.numbers.shape[1] + place for place in right.many_valued)
+    shift = left.numbers.shape[1]
     return Features(
         np.hstack([left.numbers, right.numbers]),
         np.hstack([left.codes, right.codes]),
         left.cardinalities + right.cardinalities,
-        spread=(*left.many_valued, *shifted),
+        spread=(*left.many_valued, *(shift + place for place in right.many_valued)),
+        periodic=(*left.periodic, *(shift + place for place in right.periodic)),
     )
 
 

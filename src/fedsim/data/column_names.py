@@ -62,6 +62,17 @@ def is_longitude_column(column: str) -> bool:
     return bool(LONGITUDE_WORDS & set(name_words(column)))
 
 
+def latitude_longitude_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return all columns named latitude or longitude, if there are both.
+
+    >>> latitude_longitude_columns(["start_lat", "area", "start_lon"]), latitude_longitude_columns(["lat", "area"])
+    (('start_lat', 'start_lon'), ())
+    """
+    found = tuple(column for column in columns if is_latitude_column(column) or is_longitude_column(column))
+    both = any(map(is_latitude_column, found)) and any(map(is_longitude_column, found))
+    return found if both else ()
+
+
 def is_birth_date_column(column: str) -> bool:
     """Return whether the name means a date of birth."""
     return bool(BIRTH_WORDS & set(name_words(column)))

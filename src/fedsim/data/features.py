@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
+from fedsim.data.column_names import latitude_longitude_columns
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.types import Floats, Floats32, Integers
@@ -116,7 +117,7 @@ class NumberColumn:
     Values are clipped, and a column that is constant in the training rows (``deviation`` 0) is always zero: an unusual
     new value cannot throw the prediction. ``missing`` adds a second column that is one where the number is missing, if
     training rows have gaps. ``many`` says that the training rows have more than two values, so that an embedding of the
-    number justifies its weights.
+    number justifies its weights; ``periodic`` that a periodic one suits it, as a coordinate.
     """
 
     column: str
@@ -125,6 +126,7 @@ class NumberColumn:
     furthest: float = field(repr=False)
     missing: bool
     many: bool
+    periodic: bool = False
 
     @property
     def spread(self) -> tuple[bool, ...]:
@@ -145,7 +147,7 @@ class NumberColumn:
         return np.column_stack([scores, gaps]) if self.missing else scores[:, np.newaxis]
 
 
-def fit_number(cells: pl.Series) -> NumberColumn:
+def fit_number(cells: pl.Series, *, periodic: bool = False) -> NumberColumn:
     """Fit a column of numbers on its training rows.
 
     >>> area = fit_number(pl.Series("area", [40.0, 60.0, None]))
@@ -159,13 +161,15 @@ def fit_number(cells: pl.Series) -> NumberColumn:
     scaled = values / unit
     mean, deviation = (float(scaled.mean()), float(scaled.std())) if len(values) else (0.0, 0.0)
     varies = deviation > ROUNDING_ERROR
+    many = varies and bool(((values != values.min()) & (values != values.max())).any())
     return NumberColumn(
         column=cells.name,
         mean=mean * unit,
         deviation=deviation * unit if varies else 0.0,
         furthest=max(MAX_DEVIATIONS, float(np.abs(scaled - mean).max()) / deviation) if varies else MAX_DEVIATIONS,
         missing=0 < len(values) < len(cells),
-        many=varies and bool(((values != values.min()) & (values != values.max())).any()),
+        many=many,
+        periodic=periodic and many,
     )
 
 
@@ -236,9 +240,13 @@ ENCODERS: dict[str, tuple[type[ColumnEncoder], CellType]] = {
 
 @dataclass(frozen=True)
 class FeatureRules:
-    """Rules that are not learnt: declared ``kinds`` by column, the most one-hot columns, how few rows are seldom."""
+    """Rules that are not learnt: declared ``kinds`` by column, the most one-hot columns, how few rows are seldom.
+
+    Numbers among the ``identifiers`` get a periodic embedding, as latitude and longitude always do.
+    """
 
     kinds: Mapping[str, str] = field(default_factory=dict)
+    identifiers: tuple[str, ...] = ()
     most_one_hot: int = 16
     seldom: int = 2
 
@@ -252,13 +260,15 @@ class PreparedFeatures:
     """One party's records for its network: columns of numbers, and codes for embedding tables.
 
     ``numbers`` is float32, ``codes`` int64, both one row per record; column j of ``codes`` is below
-    ``cardinalities[j]``. ``spread`` lists the columns of numbers that took more than two values in training.
+    ``cardinalities[j]``. ``spread`` lists the columns of numbers that took more than two values in training,
+    ``periodic`` those of them that are places or numeric identifiers.
     """
 
     numbers: Floats32
     codes: Integers
     cardinalities: tuple[int, ...]
     spread: tuple[int, ...]
+    periodic: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -297,12 +307,27 @@ class FeaturePreprocessor:
         return tuple(place for place, flag in enumerate(many) if flag)
 
     @property
+    def periodic(self) -> tuple[int, ...]:
+        """Return the columns of numbers that get a periodic embedding."""
+        chosen = [encoder.column for encoder in self._numeric if isinstance(encoder, NumberColumn) and encoder.periodic]
+        return tuple(self.names.index(column) for column in chosen)
+
+    @property
     def _numeric(self) -> list[NumberColumn | OneHotColumn | DateColumn]:
         return [encoder for encoder in self.encoders if not isinstance(encoder, CodedColumn)]
 
     @property
     def _coded(self) -> list[CodedColumn]:
         return [encoder for encoder in self.encoders if isinstance(encoder, CodedColumn)]
+
+    def describe(self) -> dict[str, str]:
+        """Return what every column of the table becomes: number, place, date, one-hot or codes.
+
+        A place is a number for which a network may use a periodic embedding.
+        """
+        tags = {encoder: tag for tag, (encoder, _) in ENCODERS.items()}
+        periodic = {self.names[place] for place in self.periodic}
+        return {e.column: "place" if e.column in periodic else tags[type(e)] for e in self.encoders}
 
     def apply(self, table: Any) -> PreparedFeatures:
         """Prepare the records of a table with the same columns, in any order."""
@@ -322,7 +347,7 @@ class FeaturePreprocessor:
         coded = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
         numbers = np.hstack([np.empty((rows, 0)), *numeric]).astype(np.float32)
         codes = np.column_stack([np.empty((rows, 0), dtype=np.int64), *coded])
-        return PreparedFeatures(numbers, codes, cardinalities=self.cardinalities, spread=self.spread)
+        return PreparedFeatures(numbers, codes, self.cardinalities, self.spread, self.periodic)
 
     def to_json(self) -> str:
         """Return everything that :meth:`from_json` needs to prepare records in the same way."""
@@ -380,12 +405,13 @@ def fit_preprocessor(
     if label is not None and label in frame.columns:
         message = f"column '{label}' of the {party} table is both label and feature; drop it from the features"
         raise InputError(message, code="label-in-features", column=label)
+    periodic = {*latitude_longitude_columns(frame.columns), *rules.identifiers}
     encoders: list[ColumnEncoder] = []
     for column in frame.iter_columns():
         wanted = _feature_type(column, rules.kinds.get(column.name), party)
         cells = _read_feature(column, wanted, party)[slice(None) if rows is None else rows]
         if wanted is CellType.NUMBER:
-            encoders.append(fit_number(cells))
+            encoders.append(fit_number(cells, periodic=column.name in periodic))
         elif wanted is CellType.DATE:
             encoders.append(fit_date(cells))
         else:

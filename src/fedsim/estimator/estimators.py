@@ -102,8 +102,9 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         )
         linked = config.method.partners is not methods.PartnerRequirement.NONE
         pairs = inputs.columns_per_secondary(len(tables), settings.link_on, settings.metric) if linked else ()
-        identifiers = () if settings.use_identifiers else tuple(inputs.primary_link_columns(settings.link_on))
-        plan = FederationPlan(config, tuple(pairs), settings, FeatureRules(settings.kinds or {}), identifiers)
+        linking = tuple(inputs.primary_link_columns(settings.link_on))
+        rules = FeatureRules(settings.kinds or {}, identifiers=linking)
+        plan = FederationPlan(config, tuple(pairs), settings, rules, () if settings.use_identifiers else linking)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
         hooks = [ProgressBar()] if self.verbose else []
         fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)

@@ -324,7 +324,7 @@ def _rebuild_model(
         features = Features.of(party.preparation.apply(pair.secondary_features(party.table)))
         holder = secondary_model.restore_secondary(pair.party, features, config.secondary, own_weights, device=device)
         lists.append(training.NeighbourList(Neighbours.without_records(party.rule.k), (holder,)))
-    columns = Features.without_records(len(preparation.names), preparation.cardinalities, preparation.spread)
+    columns = Features.without_records(preparation)
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)
 
 

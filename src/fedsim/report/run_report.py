@@ -414,8 +414,24 @@ def _settings(run: FinishedRun) -> PageSection:
         *record.versions.items(),
         *record.machine.items(),
     )
-    tables = (PageTable("To repeat this run", ("", "value"), facts),)
-    return PageSection("settings", "Settings and versions", (), (), tables)
+    tables = [PageTable("To repeat this run", ("", "value"), facts)]
+    if table.kinds:
+        encoded = tuple((column, _describe_encoding(kind, record.config)) for column, kind in table.kinds.items())
+        tables.append(PageTable("How the primary's features enter its network", ("column", "encoding"), encoded))
+    return PageSection("settings", "Settings and versions", (), (), tuple(tables))
+
+
+def _describe_encoding(kind: str, config: Mapping[str, Any]) -> str:
+    """Say how a feature of this kind enters a network with this configuration."""
+    sizes = config["local"]["encoding"]
+    if sizes["kind"] == "Piecewise":
+        bins = f"piecewise-linear over {sizes['bins']} quantiles"
+        known = {"number": bins, "date": bins, "codes": f"embedding of {sizes['code_width']} numbers per category"}
+        if "frequencies" in sizes:
+            known["place"] = f"periodic embedding of {sizes['frequencies']} frequencies"
+    else:
+        known = {"codes": "one column per category"}
+    return known.get(kind, "one column per category" if kind == "one-hot" else "standardised number")
 
 
 # The model card.

@@ -38,6 +38,7 @@ class TableSummary:
     label: str
     features: list[str]
     unlabelled: int = 0
+    kinds: dict[str, str] = field(default_factory=dict)  # what each feature becomes; missing in earlier releases
 
 
 @dataclass(frozen=True)

@@ -107,7 +107,7 @@ class PartyData:
 
     def fit_features(self, rows: Integers | None = None) -> FeaturePreprocessor:
         """Learn from some rows (by default all) how the features become network inputs."""
-        rules = FeatureRules(kinds=self.own.features.kinds)
+        rules = FeatureRules(kinds=self.own.features.kinds, identifiers=self.columns.linking)
         label = self.columns.label
         return fit_preprocessor(self.features(), party=str(self.own.party), rows=rows, rules=rules, label=label)
 

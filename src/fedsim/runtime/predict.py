@@ -71,8 +71,7 @@ class _TrainedPrimary:
         return Features.of(preparation.apply(records.select(preparation.columns)))
 
     def model(self, context: PartyContext, neighbours: list[NeighbourList], method: str | None = None) -> Model:
-        found = self.preparation
-        columns = Features.without_records(len(found.names), found.cardinalities, found.spread)
+        columns = Features.without_records(self.preparation)
         config, target = training_config(context.job, method), target_from_state(self.facts["target"])
         return restore_model(config, target, columns, neighbours, self.weights, context.party_file.name)
 

@@ -435,6 +435,7 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
             label=str(table.columns.label),
             features=table.features().columns,
             unlabelled=len(split.unlabelled),
+            kinds=ended.prepared.preparation.describe(),
         ),
         classes=ended.prepared.classes,
         history=[asdict(epoch) for epoch in result.history],

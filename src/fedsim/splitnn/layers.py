@@ -3,7 +3,8 @@
 Layers draw no random numbers by themselves: weights and dropout masks come from the generator they are given.
 
 Letters: n records of a table, B records of a batch, d columns of numbers, e columns of category codes, m columns
-spread over T bins, E width of the encoded features, C width of the cut layer.
+spread over T bins, p columns seen through J frequencies and D outputs, E width of the encoded features, C width of the
+cut layer.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Features:
         values.
     names
         Column names for error messages, numbers first.
+    periodic
+        Columns of ``numbers`` that an encoding may turn into sines and cosines: places and other smooth identifiers.
 
     Examples
     --------
@@ -52,6 +55,7 @@ class Features:
     cardinalities: tuple[int, ...] = ()
     spread: tuple[int, ...] | None = None
     names: tuple[str, ...] = ()
+    periodic: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "numbers", np.ascontiguousarray(self.numbers, dtype=np.float32))
@@ -61,13 +65,16 @@ class Features:
     @classmethod
     def of(cls, prepared: Any) -> Features:
         """Take the columns of a ``fedsim.data.features`` preparation, which this package does not import."""
-        return cls(prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread)
+        return cls(
+            prepared.numbers, prepared.codes, prepared.cardinalities, prepared.spread, periodic=prepared.periodic
+        )
 
     @classmethod
-    def without_records(cls, n_numbers: int, cardinalities: tuple[int, ...], spread: tuple[int, ...]) -> Features:
-        """Return features with these columns and no rows, to build a network whose weights are loaded."""
-        codes = np.zeros((0, len(cardinalities)), dtype=np.int64)
-        return cls(np.zeros((0, n_numbers), dtype=np.float32), codes, cardinalities, spread)
+    def without_records(cls, preparation: Any) -> Features:
+        """Return the columns of a ``fedsim.data.features`` preprocessor and no rows, to load a network's weights."""
+        cardinalities = preparation.cardinalities
+        numbers, codes = np.zeros((0, len(preparation.names))), np.zeros((0, len(cardinalities)), dtype=np.int64)
+        return cls(numbers, codes, cardinalities, preparation.spread, periodic=preparation.periodic)
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -160,6 +167,10 @@ def initialise_weights(module: nn.Module, generator: torch.Generator) -> None:
             nn.init.uniform_(layer.weight, -0.5, 0.5, generator=generator)
         elif isinstance(layer, LearntFactor):
             nn.init.zeros_(layer.logarithm)
+        elif isinstance(layer, PeriodicEmbedding):
+            nn.init.normal_(layer.frequency, 0.0, layer.sigma, generator=generator)
+            nn.init.normal_(layer.weight, 0.0, layer.weight.shape[1] ** -0.5, generator=generator)
+            nn.init.zeros_(layer.bias)
         elif isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
             if layer.bias is not None:
@@ -233,12 +244,15 @@ class Perceptron(nn.Module):
         return self.rest(sum(shares[1:], start=shares[0]), generator)
 
 
-# Input encodings: columns as they are, or spread over quantiles.
+# Input encodings: columns as they are, spread over quantiles, or as sines and cosines (Gorishniy et al., On embeddings
+# for numerical features, 2022).
 #
 # A piecewise-linear encoding splits a column at quantiles of the training rows; component t rises from 0 to 1 across
 # bin t. It gives the first layer a tree's view of a number, its bins are computed from the party's own data, and a
-# column that is constant in the training rows stays zero (Gorishniy et al., On embeddings for numerical features,
-# 2022).
+# column that is constant in the training rows stays zero.
+#
+# A periodic encoding learns frequencies, a linear layer and ReLU for each column. It suits a place, of which the label
+# is a smooth but intricate function, better than bins do.
 
 
 class InputEncoding(Protocol):
@@ -257,10 +271,17 @@ class Plain:
 
 @dataclass(frozen=True)
 class Piecewise:
-    """Numbers as they are and, where many-valued, also spread over ``bins`` quantiles; codes as embeddings."""
+    """Numbers as they are and, where many-valued, also spread over ``bins`` quantiles; codes as embeddings.
+
+    Columns that ``Features.periodic`` names get a periodic embedding instead of bins: ``wave_width`` outputs of
+    ``frequencies`` learnt frequencies, drawn with the deviation ``sigma`` in cycles per standard deviation.
+    """
 
     bins: int = 24
     code_width: int = 8
+    frequencies: int = 48
+    wave_width: int = 32
+    sigma: float = 1.0
 
     def build(self, features: Features) -> InputEncoder:
         return PiecewiseEncoder(features, self)
@@ -282,22 +303,30 @@ class PlainEncoder(nn.Module):
 
 
 class PiecewiseEncoder(nn.Module):
-    """Numbers, their position among quantiles, and an embedding of every code, side by side."""
+    """Numbers, their position among quantiles or as waves, and an embedding of every code, side by side."""
 
     spread: Tensor
+    periodic: Tensor
 
     def __init__(self, features: Features, sizes: Piecewise) -> None:
         super().__init__()
-        spread = features.many_valued
+        periodic = features.periodic
+        spread = [place for place in features.many_valued if place not in periodic]
         self.register_buffer("spread", torch.tensor(spread, dtype=torch.int64), persistent=False)
+        self.register_buffer("periodic", torch.tensor(periodic, dtype=torch.int64), persistent=False)
         self.bins = QuantileBins(features.numbers[:, spread], sizes.bins)
+        self.waves = PeriodicEmbedding(len(periodic), sizes) if periodic else None
         self.tables = nn.ModuleList([CategoryEmbedding(size, sizes.code_width) for size in features.cardinalities])
-        self.width = features.numbers.shape[1] + len(spread) * sizes.bins + len(self.tables) * sizes.code_width
+        encoded = len(spread) * sizes.bins + len(periodic) * sizes.wave_width + len(self.tables) * sizes.code_width
+        self.width = features.numbers.shape[1] + encoded
 
     def forward(self, features: FeatureTensors) -> Tensor:
         heights = self.bins(features.numbers.index_select(1, self.spread))  # (B, m, T)
-        embedded = [table(features.codes[:, place]) for place, table in enumerate(self.tables)]
-        return torch.cat([features.numbers, heights.flatten(1), *embedded], dim=1)  # (B, E)
+        parts = [features.numbers, heights.flatten(1)]
+        if self.waves is not None:
+            parts.append(self.waves(features.numbers.index_select(1, self.periodic)).flatten(1))  # (B, p * D)
+        parts += [table(features.codes[:, place]) for place, table in enumerate(self.tables)]
+        return torch.cat(parts, dim=1)  # (B, E)
 
 
 InputEncoder = PlainEncoder | PiecewiseEncoder  # modules from features to one vector of ``width`` per record
@@ -323,6 +352,22 @@ class QuantileBins(nn.Module):
 
     def forward(self, values: Tensor) -> Tensor:
         return ((values.unsqueeze(-1) - self.start) * self.slope).clamp(0, 1)  # (..., m, T)
+
+
+class PeriodicEmbedding(nn.Module):
+    """Sines and cosines of learnt frequencies, a linear layer and ReLU for each column: (B, p) -> (B, p, D)."""
+
+    def __init__(self, columns: int, sizes: Piecewise) -> None:
+        super().__init__()
+        self.sigma = sizes.sigma
+        self.frequency = nn.Parameter(torch.empty(columns, sizes.frequencies))
+        self.weight = nn.Parameter(torch.empty(columns, 2 * sizes.frequencies, sizes.wave_width))
+        self.bias = nn.Parameter(torch.empty(columns, sizes.wave_width))
+
+    def forward(self, values: Tensor) -> Tensor:
+        angles = 2 * math.pi * values.unsqueeze(-1) * self.frequency  # (B, p, J)
+        waves = torch.cat([angles.sin(), angles.cos()], dim=-1)  # (B, p, 2 J)
+        return F.relu(torch.einsum("bpj,pjd->bpd", waves, self.weight) + self.bias)
 
 
 class CategoryEmbedding(nn.Module):

@@ -150,6 +150,25 @@ def test_columns_of_many_values_are_those_of_the_training_rows():
     assert preparation.apply(frame[:1]).spread == preparation.spread
 
 
+def test_latitude_longitude_and_numeric_identifiers_are_periodic():
+    frame = pl.DataFrame({name: [1.0, 2.5, 4.0, None] for name in ("area", "home lat", "home lng", "house_no")})
+    preparation = fit(frame, rules=FeatureRules(identifiers=("house_no",)))
+    assert [preparation.names[place] for place in preparation.periodic] == ["home lat", "home lng", "house_no"]
+    assert preparation.describe() == {"area": "number"} | dict.fromkeys(("home lat", "home lng", "house_no"), "place")
+    assert FeaturePreprocessor.from_json(preparation.to_json()).apply(frame).periodic == preparation.periodic
+
+
+def test_a_latitude_without_longitude_is_a_number():
+    assert fit(pl.DataFrame({"lat": [1.0, 2.0, 3.0], "late": [1.0, 2.0, 3.0]})).periodic == ()
+
+
+def test_features_stored_before_periodic_embeddings_have_none():
+    stored = fit(pl.DataFrame({"lat": [1.0, 2.0, 3.0], "lon": [4.0, 5.0, 9.0]})).to_json()
+    earlier = stored.replace('"many": true,\n   "periodic": true', '"many": true')
+    assert earlier != stored
+    assert FeaturePreprocessor.from_json(earlier).periodic == ()
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": "fedsim features 0"}', '{"format": "fedsim features 1"}'])
 def test_a_foreign_file_is_refused(text: str):
     with pytest.raises(FileError):

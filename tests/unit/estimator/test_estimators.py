@@ -44,7 +44,7 @@ def test_every_method_trains_and_predicts(town, flats, price, method, preset):
 def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
     (rule,) = [party.rule for party in model.federation_.linked]
-    fresh = rule.links(flats[400:], town.rentals, RandomSource(0, "coordinator"))
+    fresh = rule.links(flats[400:], town.rentals, model.federation_.model.config)
     plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="euclidean", k=5, scale=rule.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)

@@ -106,3 +106,20 @@ def test_codes_enter_one_hot_or_as_embeddings():
 def test_only_many_valued_columns_are_spread_out():
     features = Features(np.array([[0, 1.0, 3], [1, 2.0, 3], [0, 3.0, 3]]))
     assert features.many_valued == (1,)
+
+
+def test_periodic_columns_become_waves_instead_of_bins():
+    features = Features(np.random.default_rng(0).normal(size=(7, 3)), periodic=(2,))
+    encode = Piecewise(bins=2, frequencies=3, wave_width=4, sigma=0.5).build(features)
+    initialise_weights(encode, torch.Generator().manual_seed(0))
+    encoded = encode(features.on(torch.device("cpu")))
+    assert encoded.shape == (7, encode.width) == (7, 3 + 2 * 2 + 4)
+    turns = torch.from_numpy(features.numbers[:, 2:]) * encode.waves.frequency[0]
+    waves = torch.cat([(2 * math.pi * turns).sin(), (2 * math.pi * turns).cos()], dim=1)
+    torch.testing.assert_close(encoded[:, 7:], (waves @ encode.waves.weight[0]).clamp(min=0))
+
+
+def test_frequencies_are_drawn_with_the_given_deviation():
+    encode = Piecewise(frequencies=4000, sigma=0.5).build(Features(np.zeros((2, 1)), periodic=(0,)))
+    initialise_weights(encode, torch.Generator().manual_seed(0))
+    assert encode.waves.frequency.std().item() == pytest.approx(0.5, rel=0.05)
