@@ -13,7 +13,6 @@ from sklearn.base import clone
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, get_metric, link
 from fedsim.privacy.bounds import success_bound
-from fedsim.splitnn.party_model import RandomSource
 
 QUICK: dict[str, Any] = {"k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -195,8 +194,8 @@ def test_a_secondary_is_prepared_by_the_partners_of_training_records(town, flats
 def test_noise_belongs_to_the_record_and_not_to_its_row(town, flats, price):
     model = quick(town, sigma=0.5).fit(flats, price)
     (rule,) = [party.rule for party in model.federation_.linked]
-    chance = RandomSource(model.federation_.model.config.seed, "coordinator")
-    turned = rule.links(flats.reverse(), town.rentals, chance).similarity[::-1]
+    config = model.federation_.model.config
+    turned = rule.links(flats.reverse(), town.rentals, config).similarity[::-1]
     np.testing.assert_array_equal(turned, model.links_[0].similarity)
     np.testing.assert_allclose(model.predict(flats.reverse())[::-1], model.predict(flats), rtol=1e-5)
     np.testing.assert_allclose(model.predict(flats[7:8]), model.predict(flats)[7], rtol=1e-5)
