@@ -4,7 +4,6 @@ A metric prepares records (checks them and converts them to the form of the sear
 and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -23,6 +22,7 @@ from fedsim.validation import validate_number
 GPU = "gpu"  # the one backend name that the planner treats specially
 MAX_K_ON_GPU = 4096  # the lists of longer ones do not fit the shared memory of a multiprocessor
 MAX_DIMENSIONS_ON_GPU = 64
+MAX_LENGTH_ON_GPU = 2048  # of a query: longer ones do not fit the registers, and take long to compile
 MAX_SHARE_FOR_CELLS = 0.05  # a pair in a ring costs about twenty times a pair in the flat scan
 MIN_QUERIES_FOR_CELLS = 4096  # fewer do not repay building the cells
 MAX_TREE_DIMENSIONS = 16
@@ -107,15 +107,15 @@ def blocks_backend(metric: Metric, queries: Records, candidates: Records) -> Bac
     )
 
 
-def gpu_backends(k: int, reason: str, start: Callable[[Any], Search]) -> list[Backend]:
-    """Return the search on CUDA devices, started with the module that holds it, if its lists can hold K."""
+def gpu_backends(k: int, reason: str, start: Callable[[Any], Search], *, fits: bool = True) -> list[Backend]:
+    """Return the search on CUDA devices, started with the module that holds it, if records and lists fit it."""
 
     def load() -> Search:
         from fedsim.linkage.search import gpu  # noqa: PLC0415 - torch takes seconds to import
 
         return start(gpu)
 
-    return [Backend(GPU, reason, load)] if k <= MAX_K_ON_GPU else []
+    return [Backend(GPU, reason, load)] if fits and k <= MAX_K_ON_GPU else []
 
 
 def _filters_on_gpu(queries: Words, candidates: Words, k: int, *, by_ones: bool) -> list[Backend]:
@@ -332,9 +332,10 @@ class Euclidean:
             return points.TreeSearch(queries, candidates, points.euclidean, place=lambda values: values, rounding=0.0)
 
         on_gpu = gpu_backends(
-            k if dimensions <= MAX_DIMENSIONS_ON_GPU else sys.maxsize,
+            k,
             "float64 distances of every pair on the GPU",
             lambda gpu: gpu.DeviceSearch(gpu.PointTable(queries, candidates)),
+            fits=dimensions <= MAX_DIMENSIONS_ON_GPU,
         )
         limit = f"{MAX_TREE_DIMENSIONS} dimensions (here {dimensions})"
         searches = [
@@ -438,6 +439,7 @@ class Levenshtein:
             k,
             "bit-parallel edit distance of every pair on the GPU",
             lambda gpu: gpu.DeviceSearch(gpu.TextTable(queries, candidates, normalised=self.normalised)),
+            fits=max(map(len, queries)) <= MAX_LENGTH_ON_GPU,
         )
         return [Backend("lanes", reason, lanes), blocks_backend(self, queries, candidates), *on_gpu]
 

@@ -121,7 +121,8 @@ def _choose_backend(metric: Metric, queries: Records, candidates: Records, k: in
             raise SettingError(message, code="unknown-backend")
         return offered[options.backend]
     if options.device == "cuda" and GPU not in offered:
-        raise DeviceError(f"there is no GPU search by {metric.name}; choose device cpu or auto", code="no-gpu-search")
+        message = f"there is no GPU search by {metric.name} for k={k} of such records; choose device cpu or auto"
+        raise DeviceError(message, code="no-gpu-search")
     if options.device == "cuda":
         return offered[GPU]
     on_cpu = next(backend for backend in offered.values() if backend.name != GPU and backend.pays())

@@ -169,6 +169,14 @@ def test_a_card_faster_than_the_cpu_finds_the_same_links(card: pytest.MonkeyPatc
     np.testing.assert_array_equal(links.partner, fedsim.link(*tables(), metric="euclidean", k=4, device="cpu").partner)
 
 
+def test_great_circles_on_a_card_equal_those_of_the_tree_bit_by_bit(card: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    homes, shops = (rng.integers(-9, 9, (n, 2)) / 10 for n in (60, 300))  # a grid: ties and duplicates
+    found, expected = (fedsim.link(homes, shops, metric="great-circle", k=9, device=name) for name in ("cuda", "cpu"))
+    np.testing.assert_array_equal(found.partner, expected.partner)
+    np.testing.assert_array_equal(found.distance, expected.distance)
+
+
 def test_a_search_that_ends_before_a_card_has_started_runs_on_the_cpu(card: pytest.MonkeyPatch) -> None:
     card.setattr(soft_linkage, "GPU_START_SECONDS", 1e9)
     assert "starting the GPU" in some_links().plan
@@ -183,6 +191,15 @@ def test_a_card_that_cannot_run_the_search_is_left_out(card: pytest.MonkeyPatch)
     with pytest.raises(DeviceError) as caught:
         fedsim.link(*tables(), metric="euclidean", k=4, device="cuda")
     assert caught.value.code == "no-nvrtc"
+
+
+@pytest.mark.parametrize(("records", "metric"), [(["ab" * 2000, "b"], "levenshtein"), (np.ones((2, 99)), "euclidean")])
+def test_records_that_do_not_fit_the_kernels_are_refused_on_a_card(
+    card: pytest.MonkeyPatch, records: object, metric: str
+) -> None:
+    with pytest.raises(DeviceError) as caught:
+        fedsim.link(records, records, metric=metric, k=1, device="cuda")
+    assert caught.value.code == "no-gpu-search"
 
 
 def test_a_small_search_asks_no_card(card: pytest.MonkeyPatch) -> None:
