@@ -4,6 +4,7 @@ Recognised are locations, names and dates of birth in English, German, French an
 """
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 
 from fedsim.errors import InputError, nearest_word
@@ -129,15 +130,18 @@ def column_positions(source: object, header: Sequence[str], columns: Sequence[st
     >>> column_positions("flats.csv", ["id", "lat", "lon"], ["lon", "lat"])
     [2, 1]
     """
-    wanted = list(header) if columns is None else list(columns)
+    wanted, counts = list(header) if columns is None else list(columns), Counter(header)
     for name in wanted:
-        if name not in header:
+        if name not in counts:
             message = f"{source}: {missing_column_message(name, header)}"
             raise InputError(message, code="missing-column", column=name, suggestion=_similar_column(name, header))
-        if header.count(name) > 1:
-            message = f"{source}: column {name!r} occurs {header.count(name)} times in the header; rename all but one"
+        if counts[name] > 1:
+            message = f"{source}: column {name!r} occurs {counts[name]} times in the header; rename all but one"
             raise InputError(message, code="duplicate-column", column=name)
-    return [list(header).index(name) for name in wanted]
+        if name == "*" or (name.startswith("^") and name.endswith("$")):  # polars would select other columns by it
+            raise InputError(f"{source}: column {name!r} is a pattern, not a name; rename it", code="pattern-as-name")
+    places = {name: place for place, name in enumerate(header)}
+    return [places[name] for name in wanted]
 
 
 def missing_column_message(name: str, header: Sequence[str]) -> str:

@@ -27,6 +27,13 @@ SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
 PARQUET_MAGIC = b"PAR1"
 HEADER_BYTES = 1 << 20
+# Limits for tables that were made to exhaust memory; an honest table does not come near them.
+MAX_COLUMNS = 10_000
+MAX_LINE_BYTES = 16 << 20
+MAX_CELL_BYTES = 1 << 20
+MAX_EXPANSION = 100  # times the size of a compressed file, beyond what small files may take
+FREE_BYTES = 256 << 20
+CELL_BYTES = 16  # of a cell in memory, about
 FOREIGN_MAGIC = {
     PARQUET_MAGIC: "Parquet; give it the extension .parquet",
     b"PK\x03\x04": "a spreadsheet or archive; save the table as CSV",
@@ -65,9 +72,14 @@ def read_table(
     if isinstance(path, SqlTable):
         return path.read(columns)
     check_readable(path)
+    if not path.is_file():  # a device or pipe may never end
+        raise FileError(f"{path} is not a regular file; copy the table into one", code="not-a-regular-file")
     if path.name.lower().endswith(PARQUET_SUFFIXES):
-        return _read_parquet(path, columns)
-    return _read_csv(path, columns, _resolve_separator(path, separator), option)
+        frame = _read_parquet(path, columns)
+    else:
+        frame = _read_csv(path, columns, _resolve_separator(path, separator), option)
+    _check_cells(path, frame)
+    return frame
 
 
 def detect_separator(path: Path) -> str | None:
@@ -116,6 +128,34 @@ def _resolve_separator(path: Path, given: str | None) -> str:
     return separator
 
 
+def _check_columns(path: Path, n_columns: int) -> None:
+    if n_columns > MAX_COLUMNS:
+        message = f"{path} has {n_columns:,} columns, and the limit is {MAX_COLUMNS:,}; keep those that are used"
+        raise InputError(message, code="too-many-columns", limit=MAX_COLUMNS)
+
+
+def _check_cells(path: Path, frame: pl.DataFrame) -> None:
+    """Refuse texts that no identifier or category has: every later step would copy them."""
+    for name in (name for name, dtype in frame.schema.items() if dtype == pl.String):
+        sizes = frame[name].str.len_bytes()
+        too_long = (sizes > MAX_CELL_BYTES).arg_true()
+        if len(too_long):
+            row = int(too_long[0]) + 1
+            message = f"{path}: column '{name}' has a cell of {sizes[row - 1]:,} bytes in row {row}"
+            rule = f"the limit is {MAX_CELL_BYTES:,}; shorten or leave out the column"
+            raise InputError(f"{message}; {rule}", code="cell-too-long", column=name, row=row, limit=MAX_CELL_BYTES)
+
+
+def _check_expansion(path: Path, needed: int) -> None:
+    """Refuse a small file that would take much memory."""
+    limit = FREE_BYTES + MAX_EXPANSION * path.stat().st_size
+    if needed > limit:
+        message = f"{path} would take at least {needed:,} bytes of memory, and for its size the limit is {limit:,}"
+        raise FileError(
+            f"{message}; check where it comes from, or write it again as CSV", code="too-large", limit=limit
+        )
+
+
 # Parquet
 
 
@@ -134,7 +174,10 @@ def _read_parquet(path: Path, columns: list[str] | None) -> pl.DataFrame:
         raise FileError(f"{path} is truncated; copy or write it again", code="damaged-file")
     try:
         header = list(pl.read_parquet_schema(path))
+        _check_columns(path, len(header))
         wanted = [header[place] for place in column_positions(path, header, columns)]
+        n_rows = pl.scan_parquet(path).select(pl.len()).collect().item()  # from the footer
+        _check_expansion(path, n_rows * len(wanted) * CELL_BYTES)
         frame = pl.read_parquet(path, columns=wanted).select(wanted)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
         # From None: the reader's own message may quote cells, and a traceback would show it.
@@ -184,8 +227,11 @@ def _read_csv(path: Path, columns: list[str] | None, separator: str, option: str
 def _read_content(path: Path) -> bytes:
     content = read_bytes(path)
     if content[:2] == b"\x1f\x8b":
+        limit = FREE_BYTES + MAX_EXPANSION * len(content)
         try:
-            content = gzip.decompress(content)
+            with gzip.open(io.BytesIO(content)) as packed:
+                content = packed.read(limit + 1)
+            _check_expansion(path, len(content))
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             message = f"{path} is truncated or damaged and cannot be unpacked; copy it again"
             raise FileError(message, code="damaged-file") from error
@@ -194,6 +240,13 @@ def _read_content(path: Path) -> bytes:
     for magic, kind in FOREIGN_MAGIC.items():
         if content.startswith(magic):
             raise FileError(f"{path} is not a UTF-8 text table; it looks like {kind}", code="wrong-format", found=kind)
+    start = 0
+    while len(content) - start > MAX_LINE_BYTES:
+        end = content.rfind(b"\n", start, start + MAX_LINE_BYTES)
+        if end < 0:
+            message = f"{path} has a line of more than {MAX_LINE_BYTES:,} bytes; check its line ends and separators"
+            raise FileError(message, code="line-too-long", limit=MAX_LINE_BYTES)
+        start = end + 1
     if b"\0" in content[:HEADER_BYTES]:  # UTF-16 without its mark has one beside every plain letter
         message = f"{path} holds zero bytes, which no text has; it may be UTF-16: save it as UTF-8"
         raise FileError(message, code="wrong-format", found="UTF-16")
@@ -212,6 +265,7 @@ def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
         header = next(line for line in lines if line)
     except (csv.Error, StopIteration) as error:
         raise FileError(f"{path}: the header line cannot be read; check its quotes", code="bad-header") from error
+    _check_columns(path, len(header))
     if any("\ufffd" in name for name in header):
         raise FileError(f"{path}: the header is not UTF-8 text; save the file as UTF-8", code="not-utf8")
     return header
