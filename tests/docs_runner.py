@@ -97,6 +97,7 @@ class Newcomer:
         return ""
 
     def _ask(self, words: list[str]) -> str:
+        words = [re.sub(r"\$\(cat (.+?)\)", lambda file: Path(file[1]).read_text().strip(), word) for word in words]
         return self._run(["curl", *words, *PATIENT])
 
     def _fedsim(self, words: list[str]) -> str:

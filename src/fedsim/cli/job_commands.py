@@ -371,9 +371,16 @@ def predict(
 def serve(
     job: opt.JobFile,
     party: opt.PartyPath,
-    host: Annotated[str, option("ADDRESS", "Address to listen on; other machines require --token.")] = "127.0.0.1",
+    host: Annotated[str, option("ADDRESS", "Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, option("N", "Port to listen on; 0 takes a free one.", min=0, max=65535)] = 8000,
-    token: Annotated[Path | None, option("FILE", "File with a token that clients must send.")] = None,
+    allow_host: Annotated[
+        list[str] | None, option("NAME", "Name by which clients address the service; may be repeated.")
+    ] = None,
+    token: Annotated[
+        Path | None, option("FILE", "File with the token that clients must send; by default one is created.")
+    ] = None,
+    tls_certificate: Annotated[Path | None, option("FILE", "Certificate of the service in PEM format.")] = None,
+    tls_key: Annotated[Path | None, option("FILE", "Private key of the certificate in PEM format.")] = None,
     wait: opt.Wait = 5.0,
     insecure: opt.Insecure = False,
     quiet: Quiet = False,
@@ -382,11 +389,13 @@ def serve(
 ) -> None:
     """Predict single records over HTTP at the primary; the other parties run with --stay.
 
-    The service answers at /predict and /health, and shows a page for people.
+    The service answers at /predict and /health, and shows a page for people. Clients send a token, which is in the run
+    folder (serve.token) unless --token names another file.
     """
-    from fedsim.cli.results import run_serve
+    from fedsim.cli.results import ServingOptions, run_serve
 
-    run_serve(job, party, host, port, token, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
+    options = ServingOptions(host, port, tuple(allow_host or ()), token, tls_certificate, tls_key)
+    run_serve(job, party, options, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
 
 
 def log(

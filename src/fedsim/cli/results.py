@@ -1,15 +1,19 @@
 """Use the results of a job: list runs, write reports, show audit logs, predict new records and serve predictions."""
 
 import json
+import logging
 import os
+import secrets
 import socket
+import ssl
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import typer
@@ -22,6 +26,7 @@ from fedsim.config import read_job, read_party_file
 from fedsim.data.sql import parse_source
 from fedsim.data.table_reader import infer_numbers, read_table, source_files
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit
 from fedsim.protocol.messages import Farewell, Role
 from fedsim.protocol.tls import is_loopback
 from fedsim.report.board import BoardServer
@@ -32,8 +37,10 @@ from fedsim.runs.run_folder import AuditEntry, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.predict import Predictor
 from fedsim.serving import create_app
-from fedsim.storage.files import atomic_write, check_output_paths
+from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable
 from fedsim.training.explain import Matches
+
+_logger = logging.getLogger("fedsim.parties")
 
 # Runs, reports and audit logs
 
@@ -112,6 +119,7 @@ def run_log(path: Path, mode: OutputMode) -> None:
 # Predictions
 
 MIN_TOKEN_LENGTH = 16
+TOKEN_FILE = "serve.token"  # noqa: S105 - in the run folder, unless the owner names another
 SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 
 
@@ -177,14 +185,39 @@ def convert_features(frame: pl.DataFrame, identifiers: Sequence[str], missing: S
     return frame.with_columns(infer_numbers(frame.select(features), missing).iter_columns())
 
 
+@dataclass(frozen=True)
+class ServingOptions:
+    """Where the HTTP service listens, which host names and token it expects, and its TLS certificate and key."""
+
+    host: str
+    port: int
+    allowed_hosts: tuple[str, ...] = ()
+    token: Path | None = None
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+
+    def __post_init__(self) -> None:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            message = "TLS needs a certificate and its key; give both --tls-certificate and --tls-key"
+            raise SettingError(message, code="half-a-certificate")
+
+    def uvicorn_settings(self) -> dict[str, Any]:
+        """Return what the server needs for TLS 1.3; nothing without a certificate."""
+        if self.tls_certificate is None or self.tls_key is None:
+            return {}
+        check_readable(self.tls_certificate)
+        check_readable(self.tls_key)
+        check_private(self.tls_key)
+        return {"ssl_certfile": self.tls_certificate, "ssl_keyfile": self.tls_key}
+
+
 def run_serve(
-    job: Path, party: Path, host: str, port: int, token: Path | None, wait: float, mode: OutputMode, *, insecure: bool
+    job: Path, party: Path, options: ServingOptions, wait: float, mode: OutputMode, *, insecure: bool
 ) -> None:
     """Serve predictions over HTTP until the process is stopped."""
-    secret = _read_token(token)
-    if secret is None and not is_loopback(f"{host}:{port}"):
-        message = f"--host {host} is reachable from other machines; use --token, or serve on 127.0.0.1"
-        raise SettingError(message, code="token-required")
+    host, port, secure = options.host, options.port, options.uvicorn_settings()
+    if options.token is not None:
+        _read_token(options.token)  # a bad one is reported before anything else is done
     try:  # open the port before anything else is done
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
@@ -198,12 +231,25 @@ def run_serve(
         _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
         suppress(KeyboardInterrupt),  # the usual way to stop a service
     ):
-        url = f"http://{host}:{listener.getsockname()[1]}/"
-        text = f"Serving predictions at {url}. Press Ctrl-C to stop."
-        mode.show({"address": url, "columns": predictor.columns}, lambda: typer.echo(text))
-        app = create_app(predictor, secret)
-        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=SHUTDOWN_SECONDS)
+        token_path = options.token or predictor.context.folder / TOKEN_FILE
+        if not token_path.exists():
+            with atomic_write(token_path, mode=0o600) as part:
+                part.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
+        guard = ConnectionGuard(listener.getsockname()[1], connection_limit())
+        app = create_app(predictor, _read_token(token_path), hosts={host, *options.allowed_hosts}, guard=guard)
+        settings = {**secure, "limit_concurrency": guard.limit, "timeout_graceful_shutdown": SHUTDOWN_SECONDS}
+        config = uvicorn.Config(app, log_level="warning", access_log=False, http="h11", ws="none", **settings)
+        config.load()
+        if config.ssl:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_3
+        elif not is_loopback(f"{host}:{port}"):
+            _logger.warning("token and records travel in plaintext; use --tls-certificate, or a proxy with TLS")
+        url = f"{'https' if config.ssl else 'http'}://{host}:{listener.getsockname()[1]}/"
+        text = f"Serving predictions at {url}. Clients send the token in {token_path}. Press Ctrl-C to stop."
+        facts = {"address": url, "token": str(token_path), "columns": predictor.columns}
+        mode.show(facts, lambda: typer.echo(text))
         threading.Thread(target=predictor.keep_dialling, daemon=True).start()
+        guard.start()
         uvicorn.Server(config).run(sockets=[listener])
 
 
@@ -224,9 +270,8 @@ def _open_predictor(
                 session.send(Farewell())
 
 
-def _read_token(path: Path | None) -> str | None:
-    if path is None:
-        return None
+def _read_token(path: Path) -> str:
+    check_private(path)
     try:
         token = path.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:

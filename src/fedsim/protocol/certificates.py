@@ -23,7 +23,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Party, Role
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import atomic_write, check_private
 
 PARTY_DAYS = 90
 AUTHORITY_DAYS = 5 * 365 + 1
@@ -83,8 +83,9 @@ def decode_fully(certificate: x509.Certificate) -> x509.Certificate:
 
 
 def read_key(path: Path) -> PrivateKeyTypes:
-    """Read the private key of a PEM file."""
+    """Read the private key of a PEM file, which only its owner, or the owner's group, may read."""
     content = _read(path)
+    check_private(path)
     try:
         return serialization.load_pem_private_key(content, password=None)
     except TypeError:

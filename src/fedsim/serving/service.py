@@ -1,25 +1,47 @@
-"""HTTP service of the primary: /predict, /health and a page that shows how to call them."""
+"""HTTP service of the primary: /predict, /health and a page that shows how to call them.
 
+Host name, token and size of a request are checked before its body is read. Without the token, nobody learns a column or
+which parties are online.
+"""
+
+import asyncio
 import hmac
+import ipaddress
+from collections.abc import Collection
+from contextlib import nullcontext
 from importlib.resources import files
 from typing import Annotated, Any
 
 import polars as pl
-from fastapi import Depends, FastAPI, Header, HTTPException, Request
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fedsim.errors import AwayError, FedSimError, InputError, PeerError
+from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.predict import Predictor
 from fedsim.version import VERSION
 
 MAX_RECORDS = 1000
+MAX_BODY_BYTES = 8 << 20
+BODY_SECONDS = 20.0  # for a client to send its body
+MAX_WHOLE = 1 << 63  # larger whole numbers fit no column
+PUBLIC_PATHS = ("/", "/docs", "/health", "/openapi.json")  # what they say depends on the token
 STATUS_CODES: tuple[tuple[type[FedSimError], int], ...] = ((AwayError, 503), (PeerError, 502), (InputError, 422))
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
 )
-JsonCell = str | float | int | bool | None
+JsonCell = (
+    str
+    | Annotated[float, Field(allow_inf_nan=False)]
+    | Annotated[int, Field(gt=-MAX_WHOLE, lt=MAX_WHOLE)]
+    | bool
+    | None
+)
 
 
 class PredictionRequest(BaseModel):
@@ -43,14 +65,16 @@ class PredictionResponse(BaseModel):
 
 
 class HealthStatus(BaseModel):
-    """Which parties are connected."""
+    """Which parties are connected; without the token only whether all are."""
 
     status: str
-    coordinator: bool
-    secondaries: dict[str, bool]
+    coordinator: bool | None = None
+    secondaries: dict[str, bool] | None = None
 
 
-def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
+def create_app(
+    predictor: Predictor, token: str, *, hosts: Collection[str] = (), guard: ConnectionGuard | None = None
+) -> FastAPI:
     """Create the web application.
 
     Parameters
@@ -58,16 +82,18 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
     predictor
         Predicts the records of requests.
     token
-        If given, /predict requires the header ``Authorization: Bearer TOKEN``.
+        Clients send it in the header ``Authorization: Bearer TOKEN``.
+    hosts
+        Names under which clients may address the service, besides IP addresses and ``localhost``.
+    guard
+        Closes connections without a request, if given.
     """
     title = f"FedSim: {predictor.context.job.name}"
-    app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None)  # these pages load remote scripts
+    # Its own pages for /docs and /redoc load remote scripts.
+    app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(RequestGate, token=token, hosts=frozenset(hosts), guard=guard)
 
-    def require_token(authorization: Annotated[str, Header()] = "") -> None:
-        if token and not hmac.compare_digest(authorization.encode(), f"Bearer {token}".encode()):
-            raise HTTPException(401, "send the token in the header 'Authorization: Bearer TOKEN'")
-
-    @app.post("/predict", dependencies=[Depends(require_token)] if token else [])
+    @app.post("/predict")
     def predict(request: PredictionRequest) -> PredictionResponse:
         """Predict up to 1,000 records."""
         columns = predictor.columns
@@ -85,11 +111,18 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
         return response
 
     @app.get("/health")
-    async def health() -> HealthStatus:  # async: must not wait for a thread that predictions use
-        """Report which parties are connected: 'ok' if all are, else 'partial'."""
+    async def health(request: Request) -> HealthStatus:  # async: must not wait for a thread that predictions use
+        """Report 'ok' if all parties are connected, else 'partial'; with the token also which ones are."""
         coordinator, secondaries = predictor.coordinator_online, predictor.online()
         status = "ok" if coordinator and all(secondaries.values()) else "partial"
+        if not request.state.authorised:
+            return HealthStatus(status=status)
         return HealthStatus(status=status, coordinator=coordinator, secondaries=secondaries)
+
+    @app.get("/openapi.json", include_in_schema=False)
+    def schema(request: Request) -> JSONResponse:
+        example = {"x-example": dict.fromkeys(predictor.columns)} if request.state.authorised else {}
+        return JSONResponse({**app.openapi(), **example})
 
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
@@ -98,8 +131,83 @@ def create_app(predictor: Predictor, token: str | None = None) -> FastAPI:
         return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
 
     app.add_exception_handler(FedSimError, _error_response)
-    app.openapi = lambda: {**FastAPI.openapi(app), "x-example": dict.fromkeys(predictor.columns)}  # type: ignore[method-assign]
+    app.add_exception_handler(RequestValidationError, _validation_response)
     return app
+
+
+class RequestGate:
+    """Checks host, token and size of every request before its body is read, and limits the time to send it."""
+
+    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], guard: ConnectionGuard | None) -> None:
+        self._app, self._secret, self._hosts, self._guard = app, f"Bearer {token}".encode(), hosts, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # the start and end of the server
+            await self._app(scope, receive, send)
+            return
+        with self._guard.hold(tuple(scope["client"])) if self._guard and scope.get("client") else nullcontext():
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        authorised = hmac.compare_digest(headers.get("authorization", "").encode(), self._secret)
+        length = headers.get("content-length", "0")
+        refusal = None
+        if not self._is_allowed_host(headers.get("host", "")):
+            refusal = 403, "unknown host name; use the address that the service printed, or add it with --allow-host"
+        elif not authorised and scope["path"] not in PUBLIC_PATHS:
+            refusal = 401, "send the token in the header 'Authorization: Bearer TOKEN'"
+        elif not (length.isdecimal() and int(length[:20]) <= MAX_BODY_BYTES):
+            refusal = 413, f"the body may have up to {MAX_BODY_BYTES} bytes; send fewer records"
+        elif authorised:
+            try:
+                body = await asyncio.wait_for(_read_body(receive), BODY_SECONDS)
+            except TimeoutError:
+                refusal = 408, f"the body did not arrive within {BODY_SECONDS:g} seconds"
+            else:
+                receive = _replay(body, receive)
+                if body is None:
+                    refusal = 413, f"the body may have up to {MAX_BODY_BYTES} bytes; send fewer records"
+        if refusal:
+            status, detail = refusal
+            reply = JSONResponse({"detail": detail}, status, {"Connection": "close"})  # the rest is not read
+            await reply(scope, receive, send)
+            return
+        scope["state"]["authorised"] = authorised
+        await self._app(scope, receive, send)
+
+    def _is_allowed_host(self, header: str) -> bool:
+        """Return whether a page of another site cannot have sent the browser here: such a page needs a host name."""
+        host = header.rpartition(":")[0] if header.rpartition(":")[2].isdecimal() else header
+        if host == "localhost" or host in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(host.strip("[]"))
+        except ValueError:
+            return False
+        return True
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """Read a whole body; return None if it is too long."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY_BYTES:
+            return None
+        if not message.get("more_body"):
+            return bytes(body)
+
+
+def _replay(body: bytes | None, receive: Receive) -> Receive:
+    """Return a channel that delivers a body that was read already, then what follows it."""
+    messages: list[Message] = [{"type": "http.request", "body": body or b"", "more_body": False}]
+
+    async def replayed() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replayed
 
 
 def _to_series(values: list[JsonCell]) -> pl.Series:
@@ -108,6 +216,12 @@ def _to_series(values: list[JsonCell]) -> pl.Series:
     if numeric:
         return pl.Series(values, dtype=pl.Float64)
     return pl.Series([None if value is None else str(value) for value in values], dtype=pl.String)
+
+
+async def _validation_response(request: Request, error: Exception) -> JSONResponse:
+    """Say what is wrong where, without the value: JSON has no way to write all of them."""
+    faults = error.errors() if isinstance(error, RequestValidationError) else []
+    return JSONResponse({"detail": [{key: fault[key] for key in ("loc", "msg", "type")} for fault in faults]}, 422)
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:

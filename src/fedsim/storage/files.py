@@ -22,6 +22,16 @@ def check_readable(path: Path) -> None:
             raise FileError(f"{path} may not be read by this user; change its permissions", code="not-readable")
 
 
+def check_private(path: Path) -> None:
+    """Raise a ``FileError`` if every user of this machine may read or change a file that holds a secret."""
+    with _translate_path_errors(path):
+        if os.name == "posix" and path.exists() and path.stat().st_mode & 0o006:
+            message = f"{path} is a secret, but every user of this machine may read or change it"
+            raise FileError(
+                f"{message}; run `chmod 600 {path}`, and replace it if others had access", code="exposed-key"
+            )
+
+
 def read_bytes(path: Path) -> bytes:
     """Return the content of a file."""
     try:

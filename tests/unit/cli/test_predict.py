@@ -134,6 +134,7 @@ def test_programs_hear_where_a_service_listens(folder):
         service.send_signal(signal.SIGINT)
         rest = service.stdout.read()
     assert told["columns"] == ["lat", "lon", "area", "storey", "age"]
+    assert (folder / told["token"]).stat().st_mode & 0o777 == 0o600
     assert (service.returncode, rest) == (0, "")
     assert (other.returncode, taken in other.stderr) == (2, True)
 

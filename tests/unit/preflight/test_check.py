@@ -466,7 +466,7 @@ WARNED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     "a certificate that ends soon": (certified(CITY, days=20, ago=10), "certificate", "expires-soon", ("9 days",)),
     "no certificates": (without_tls, "certificate", "no-certificate", ()),
     "a key that others can read": (
-        lambda folder: (folder / "linkage.key").chmod(0o644), "linkage key", "readable-by-others", ("chmod 600",)
+        lambda folder: (folder / "linkage.key").chmod(0o640), "linkage key", "readable-by-others", ("chmod 600",)
     ),
     "a private key that others can read": (
         lambda folder: (folder / "certs" / "primary-city.key").chmod(0o640),

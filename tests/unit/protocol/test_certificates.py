@@ -250,6 +250,7 @@ def test_a_key_of_another_authority_is_refused(tmp_path: Path) -> None:
 def test_a_party_cannot_act_as_the_authority(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_bytes(FIXED.certificate)
     (tmp_path / "ca.key").write_bytes(FIXED.key)
+    (tmp_path / "ca.key").chmod(0o600)
     with raises(FileError, "no-authority"):
         issue_certificates(tmp_path, [CITY], NOW)
 

@@ -398,6 +398,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     paths = tmp_path / "ca.pem", tmp_path / "own.pem", tmp_path / "own.key"
     for path, content in zip(paths, (SERVER.authority, SERVER.certificate, SERVER.key), strict=True):
         path.write_bytes(content)
+        path.chmod(0o600)
     return paths
 
 
@@ -436,6 +437,13 @@ def test_swapped_files_are_noticed(files: tuple[Path, Path, Path]) -> None:
     authority, certificate, key = files
     assert refusal((authority, key, certificate)) == "no-certificate"
     assert refusal((authority, certificate, certificate)) == "no-key"
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o602])
+def test_a_key_that_everybody_may_read_or_change_is_refused(files: tuple[Path, Path, Path], mode: int) -> None:
+    files[2].chmod(mode)
+    with raises(FileError, "exposed-key"):
+        read_credentials(*files, RENTALS)
 
 
 def test_a_locked_key_is_refused_without_a_question(files: tuple[Path, Path, Path]) -> None:

@@ -110,7 +110,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in ("notary", "rentals"):
             desk.enter_context(staying(job, files[name], transport))
         post = desk.enter_context(open_party_context(job, files["city"], transport, software_versions()))
-        app = create_app(Predictor(post, wait_seconds=20.0))
+        app = create_app(Predictor(post, wait_seconds=20.0), "a-token-of-24-characters")
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
@@ -121,7 +121,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.join(30)
 
 
-ASK = """byId("body").value = '{"records": [{"lat": 1.3, "lon": 103.8, "area": 80, "storey": 3, "age": 9}]}';
+ASK = """byId("token").value = "a-token-of-24-characters";
+byId("body").value = '{"records": [{"lat": 1.3, "lon": 103.8, "area": 80, "storey": 3, "age": 9}]}';
 byId("ask").click()"""
 
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
+import polars as pl
 import pytest
+import uvicorn
 from fastapi.testclient import TestClient
 
-from fedsim.serving import create_app
+from fedsim.protocol.connection_guard import ConnectionGuard
+from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.serving import create_app, service
 from prediction_fixtures import SOLO, World
+
+TOKEN = "a-token-of-24-characters"  # noqa: S105
+AUTHORISED = {"Authorization": f"Bearer {TOKEN}"}
 
 
 @pytest.fixture
@@ -21,6 +31,11 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     there.close()
 
 
+def client_of(predictor: Predictor, **headers: str) -> TestClient:
+    """A client that addresses the service by an IP address, with the token unless it says otherwise."""
+    return TestClient(create_app(predictor, TOKEN), base_url="http://127.0.0.1:8000", headers=headers or AUTHORISED)
+
+
 def ask(client: TestClient, records: list[dict[str, object]], **headers: str) -> tuple[int, dict[str, object]]:
     reply = client.post("/predict", json={"records": records}, headers=headers)
     return reply.status_code, reply.json()
@@ -28,7 +43,7 @@ def ask(client: TestClient, records: list[dict[str, object]], **headers: str) ->
 
 def test_the_service_answers_single_records_and_says_who_is_there(world):
     world.bring("notary"), world.bring("rentals")
-    client = TestClient(create_app(world.predictor()))
+    client = client_of(world.predictor())
     status, answer = ask(client, world.records[:2].to_dicts())
     assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
     assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
@@ -36,7 +51,7 @@ def test_the_service_answers_single_records_and_says_who_is_there(world):
 
 def test_the_service_knows_who_is_away_before_anybody_asks(world):
     predictor = world.predictor(wait_seconds=0.2)
-    client = TestClient(create_app(predictor))
+    client = client_of(predictor)
     assert client.get("/health").json() == {
         "status": "partial",
         "coordinator": False,
@@ -52,13 +67,13 @@ def test_the_service_knows_who_is_away_before_anybody_asks(world):
 
 def test_a_record_that_breaks_a_rule_is_refused_before_anybody_is_waited_for(world):
     predictor = world.predictor(wait_seconds=600)
-    client = TestClient(create_app(predictor))
+    client = client_of(predictor)
     assert ask(client, [{**world.records[:1].to_dicts()[0], "area": "large"}])[0] == 422
 
 
 def test_the_service_tells_what_is_wrong_with_a_question(world):
     world.bring("notary"), world.bring("rentals")
-    client = TestClient(create_app(world.predictor()))
+    client = client_of(world.predictor())
     assert ask(client, [{"lat": 1.3}])[0] == 422
     assert ask(client, [])[0] == 422
     bad = {**world.records[:1].to_dicts()[0], "area": "large"}
@@ -71,23 +86,136 @@ def test_the_service_tells_what_is_wrong_with_a_question(world):
 @pytest.mark.parametrize("world", [{"city": SOLO}], indirect=True)
 def test_the_service_is_unavailable_while_a_partner_is_away(world):
     world.bring("notary")
-    client = TestClient(create_app(world.predictor(wait_seconds=0.5)))
+    client = client_of(world.predictor(wait_seconds=0.5))
     status, answer = ask(client, world.records[:1].to_dicts())
     assert status == 503
     assert "rentals" in str(answer["detail"])
 
 
 def test_a_token_is_asked_for_where_there_is_one(world):
-    client = TestClient(create_app(world.predictor(wait_seconds=0.2), token="a-token-of-24-characters"))  # noqa: S106
+    client = client_of(world.predictor(wait_seconds=0.2), Accept="*/*")
     record = world.records[:1].to_dicts()
     assert ask(client, record)[0] == 401
     assert ask(client, record, Authorization="Bearer wrong")[0] == 401
-    assert ask(client, record, Authorization="Bearer a-token-of-24-characters")[0] == 200
+    assert ask(client, record, **AUTHORISED)[0] == 200
 
 
 def test_the_page_loads_nothing_from_elsewhere(world):
-    client = TestClient(create_app(world.predictor(wait_seconds=0.2)))
+    client = client_of(world.predictor(wait_seconds=0.2))
     page = client.get("/").text
     assert "http://" not in page.replace("http://www.w3.org", "")
     assert "https://" not in page
     assert list(client.get("/openapi.json").json()["x-example"]) == ["lat", "lon", "area", "storey", "age"]
+
+
+class Stub:
+    """A predictor that has nothing to do with parties."""
+
+    columns = ("salary",)
+    coordinator_online = True
+    context = SimpleNamespace(job=SimpleNamespace(name="pay"))
+
+    def online(self) -> dict[str, bool]:
+        return {"bank": True}
+
+    def predict(self, records: pl.DataFrame) -> Predictions:
+        return Predictions([0.0] * len(records), None, (), "stub")
+
+
+@pytest.fixture
+def stranger() -> TestClient:
+    return client_of(Stub(), Accept="*/*")
+
+
+def test_without_the_token_nobody_learns_columns_or_parties(stranger: TestClient) -> None:
+    assert stranger.get("/health").json() == {"status": "ok", "coordinator": None, "secondaries": None}
+    seen = [stranger.get(path) for path in ("/", "/docs", "/openapi.json", "/predict", "/nowhere")]
+    assert [reply.status_code for reply in seen] == [200, 200, 200, 401, 401]
+    assert not any(word in reply.text for reply in seen for word in ("salary", "bank"))
+
+
+def test_the_token_is_checked_before_a_byte_of_the_body_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def read(_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(service, "_read_body", read)
+    assert client_of(Stub(), Accept="*/*").post("/predict", content=b"x" * 10**6).status_code == 401
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", ""]
+)
+def test_another_host_name_is_refused(host: str) -> None:
+    client = client_of(Stub(), **AUTHORISED, Host=host)
+    assert client.get("/health").status_code == 403
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000", "10.1.2.3", "models.example:8000"])
+def test_addresses_and_names_that_the_owner_allowed_are_served(host: str) -> None:
+    app = create_app(Stub(), TOKEN, hosts=["models.example"])
+    assert TestClient(app, headers={"Host": host}).get("/health").status_code == 200
+
+
+def test_a_body_that_is_too_long_is_refused_whether_or_not_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_BODY_BYTES", 1000)
+    client = client_of(Stub())
+    assert client.post("/predict", content=b"x" * 2000).status_code == 413
+    assert client.post("/predict", content=(b"x" * 100 for _ in range(20))).status_code == 413
+    assert client.post("/predict", content=b"{}", headers={"Content-Length": "9" * 40}).status_code == 413
+
+
+NUMBERS = ["1" + "0" * 400, "-9223372036854775809", "1e400", "NaN", "-Infinity", "1" * 5000, "[]", '{"a": 1}']
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_a_number_that_no_column_holds_is_the_clients_fault(number: str) -> None:
+    client = client_of(Stub())
+    reply = client.post("/predict", content=f'{{"records": [{{"salary": {number}}}]}}')
+    assert reply.status_code in (400, 422)
+    assert number not in reply.text
+
+
+@pytest.mark.parametrize("body", [b"", b"[" * 10**5, b"\xff\xfe", b'{"records": [{"salary": "\\ud800"}]}', b"null"])
+def test_a_body_that_makes_no_sense_is_the_clients_fault(body: bytes) -> None:
+    assert client_of(Stub()).post("/predict", content=body).status_code in (400, 422)
+
+
+@contextmanager
+def running(guard_limit: int) -> Iterator[tuple[str, int]]:
+    """The service at a port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        guard = ConnectionGuard(listener.getsockname()[1], guard_limit)
+        app = create_app(Stub(), TOKEN, guard=guard)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", http="h11", ws="none"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        guard.start()
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield listener.getsockname()
+        finally:
+            guard.stop()
+            server.should_exit = True
+            thread.join(20)
+
+
+def test_a_thousand_half_open_requests_are_survived() -> None:
+    with running(64) as address, ExitStack() as open_requests:
+        for _ in range(1000):
+            with suppress(OSError):
+                line = open_requests.enter_context(socket.create_connection(address, timeout=5))
+                line.sendall(b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Le")
+        with socket.create_connection(address, timeout=10) as honest:
+            honest.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            assert honest.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_a_body_that_does_not_arrive_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "BODY_SECONDS", 0.1)
+    with running(64) as address, socket.create_connection(address, timeout=10) as slow:
+        head = (
+            f"POST /predict HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 9\r\n\r\n"
+        )
+        slow.sendall(head.encode())
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")

@@ -22,7 +22,7 @@ from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.registry import ENCODINGS, Registry, setting_type
-from fedsim.storage.files import atomic_write
+from fedsim.storage.files import atomic_write, check_private
 from fedsim.types import Bits, EncodedTable, Integers
 
 # Raise it whenever the same schema and key would give other bits: the fingerprints then differ by themselves.
@@ -67,7 +67,7 @@ class Key:
     def read(cls, path: Path | str) -> Key:
         """Read a key that :meth:`write` stored."""
         try:
-            return cls(bytes.fromhex(Path(path).read_text(encoding="ascii").strip()))
+            key = cls(bytes.fromhex(Path(path).read_text(encoding="ascii").strip()))
         except OSError as error:
             raise FileError(f"cannot read the key file {path}: {error.strerror}", code="not-readable") from error
         except (ValueError, SettingError):
@@ -76,6 +76,8 @@ class Key:
                 f"{path} is not a key file of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
             )
             raise FileError(message, code="bad-key-file") from None
+        check_private(Path(path))
+        return key
 
     def write(self, path: Path | str) -> None:
         """Store the key as hexadecimal digits that only the owner may read; never overwrite a file."""

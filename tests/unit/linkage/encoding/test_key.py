@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.encoding import Key
 
@@ -87,3 +88,10 @@ def test_every_label_has_its_own_subkey():
     subkeys = {Key(SECRET).derive(label) for label in ("", "a", "b", "ab", "a b")}
     assert len(subkeys) == 5
     assert all(len(subkey) == 32 and subkey != SECRET for subkey in subkeys)
+
+
+def test_a_key_that_everybody_may_read_is_refused(tmp_path):
+    Key(SECRET).write(tmp_path / "linkage.key")
+    (tmp_path / "linkage.key").chmod(0o604)
+    with raises(FileError, "exposed-key"):
+        Key.read(tmp_path / "linkage.key")
