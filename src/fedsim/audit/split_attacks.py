@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import get_args
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ import torch
 from fedsim.attack import Adversary, AttackFinding, AttackKind, cut_layer_attacks, finding
 from fedsim.audit.linkage_attacks import AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
-from fedsim.config.job import CutTerms, FeatureTerms, Job, Protection
+from fedsim.config.job import CutTerms, EmbeddingName, FeatureTerms, Job, Protection
 from fedsim.errors import InputError
 from fedsim.privacy import keyed_prng, mechanisms
 from fedsim.protocol.cut_layer import NoiseMeter, NoisySecondary
@@ -34,6 +35,7 @@ from fedsim.types import AnyArray, Floats, Integers, Split
 KNOWN_SHARE = 0.05
 MIN_KNOWN_ROWS = 20
 DELTA = 1e-5
+MAX_EMBEDDED_ROWS = 2_000  # on which embeddings are compared
 WARM_UP_SHARE = 0.25  # of the steps; their gradients are long and say little
 
 
@@ -131,6 +133,28 @@ def _record_sealed(
         test=result.metrics["test"],
         noise={"features": _feature_noise(inputs.secondary, features), "activations": meter},
     )
+
+
+def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dict[str, AttackFinding]:
+    """Attack every embedding of a secondary's own rows as a primary under sealed labels could, by name.
+
+    The primary is assumed to know the features of some rows. Noise is that of the job, drawn by another secret.
+    """
+    rng = np.random.default_rng(seed)
+    features = table.network_features()
+    features = features.take(rng.permutation(len(features))[:MAX_EMBEDDED_ROWS])
+    secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
+    known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
+    columns = features.numbers if features.numbers.shape[1] else features.codes
+    protection, used = job.protection, features
+    if protection.features is not None:
+        used = party_data.add_feature_noise(features, protection.features, secret, table="a sample")
+    noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
+    for name in get_args(EmbeddingName):
+        terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": name})})
+        rows = party_data.sealed_rows(used, terms, source, noise).numpy().astype(np.float64)
+        found[name] = cut_layer_attacks.inversion_attack(rows, columns, known, rng=rng)
+    return found
 
 
 def _transcript(

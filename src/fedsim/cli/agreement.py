@@ -261,6 +261,8 @@ def approve_job(
     leaves = (*disclosed, promises)
     if party_file.role is Role.SECONDARY:
         leaves = (*leaves, _describe_spending(job, party_file))
+        if job.protection.sealed:
+            leaves = (*leaves, _describe_embeddings(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(_wrap(f"{name:<11} ", value))
     for paragraph in leaves:
@@ -284,6 +286,24 @@ def approve_job(
     open_audit_log(party_file).append("job approved", facts)
     say(f"Approved. Wrote {path}")
     return replace(decision, approved=True, how=require_approval(job, party_file, header))
+
+
+def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
+    """Say what every embedding gives away, measured on the party's own rows."""
+    from fedsim.audit.split_attacks import embedding_leaks
+    from fedsim.runtime.party_data import PartyData
+
+    chosen, sentences = job.protection.embedding_name, []
+    leaks = embedding_leaks(job, PartyData.read(job, party_file))
+    for name, found in leaks.items():
+        note = " (this job)" if name == chosen else ""
+        best = found.figures["R2 of the feature guessed best"]
+        sentences.append(
+            f"{name}{note}: R2 {found.score.value:.2f} on average, {best:.2f} for the feature guessed best"
+        )
+    known, others = leaks[chosen].figures["known rows"], leaks[chosen].targets
+    knowing = f"{known:,.0f} of {known + others:,.0f} rows"
+    return config.Paragraph(f"Features that a primary who knows {knowing} can guess of the others", tuple(sentences))
 
 
 def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:

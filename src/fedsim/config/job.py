@@ -69,6 +69,7 @@ PartyName = Annotated[str, Field(pattern=f"^{PARTY_NAME.pattern}$", title=PARTY_
 Address = Annotated[str, AfterValidator(_check_peer_address), Field(title="host and port, such as 127.0.0.1:7411")]
 MethodName = Annotated[str, OneOf(METHODS)]
 WireFormat = Literal["float32", "float16", "bfloat16"]
+EmbeddingName = Literal["random", "features", "autoencoder"]
 AgreedSchema = Annotated[
     Schema,
     PlainValidator(lambda value: value if isinstance(value, Schema) else Schema.from_dict(_dates_to_text(value))),
@@ -128,7 +129,7 @@ class Protection(ConfigSection):
     """Clipping and noise for the gradients that the primary sends. Protects its labels. `"none"` seals the labels: each
     secondary sends the activations of every linked row once, computed without labels (see `embedding`), and never gets
     a gradient or anything else that depends on a label. The primary then trains alone."""
-    embedding: Literal["random", "features", "autoencoder"] | None = setting(None, example="random")
+    embedding: EmbeddingName | None = setting(None, example="random")
     """How a secondary computes what it sends under sealed labels. `random`: random features of secret weights.
     `features`: ranks of numbers and one column per category, which keeps most and hides no feature. `autoencoder`: a
     network that the secondary trains to fill in hidden columns of its own table. Default: `random`."""
