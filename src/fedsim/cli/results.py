@@ -152,6 +152,8 @@ def run_predict(
         features = convert_features(frame, predictor.identifiers, data.missing if data else ())
         predictions = predictor.predict(features, str(records))
     columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
+    if (intervals := predictions.intervals) is not None:
+        columns += [pl.Series("lower", intervals[:, 0]), pl.Series("upper", intervals[:, 1])]
     if (probabilities := predictions.probabilities) is not None:
         columns += [pl.Series(f"probability {c}", probabilities[:, i]) for i, c in enumerate(predictions.classes)]
     columns.append(pl.Series("by", [predictions.by] * len(predictions.values)))

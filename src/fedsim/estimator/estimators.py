@@ -117,8 +117,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
     def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
         """Return the labels in the form that training needs."""
 
-    def _predict(self, X: Any) -> Floats:  # noqa: N803
-        """Link new records to the known secondaries, and return numbers or probabilities per class."""
+    def _predict(self, X: Any) -> tuple[Floats, Floats | None]:  # noqa: N803
+        """Link new records to the known secondaries; return numbers and intervals, or probabilities per class."""
         check_is_fitted(self, "federation_")
         return self.federation_.predict(inputs.check_table(self, X, reset=False))
 
@@ -262,7 +262,18 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:  # noqa: N803
         """Return a number per record, in the unit of the labels."""
-        return self._predict(X)
+        return self._predict(X)[0]
+
+    def predict_interval(self, X: Any) -> Floats:  # noqa: N803
+        """Return lower and upper end of an interval per record, (n, 2); it contains the label 9 times out of 10.
+
+        Widths are calibrated on the validation records and grow where the members disagree.
+        """
+        intervals = self._predict(X)[1]
+        if intervals is None:
+            message = "this model was saved without intervals, by an earlier release; train it again"
+            raise errors.FileError(message, code="no-intervals")
+        return intervals
 
 
 class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
@@ -294,4 +305,4 @@ class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
         """Return probabilities, one row per record and one column per class."""
-        return self._predict(X)
+        return self._predict(X)[0]

@@ -122,10 +122,10 @@ class Federation:
     identifiers: tuple[str, ...]
     linked: tuple[LinkedTable, ...]
 
-    def predict(self, primary: pl.DataFrame) -> Floats:
-        """Link new records; return numbers in the unit of the labels, or class probabilities."""
+    def predict(self, primary: pl.DataFrame) -> tuple[Floats, Floats | None]:
+        """Link new records; return numbers in the unit of the labels with intervals, or class probabilities."""
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
-        return self.model.predict(Features.of(self.preparation.apply(own)), self.neighbours(primary))
+        return self.model.predict_with_intervals(Features.of(self.preparation.apply(own)), self.neighbours(primary))
 
     def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
         """Link records to every secondary, as the method needs them."""

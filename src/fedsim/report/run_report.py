@@ -26,7 +26,7 @@ from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import FinishedRun, example_identifiers, read_primary_table, read_run
-from fedsim.runs.record import PREDICTED_COLUMN, TRUTH_COLUMN, LinkListSummary
+from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim.types import Floats
 
@@ -328,11 +328,27 @@ def _predictions(run: FinishedRun) -> PageSection:
     else:
         truth, predicted = test[TRUTH_COLUMN].to_numpy(), test[PREDICTED_COLUMN].to_numpy()
         label, caption = run.record.table.label, "Predicted minus actual; the median should be near zero."
+        warnings = tuple(interval_notes(run))
         errors = charts.histogram_figure(predicted - truth, title="Errors", caption=caption, axis=f"error in {label}")
         figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
     groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
     return PageSection("predictions", title, warnings, (*drawn, *groups))
+
+
+def interval_notes(run: FinishedRun) -> Iterator[str]:
+    """Say how often the intervals contain the truth of test records, and how wide they are."""
+    test = run.test
+    if LOWER_COLUMN not in test.columns or not len(test):
+        return
+    truth, lower, upper = (test[name].to_numpy() for name in (TRUTH_COLUMN, LOWER_COLUMN, UPPER_COLUMN))
+    inside, widths = float(((truth >= lower) & (truth <= upper)).mean()), np.quantile(upper - lower, [0.1, 0.5, 0.9])
+    low, middle, high = (format_number(width) for width in widths)
+    yield (
+        f"Intervals calibrated to contain 90 % contain {format_percent(inside)} of the test records. Their width in "
+        f"{run.record.table.label} is {middle} in the median, {low} to {high} for eight of ten records: it grows where "
+        "the members disagree."
+    )
 
 
 def probability_warnings(run: FinishedRun) -> Iterator[str]:
@@ -446,6 +462,7 @@ def model_card(run: FinishedRun) -> dict[str, Any]:
             "job": run.job.name,
             "hash": record.hash,
             "method": record.method,
+            "members": record.config.get("members", 1),
             "task": record.task,
             "trained": record.started,
             "software": record.versions,
@@ -490,7 +507,8 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     yield "\n## Metrics\n"
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
     yield from _markdown_table(("part", "metric", "value"), metrics)
-    yield from (f"\n{escape_markdown(warning)}" for warning in (probability_warnings(run) if record.classes else ()))
+    notes = probability_warnings(run) if record.classes else interval_notes(run)
+    yield from (f"\n{escape_markdown(note)}" for note in notes)
     yield "\n## Groups with the largest error\n"
     worst = card["worst_groups"]
     groups = [(g["by"], g["group"], f"{g['records']:,}", format_number(g["error"])) for g in worst]

@@ -42,12 +42,13 @@ SINGLE_TRY_SECONDS = 0.1  # for a coordinator that has been unreachable longer t
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Numbers (n,), or classes with their probabilities (n, classes); ``by`` names the model."""
+    """Numbers (n,) with intervals (n, 2), or classes with their probabilities (n, classes); ``by`` names the model."""
 
     values: list[Any]
     probabilities: Floats | None
     classes: tuple[Any, ...]
     by: str
+    intervals: Floats | None = None
     away: tuple[str, ...] = ()
     reason: str = ""  # why the solo model was used
     matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate
@@ -75,10 +76,10 @@ class _TrainedPrimary:
         config, target = training_config(context.job, method), target_from_state(self.facts["target"])
         return restore_model(config, target, columns, neighbours, self.weights, context.party_file.name)
 
-    def predictions(self, values: Floats, by: str) -> Predictions:
+    def predictions(self, values: Floats, intervals: Floats | None, by: str) -> Predictions:
         classes = tuple(self.facts["classes"])
         if not classes:
-            return Predictions(values.tolist(), None, (), by)
+            return Predictions(values.tolist(), None, (), by, intervals)
         return Predictions([classes[place] for place in values.argmax(axis=1)], values, classes, by)
 
 
@@ -163,11 +164,12 @@ class Predictor:
                 if own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with the solo model: %s", error)
-                values = self._solo.model(self.context, [], "solo").predict(self._solo.features(records, table), [])
+                solo = self._solo.model(self.context, [], "solo")
+                found = solo.predict_with_intervals(self._solo.features(records, table), [])
                 offline = [name for name, online in self.online().items() if not online]
                 if not offline and not self._coordinator.connected:  # it is used only when all others are connected
                     offline = [self.context.peer(Role.COORDINATOR).name]
-                return replace(self._solo.predictions(values, "solo"), away=tuple(offline), reason=str(error))
+                return replace(self._solo.predictions(*found, "solo"), away=tuple(offline), reason=str(error))
 
     def _predict_together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
         while True:
@@ -178,8 +180,9 @@ class Predictor:
                     self._wait_for_secondaries()
                     model = self._current_model()
                     lists = [self._neighbours(name, table) for name, table in encoded.items()]
-                values = model.predict(features, lists)
-                found = self._trained.predictions(values, self.context.job.training.method)
+                found = self._trained.predictions(
+                    *model.predict_with_intervals(features, lists), self.context.job.training.method
+                )
                 return replace(found, matches=tuple(explain.find_matches(model, lists)))
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)

@@ -473,7 +473,8 @@ def _test_predictions(ended: CompletedTraining) -> pl.DataFrame:
     truth, found = ended.prepared.data.labels[rows], ended.result.predictions.get("test", np.zeros(0))
     columns: dict[str, Any] = {record.ROW_COLUMN: rows}
     if not classes:
-        return pl.DataFrame(columns | {record.TRUTH_COLUMN: truth, record.PREDICTED_COLUMN: found})
+        columns |= {record.TRUTH_COLUMN: truth, record.PREDICTED_COLUMN: found}
+        return pl.DataFrame(columns | _interval_columns(ended, "test"))
     named = np.array([str(name) for name in classes], dtype=object)
     likeliest = found.argmax(axis=1) if len(found) else np.zeros(0, np.int64)
     confidence = found.max(axis=1) if len(rows) else found
@@ -482,14 +483,20 @@ def _test_predictions(ended: CompletedTraining) -> pl.DataFrame:
     return pl.DataFrame(columns | {record.CONFIDENCE_COLUMN: confidence}, schema_overrides=texts)
 
 
+def _interval_columns(ended: CompletedTraining, part: str) -> dict[str, Floats]:
+    ends = ended.result.intervals.get(part)
+    return {} if ends is None else {record.LOWER_COLUMN: ends[:, 0], record.UPPER_COLUMN: ends[:, 1]}
+
+
 def _unlabelled_predictions(ended: CompletedTraining) -> pl.DataFrame:
     """Return row numbers and predictions of the records without a label, with the probability of every class."""
     rows, classes = ended.prepared.split.unlabelled, ended.prepared.classes
     found = ended.result.predictions.get("unlabelled", np.zeros((0, len(classes))))
     if not classes or not len(rows):
-        return pl.DataFrame({record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: found.ravel()})
+        columns: dict[str, Any] = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: found.ravel()}
+        return pl.DataFrame(columns | _interval_columns(ended, "unlabelled"))
     likeliest = [str(classes[place]) for place in found.argmax(axis=1)]
-    columns: dict[str, Any] = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: likeliest}
+    columns = {record.ROW_COLUMN: rows, record.PREDICTED_COLUMN: likeliest}
     return pl.DataFrame(columns | {f"probability {name}": found[:, place] for place, name in enumerate(classes)})
 
 

@@ -3,9 +3,12 @@
 Letters: n primary records, K partners of each, T outputs of the task.
 """
 
+from __future__ import annotations
+
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import Any, Protocol
 
@@ -266,6 +269,12 @@ class Target(Protocol):
     def decode_predictions(self, predictions: Floats) -> Floats:
         """Turn network predictions (n, T) into numbers in the user's unit (n,) or probabilities (n, classes)."""
 
+    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> Target:
+        """Return the target with intervals fitted to network predictions (n, T) of validation records."""
+
+    def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
+        """Return lower and upper ends in the user's unit, (n, 2); None where they are not fitted, and for classes."""
+
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         """Return metrics of decoded predictions, of which :func:`selection_key` chooses the best epoch."""
 
@@ -294,6 +303,43 @@ class StandardLabel:
         return NumericTarget(float(labels.mean()), deviation if deviation > 0 else 1.0, gates.Regression())
 
 
+# Intervals around predictions, by split conformal prediction (Papadopoulos et al., 2002; Lei et al., 2018)
+
+INTERVAL_LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class IntervalWidth:
+    """How wide an interval is, given the spread of the members: factor * sqrt(noise^2 + spread^2) to either side.
+
+    The spread says which records the members disagree about; ``noise`` is the error that they share. ``factor`` is such
+    that the share ``level`` of the validation records lies inside, so the interval covers new records of the same kind
+    about as often. Validation records also choose the best epoch, which makes it a little too narrow.
+    """
+
+    noise: float = field(repr=False)
+    factor: float
+    level: float = INTERVAL_LEVEL
+
+    @classmethod
+    def fit(cls, errors: Floats, spread: Floats, level: float = INTERVAL_LEVEL) -> IntervalWidth:
+        """Fit to errors and spreads of validation records, (n,) each.
+
+        >>> width = IntervalWidth.fit(np.linspace(-1, 1, 101), np.zeros(101))
+        >>> round(float(width.half(np.zeros(1))[0]), 2)
+        0.92
+        """
+        noise = max(float(np.square(errors).mean() - np.square(spread).mean()), 0.0) ** 0.5
+        ratios = np.sort(np.abs(errors) / np.maximum(np.hypot(noise, spread), np.finfo(float).tiny))
+        place = min(len(errors), math.ceil((len(errors) + 1) * level)) - 1  # of the conformal quantile
+        return cls(noise, float(ratios[place]), level)
+
+    def half(self, spread: Floats) -> Floats:
+        """Return half the width of each interval."""
+        half: Floats = self.factor * np.hypot(self.noise, spread)
+        return half
+
+
 @dataclass(frozen=True)
 class LogLabel:
     """The logarithm of a positive label, scaled by another scaling; predictions return to the label's unit."""
@@ -306,17 +352,28 @@ class LogLabel:
 
 @dataclass(frozen=True)
 class NumericTarget:
-    """label = shift + scale * what the network sees."""
+    """label = shift + scale * what the network sees; ``interval`` is fitted after training."""
 
     shift: float = field(repr=False)  # perhaps the smallest label, which must not appear in a log
     scale: float = field(repr=False)
     task: gates.PredictionTask
+    interval: IntervalWidth | None = None
 
     def encode_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         return ((labels - self.shift) / self.scale).astype(np.float32)
 
     def decode_predictions(self, predictions: Floats) -> Floats:
         return self.shift + self.scale * predictions[:, 0]
+
+    def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
+        if self.interval is None:
+            return None
+        half = self.interval.half(spread)
+        return np.column_stack([self.decode_predictions(predictions + sign * half[:, None]) for sign in (-1, 1)])
+
+    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> NumericTarget:
+        errors = self.encode_labels(labels).astype(np.float64) - predictions[:, 0]
+        return replace(self, interval=IntervalWidth.fit(errors, spread))
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         return regression_metrics(predictions, labels)
@@ -341,8 +398,18 @@ class LogTarget:
         return self.inner.encode_labels(np.log(labels))
 
     def decode_predictions(self, predictions: Floats) -> Floats:
+        return self._exponential(self.inner.decode_predictions(predictions))
+
+    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> LogTarget:
+        return LogTarget(self.inner.fit_intervals(predictions, spread, np.log(labels)))
+
+    def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
+        ends = self.inner.decode_intervals(predictions, spread)
+        return None if ends is None else self._exponential(ends)
+
+    def _exponential(self, logarithms: Floats) -> Floats:
         limit = np.log(MAX_LABEL)
-        return np.asarray(np.exp(self.inner.decode_predictions(predictions).clip(-limit, limit)))
+        return np.asarray(np.exp(logarithms.clip(-limit, limit)))
 
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         logarithms = regression_metrics(np.log(predictions), np.log(labels))
@@ -367,6 +434,12 @@ class ClassTarget:
     def decode_predictions(self, predictions: Floats) -> Floats:
         return np.hstack([1 - predictions, predictions]) if len(self.classes) == 2 else predictions
 
+    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> ClassTarget:
+        return self  # the averaged probabilities of the members say how sure they are
+
+    def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
+        return None
+
     def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
         return classification_metrics(predictions, np.searchsorted(self.classes, labels))
 
@@ -379,7 +452,8 @@ def target_state(target: Target) -> dict[str, Any]:
     """
     if isinstance(target, NumericTarget):
         bounded = isinstance(target.task, gates.BoundedRegression)
-        return {"shift": target.shift, "scale": target.scale, "bounded": bounded}
+        interval = {} if target.interval is None else {"interval": asdict(target.interval)}
+        return {"shift": target.shift, "scale": target.scale, "bounded": bounded, **interval}
     if isinstance(target, LogTarget):
         return {**target_state(target.inner), "log": True}
     if isinstance(target, ClassTarget):
@@ -394,7 +468,8 @@ def target_from_state(state: Mapping[str, Any]) -> Target:
             classes = state["classes"]  # models of early versions store how many there are
             return ClassTarget(tuple(range(classes) if isinstance(classes, int) else classes))
         task = gates.BoundedRegression() if state["bounded"] else gates.Regression()
-        target = NumericTarget(state["shift"], state["scale"], task)
+        interval = IntervalWidth(**state["interval"]) if "interval" in state else None
+        target = NumericTarget(state["shift"], state["scale"], task, interval)
         return LogTarget(target) if state.get("log") else target
     except (LookupError, TypeError) as error:
         message = f"the scale of the labels cannot be read ({type(error).__name__}); save the model again"

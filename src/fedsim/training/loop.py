@@ -278,17 +278,17 @@ def _run_epoch(job: TrainingJob, progress: TrainingProgress) -> Epoch:
         for hook in job.hooks:
             hook.stepped(step)
     loss = float(total) / len(job.split.train)
-    _, metrics, validation_loss = evaluate_rows(job, job.split.validation)
-    if not math.isfinite(loss + validation_loss):
+    validation = evaluate_rows(job, job.split.validation)
+    if not math.isfinite(loss + validation.loss):
         rate = job.config.optimiser.rate
         message = f"the loss is not finite in epoch {number}; choose a learning rate below {rate}"
         raise SettingError(message, code="diverged", epoch=number, learning_rate=rate)
-    best = is_better(metrics, progress.history)
+    best = is_better(validation.metrics, progress.history)
     if best:
         job.primary.model.keep_best()
         for secondary in job.secondaries:
             secondary.keep_best()
-    return Epoch(number, loss, validation_loss, metrics, job.clock() - began, best)
+    return Epoch(number, loss, validation.loss, validation.metrics, job.clock() - began, best)
 
 
 def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[BatchRequest]:
@@ -302,12 +302,22 @@ def iterate_batches(job: TrainingJob, epoch: int, first: int = 0) -> Iterator[Ba
         yield BatchRequest(records, [next(request) for request in requests])
 
 
-def evaluate_rows(job: TrainingJob, rows: Rows) -> tuple[Floats, Metrics, float]:
-    """Return decoded predictions, their metrics and the loss of some records."""
-    predictions, scores = job.primary.predict(job.records, rows)
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What the model makes of some records, and how far that is from their labels."""
+
+    outputs: Floats  # (n, T)
+    scores: Tensor  # (n, M, T)
+    metrics: Metrics
+    loss: float
+
+
+def evaluate_rows(job: TrainingJob, rows: Rows) -> Evaluation:
+    """Predict some records and compare with their labels."""
+    outputs, scores = job.primary.predict(job.records, rows)
     labels = job.scaled.index_select(0, torch.from_numpy(rows).to(job.scaled.device))
-    decoded = job.target.decode_predictions(predictions)
-    return decoded, job.target.measure(decoded, job.labels[rows]), float(job.target.task.loss(scores, labels))
+    metrics = job.target.measure(job.target.decode_predictions(outputs), job.labels[rows])
+    return Evaluation(outputs, scores, metrics, float(job.target.task.loss(scores, labels)))
 
 
 # From arrays and holders to a job

@@ -1,7 +1,7 @@
 """Train a model, restore one from its weights, and predict with it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +60,24 @@ class Model:
         -------
         Numbers in the user's unit, (n,), or probabilities per class, (n, classes).
         """
+        return self.predict_with_intervals(features, lists)[0]
+
+    def predict_with_intervals(
+        self, features: Features | NDArray[Any], lists: Sequence[Neighbours]
+    ) -> tuple[Floats, Floats | None]:
+        """Predict as :meth:`predict` does, with lower and upper end of an interval for each number, (n, 2).
+
+        The intervals contain 90 % of the labels of new records like those of training (``IntervalWidth``). Classes have
+        none, nor have models of version 0.1.
+        """
         features = data.as_features(features)
         if not len(features):
             raise InputError(f"{self.name} has no records to predict; give at least one", code="no-records")
         records = self.records(features, lists)
         rows = np.arange(len(records.features))
-        return self.target.decode_predictions(self.primary.predict(records, rows)[0])
+        outputs, scores = self.primary.predict(records, rows)
+        intervals = self.target.decode_intervals(outputs, self.primary.spread(scores))
+        return self.target.decode_predictions(outputs), intervals
 
     def records(self, features: Features, lists: Sequence[Neighbours]) -> PrimaryRecords:
         """Return new records as the primary's network takes them: checked, in the method's order, on the device."""
@@ -144,6 +156,8 @@ class TrainingResult:
         All epochs, and the best one.
     metrics, predictions
         Of the validation and test rows; predictions in the order of the split's rows, also of those without a label.
+    intervals
+        Lower and upper ends around these predictions, (n, 2) each; empty for classes.
     """
 
     model: Model
@@ -151,6 +165,7 @@ class TrainingResult:
     best: Epoch
     metrics: dict[str, Metrics]
     predictions: dict[str, Floats]
+    intervals: dict[str, Floats] = field(default_factory=dict)
 
     @property
     def parts(self) -> dict[str, party_model.Weights]:
@@ -251,11 +266,10 @@ def train_with(
         best = loop.best_epoch(history) or history[-1]
         parts = {"validation": split.validation, "test": split.test}
         evaluated = {name: loop.evaluate_rows(job, rows) for name, rows in parts.items() if len(rows)}
-        metrics = {name: values for name, (_, values, _) in evaluated.items()}
-        predictions = {name: values for name, (values, _, _) in evaluated.items()}
+        metrics = {name: found.metrics for name, found in evaluated.items()}
+        outputs = {name: (found.outputs, found.scores) for name, found in evaluated.items()}
         if len(split.unlabelled):
-            found = job.primary.predict(job.records, split.unlabelled)[0]
-            predictions["unlabelled"] = job.target.decode_predictions(found)
+            outputs["unlabelled"] = job.primary.predict(job.records, split.unlabelled)
         if job.journal:
             job.journal.add("end", {"best_epoch": best.number, "metrics": metrics})
         for hook in hooks:
@@ -265,8 +279,13 @@ def train_with(
             hook.failed()
         raise
     groups = tuple(partners.holders for partners in job.records.lists)
-    model = Model(config, job.target, job.primary, groups, data.as_features(primary.features).columns, primary.name)
-    return TrainingResult(model, history, best, metrics, predictions)
+    found = {name: (values, job.primary.spread(scores)) for name, (values, scores) in outputs.items()}
+    target = job.target.fit_intervals(*found["validation"], primary.labels[split.validation])
+    model = Model(config, target, job.primary, groups, data.as_features(primary.features).columns, primary.name)
+    predictions = {name: target.decode_predictions(values) for name, (values, _) in found.items()}
+    ends = {name: target.decode_intervals(*part) for name, part in found.items()}
+    intervals = {name: part for name, part in ends.items() if part is not None}
+    return TrainingResult(model, history, best, metrics, predictions, intervals)
 
 
 def _integer_rows(split: Split) -> Split:

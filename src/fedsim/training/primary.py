@@ -162,6 +162,12 @@ class Primary:
         all_scores = torch.cat(scores)  # (n, M, T)
         return self.task.predict(all_scores).double().cpu().numpy().astype(np.float64), all_scores
 
+    def spread(self, scores: Tensor) -> Floats:
+        """Return how far the members disagree: the deviation of their first outputs, (n, N * M, T) -> (n,)."""
+        by_member = scores.unflatten(1, (self.members, -1)).transpose(0, 1)  # (N, n, M, T)
+        found = torch.stack([self.task.predict(member)[:, 0] for member in by_member])  # (N, n)
+        return found.double().std(dim=0, correction=0).cpu().numpy()
+
     @torch.no_grad()
     def batch(self, records: PrimaryRecords, rows: Rows) -> gates.Batch:
         """Return these records as the network sees them without dropout."""

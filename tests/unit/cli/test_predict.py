@@ -85,7 +85,10 @@ def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder,
     done = predict(folder, *words, "--quiet", "--json")
     told = json.loads(done.output)
     assert (told["records"], told["by"], told["away"], told["file"]) == (records, "solo", ["rentals"], "out.csv")
-    assert len(pl.read_csv(folder / "out.csv")) == records
+    found = pl.read_csv(folder / "out.csv")
+    assert len(found) == records
+    assert (found["lower"] <= found["prediction"]).all()
+    assert (found["prediction"] <= found["upper"]).all()
 
 
 def test_a_cell_that_is_no_number_is_named_by_the_users_own_file(folder):

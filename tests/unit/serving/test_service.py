@@ -46,6 +46,9 @@ def test_the_service_answers_single_records_and_says_who_is_there(world):
     client = client_of(world.predictor())
     status, answer = ask(client, world.records[:2].to_dicts())
     assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
+    assert all(
+        low <= value <= high for value, (low, high) in zip(answer["predictions"], answer["intervals"], strict=True)
+    )
     assert client.get("/health").json() == {"status": "ok", "coordinator": True, "secondaries": {"rentals": True}}
 
 

@@ -55,7 +55,12 @@ def test_weights_of_another_model_are_refused():
         restore_model(config, model.target, Features(np.zeros((0, 9))), lists, weights["primary"])
 
 
-@pytest.mark.parametrize("target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), ClassTarget((-1, 5, 9))])
+CALIBRATED = StandardLabel().fit(LABELS).fit_intervals(np.zeros((3, 1)), np.ones(3), LABELS)
+
+
+@pytest.mark.parametrize(
+    "target", [MinMaxLabel().fit(LABELS), StandardLabel().fit(LABELS), CALIBRATED, ClassTarget((-1, 5, 9))]
+)
 def test_a_target_comes_back_from_json(target):
     assert target_from_state(json.loads(json.dumps(target_state(target)))) == target
 
