@@ -23,7 +23,7 @@ from privacy.canaries import Canaries
 FLATS, LODGINGS, CLASSES = 150, 120, 60
 TELLING = {"candidates", "queries", "activations", "gradients"}  # when these are sent, all data is in memory
 P, S, C = Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR
-ALWAYS = {"hello", "welcome", "refusal", "trouble", "farewell", "notice"}
+ALWAYS = {"log-head", "hello", "welcome", "refusal", "trouble", "farewell", "notice"}
 # Who may see what, written out once more: this table changes only when the design does.
 ALLOWED = {
     (P, C): ALWAYS | {"offer", "queries", "finish", "new-queries"},

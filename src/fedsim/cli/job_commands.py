@@ -400,13 +400,20 @@ def serve(
 
 def log(
     file: Annotated[Path, argument("FILE", "Audit log, such as rentals-run/audit.jsonl.")],
+    verify: Annotated[
+        list[Path] | None, option("FILE", "Receipts of this log that a peer holds; may be repeated.")
+    ] = None,
+    authority: Annotated[Path | None, option("FILE", "The authority's ca.pem, to check who signed them.")] = None,
     as_json: Annotated[bool, flag("Print the entries as one JSON object.", "--json")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Show a party's audit log and verify that no line was changed, added or removed.
 
-    Keep the last hash elsewhere: with it you can prove later that the end of the log was not cut off.
+    The owner could write the whole log anew. Peers hold signed receipts of it, which they got at every phase of a job:
+    with --verify the log is compared with them. Entries after the last receipt rest on the owner's word.
+
+    fedsim log rentals-run/audit.jsonl --verify city-run/receipts/secondary-rentals.jsonl --authority certs/ca.pem
     """
     from fedsim.cli.results import run_log
 
-    run_log(file, OutputMode(quiet, as_json))
+    run_log(file, OutputMode(quiet, as_json), verify or [], authority)

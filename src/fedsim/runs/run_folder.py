@@ -330,8 +330,8 @@ def _without_nan(facts: Any) -> Any:
 
 
 # Append-only audit log of a party: lines of JSON, each with the hash of the line before. A line that was changed,
-# removed or inserted is detected when the log is read. A log that was cut off at its end cannot be detected from the
-# log alone: note the last hash elsewhere. Facts are settings and counts, never data.
+# removed or inserted is detected when the log is read. That the owner wrote all of it anew, or cut off its end, the log
+# alone cannot show: peers hold signed receipts of its heads. Facts are settings and counts, never data.
 
 
 AuditFact = str | int | float | bool | None | Sequence[str] | Sequence[int]
@@ -380,6 +380,16 @@ class AuditLog:
                 self._add(file, last, TORN_LINE, {"bytes": len(torn), "sha256": digest})
                 last = _split_end(file, self.path)[0]
             return self._add(file, last, what, facts or {})
+
+    def head(self) -> tuple[int, str]:
+        """Return the number of complete entries and the hash of the last."""
+        with self._locked() as file:
+            last, _ = _split_end(file, self.path)
+            os.lseek(file, 0, os.SEEK_SET)
+            count = 0
+            while part := os.read(file, 1 << 20):
+                count += part.count(b"\n")
+            return count, _parse_line(last, self.path, None).hash if last else FIRST_HASH
 
     def _add(self, file: int, last: bytes, what: str, facts: Mapping[str, AuditFact]) -> AuditEntry:
         previous = _parse_line(last, self.path, None).hash if last else FIRST_HASH

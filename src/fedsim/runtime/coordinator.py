@@ -5,7 +5,7 @@ import threading
 
 from fedsim.errors import FedSimError, PeerError
 from fedsim.protocol.handshake import SessionAcceptor
-from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.run_folder import WAITING_STAGE
@@ -40,12 +40,14 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     handlers = [_PartyHandler(role, acceptor, party, context) for party in context.others]
     for handler in handlers:
         handler.start()
+    reported = False
     while True:
         for handler in handlers:
             if handler.error:
                 raise handler.error
         connection.stop_signal.check()
         if role.all_linked:
+            reported = reported or context.send_log_head(Phase.LINK)
             context.progress.follow(connection.ledger.entries())
             context.progress.enter(WAITING_STAGE)
         if role.finished.wait(POLL_SECONDS):

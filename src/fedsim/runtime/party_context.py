@@ -6,7 +6,7 @@ import platform
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -21,12 +21,13 @@ from fedsim.config.party_file import PartyFile, require_membership
 from fedsim.config.policy import policy_violations
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
-from fedsim.protocol.messages import Party, Role, Trouble
+from fedsim.protocol.messages import Party, Phase, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
 from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
 from fedsim.protocol.transport import Listener, Transport
 from fedsim.runs import run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
+from fedsim.runs.log_receipts import LogExchange
 from fedsim.version import VERSION
 
 log = logging.getLogger("fedsim.parties")
@@ -74,6 +75,15 @@ class PartyContext:
     acceptors: list[SessionAcceptor] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)
     progress: run_folder.PartyProgress = field(default_factory=run_folder.PartyProgress)
+    exchange: LogExchange | None = None
+
+    def send_log_head(self, phase: Phase, *sessions: Session) -> bool:
+        """Send the signed head of our audit log on these sessions, or to all connected peers; return True."""
+        if self.exchange is not None:
+            for session in sessions or self.sessions():
+                with suppress(errors.PeerError, PeerRestarted):  # the session may have ended just now
+                    session.send(self.exchange.head(phase))
+        return True
 
     def peer(self, role: Role) -> Party:
         """Return the coordinator or the primary of the job."""
@@ -96,6 +106,7 @@ class PartyContext:
             self.connectors[role] = SessionConnector(self.connection, self.transport, self.job.address_of(peer), peer)
         session = self.connectors[role].open(wait_seconds)
         self.opened[:] = [*(other for other in self.opened if not other.is_over), session]
+        self.send_log_head(Phase.JOIN, session)
         return session
 
     def listen(self, expected: list[Party]) -> SessionAcceptor:
@@ -139,7 +150,11 @@ def open_party_context(
     ]
     bounds = MessageBounds.for_lists(lists)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
-    context = PartyContext(job, party_file, run_folder.run_path(job, party_file), state, transport)
+    # A transport without certificates has no credentials, and its heads are not signed.
+    exchange = LogExchange(audit, job.hash, getattr(transport, "credentials", None))
+    state.receive_head = exchange.receive
+    folder = run_folder.run_path(job, party_file)
+    context = PartyContext(job, party_file, folder, state, transport, exchange=exchange)
     with ExitStack() as stack:
         try:
             stack.enter_context(run_folder.lock_run_folder(job, party_file))
@@ -164,6 +179,7 @@ def open_party_context(
             raise
         else:
             audit.append("finished", {"job": job.hash, "bytes": state.ledger.total_bytes})
+            context.send_log_head(Phase.END)
             for session in context.sessions():
                 session.close()
         finally:

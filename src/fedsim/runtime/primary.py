@@ -100,6 +100,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     lists = {
         party: _load_or_fetch_links(store, coordinator, table, party, prepared.split) for party in context.secondaries
     }
+    context.send_log_head(Phase.LINK)
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     train = _train_sealed if context.job.protection.sealed else _train
     result, gates = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
@@ -210,6 +211,7 @@ def _train(
             result = training.train_with(
                 prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
             )
+            context.send_log_head(Phase.TRAIN)
             gates = summarise_gates(result, prepared, [part.neighbours for part in neighbours])
             for remote in remotes.values():
                 remote.finish()

@@ -18,7 +18,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, Role
+from fedsim.protocol.messages import Begin, Phase, Role
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
     RequestLimits,
@@ -68,6 +68,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
+    context.send_log_head(Phase.LINK)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
@@ -244,6 +245,7 @@ class _SecondaryWorker:
         facts = {"preparation": self.preparation.to_json(), "identifiers": transport.offer_digest(encoded)}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.context.connection.record_event("saved", {"what": "our part of the model"})
+        self.context.send_log_head(Phase.TRAIN)
         if self.stay:
             self.context.connection.serves_predictions = True
         else:
