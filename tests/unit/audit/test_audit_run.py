@@ -18,6 +18,7 @@ from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
 from fedsim.privacy.mechanisms import NoisyFeatures, PlanarLaplace
 from fedsim.protocol.cut_layer import CutNoise
+from fedsim.runtime.party_data import PartyData
 from job_fixtures import lay_out
 
 FAST = AuditSettings(targets=50, tries=0, epochs=1, most_records=300)
@@ -163,6 +164,17 @@ def test_under_sealed_labels_only_features_can_be_attacked_at_the_cut(folder):
     assert {attack for adversary, attack in found if adversary is Adversary.SECONDARY} == set()
     assert found[Adversary.PRIMARY, "missing noise on activations"] is Verdict.KEPT
     assert (Adversary.PRIMARY, "feature inversion") in found
+
+
+def test_an_owner_learns_what_every_embedding_gives_away_and_that_noise_helps(folder):
+    job, own = read_job(folder / "job.toml"), files(folder, "rentals")[0]
+    table = PartyData.read(job, own)
+    plain, noisy = (
+        split_attacks.embedding_leaks(job.model_copy(update={"protection": Protection.model_validate(terms)}), table)
+        for terms in ({"gradients": "none"}, {"gradients": "none", "features": {"noise": 4.0}})
+    )
+    assert plain.keys() == {"random", "features", "autoencoder"}
+    assert all(noisy[name].score.value < plain[name].score.value / 2 for name in plain)
 
 
 def test_a_job_without_noise_at_the_cut_promises_none(folder):
