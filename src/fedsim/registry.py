@@ -71,7 +71,8 @@ class Registry:
             Whether a job file may name it; simulations and estimators can use every choice.
         **details
             What is specific to this kind of choice, read with :meth:`detail`. A method may name its
-            ``secondary_network``: a function from the preset's local network to the one that secondaries run.
+            ``secondary_network``: a function from the preset's local network to the one that secondaries run; with
+            ``trees`` the primary of a job combines its network with boosted trees.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -156,6 +157,12 @@ for _name, _class, _in_jobs, _summary in (
     ("solo", "Solo", False, "Uses the primary's features only; needs no partner, so the primary can train it alone."),
 ):
     METHODS.register(_name, f"fedsim.splitnn.methods:{_class}", summary=_summary, in_jobs=_in_jobs)
+METHODS.register(
+    "stacked",
+    "fedsim.splitnn.methods:FedSim",
+    summary="FedSim beside boosted trees on the primary's own columns; the validation records choose their weights.",
+    trees=True,
+)
 METHODS.register(
     "combine",
     "fedsim.splitnn.methods:Combine",

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_consistent_length, column_or_1d, vali
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
 from fedsim.linkage import Metric, get_metric
+from fedsim.registry import METHODS
 from fedsim.training.config import ConfigOverrides
 from fedsim.types import AnyArray, Flags, Floats, Integers, Split
 
@@ -371,6 +372,9 @@ class EstimatorSettings:
         if not (isinstance(self.method, str) or (hasattr(self.method, "build") and not isinstance(self.method, type))):
             message = f"method is a {type(self.method).__name__}; give a name such as 'fedsim'"
             raise SettingError(message, code="invalid-type", name="method")
+        if isinstance(self.method, str) and METHODS.detail(self.method, "trees"):
+            message = f"method '{self.method}' is for jobs; use 'fedsim', and average it with a model of your own"
+            raise SettingError(message, code="method-for-jobs", name="method")
 
 
 def estimator_settings(estimator: Any) -> EstimatorSettings:

@@ -7,8 +7,9 @@ Letters: n records, T trees, M nodes of all trees, B sets of categories, C outpu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from fedsim.splitnn import Features
 from fedsim.training.data import (
+    INTERVAL_LEVEL,
     Metrics,
     PrimaryData,
     TaskType,
@@ -256,3 +258,64 @@ def blend(weight: float, network: AnyArray, trees: AnyArray) -> Floats:
     [7.0]
     """
     return np.asarray(weight * network.astype(np.float64) + (1.0 - weight) * trees.astype(np.float64))
+
+
+# Beside the network of a job
+
+
+@dataclass(frozen=True, eq=False)
+class StackedTrees:
+    """Trees beside a network: the weight of the network, and whether both are averaged as logarithms.
+
+    The intervals are those of the network around the common prediction, wider or narrower by the factor ``stretch``,
+    such that they contain as many validation records as they should.
+    """
+
+    model: TreeModel
+    weight: float
+    log: bool
+    stretch: float = 1.0
+
+    @classmethod
+    def fit(
+        cls, data: PrimaryData, split: Split, network: Floats, intervals: Floats | None, *, seed: int, log: bool
+    ) -> StackedTrees:
+        """Fit trees on the primary's own columns, beside a network's predictions of the validation records."""
+        scale = np.log if log else np.asarray
+        labels = scale(data.labels)
+        model, truth = fit_trees(replace(data, labels=labels), split, seed=seed), labels[split.validation]
+        trees = model.predict(as_features(data.features).take(split.validation))
+        stacked = cls(model, choose_weight(scale(network), trees, truth, data.task_type), log)
+        if intervals is None:
+            return stacked
+        errors = np.abs(truth - blend(stacked.weight, scale(network), trees))
+        ratios = np.sort(errors / np.maximum(_half_width(scale(intervals)), np.finfo(float).tiny))
+        place = min(len(ratios), math.ceil((len(ratios) + 1) * INTERVAL_LEVEL)) - 1  # of the conformal quantile
+        return replace(stacked, stretch=float(ratios[place]))
+
+    def combine(self, network: Floats, intervals: Floats | None, features: Any) -> tuple[Floats, Floats | None]:
+        """Return what a network predicts for records with these features, averaged with the trees, and intervals."""
+        scale, unscale = (np.log, np.exp) if self.log else (np.asarray, np.asarray)
+        centre = blend(self.weight, scale(network), self.model.predict(features))
+        if intervals is None:
+            return np.asarray(unscale(centre)), None
+        half = self.stretch * _half_width(scale(intervals))
+        return np.asarray(unscale(centre)), np.asarray(unscale(np.column_stack([centre - half, centre + half])))
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return tensors and facts that describe it, for :meth:`from_state`."""
+        model = self.model
+        facts = {"classes": list(model.classes), "n_classes": model.n_classes, "rounds": model.rounds}
+        tensors = {**model.trees.tensors(), "ranks": torch.from_numpy(model.ranks)}
+        return tensors, {**facts, "weight": self.weight, "log": self.log, "stretch": self.stretch}
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> StackedTrees:
+        """Return what :meth:`state` described."""
+        ranks, classes = tensors["ranks"].numpy(), tuple(facts["classes"])
+        model = TreeModel(BoostedTrees.from_tensors(tensors), ranks, classes, facts["n_classes"], facts["rounds"])
+        return cls(model, facts["weight"], facts["log"], facts["stretch"])
+
+
+def _half_width(intervals: Floats) -> Floats:
+    return np.asarray((intervals[:, 1] - intervals[:, 0]) / 2)

@@ -25,9 +25,10 @@ from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runtime import sealed_labels
+from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
-from fedsim.runtime.primary import SOLO_MODEL, training_config
+from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.data import target_from_state
@@ -101,6 +102,8 @@ class Predictor:
         self.context = context
         self._trained = _TrainedPrimary.load(store, TRAINED_MODEL)
         self._solo = _TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
+        has_trees = store.has_weights(TREES_MODEL)
+        self._trees = StackedTrees.from_state(*store.load_weights(TREES_MODEL)) if has_trees else None
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
@@ -180,9 +183,10 @@ class Predictor:
                     self._wait_for_secondaries()
                     model = self._current_model()
                     lists = [self._neighbours(name, table) for name, table in encoded.items()]
-                found = self._trained.predictions(
-                    *model.predict_with_intervals(features, lists), self.context.job.training.method
-                )
+                predicted = model.predict_with_intervals(features, lists)
+                if self._trees is not None:
+                    predicted = self._trees.combine(*predicted, features)
+                found = self._trained.predictions(*predicted, self.context.job.training.method)
                 return replace(found, matches=tuple(explain.find_matches(model, lists)))
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)

@@ -29,9 +29,11 @@ from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners, send_finish
 from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
+from fedsim.registry import METHODS
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime import sealed_labels
+from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, frame_digest
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
@@ -43,7 +45,7 @@ from fedsim.types import Floats, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
-SOLO_MODEL = "solo"
+SOLO_MODEL, TREES_MODEL = "solo", "trees"
 N_EXAMPLES = 5
 MAX_EXAMPLE_PARTNERS = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
@@ -104,6 +106,8 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     train = _train_sealed if context.job.protection.sealed else _train
     result, gates = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    if METHODS.detail(context.job.training.method, "trees"):
+        result = _add_trees(store, prepared, result)
     links = {party.name: found for party, found in lists.items()}
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(context.folder, completed, context.progress)
@@ -242,6 +246,25 @@ def _train_sealed(
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
     neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
     return result, summarise_gates(result, prepared, neighbours)
+
+
+def _add_trees(store: RunStore, prepared: PreparedPrimary, result: training.TrainingResult) -> training.TrainingResult:
+    """Fit boosted trees beside the network, save them, and return what both predict together."""
+    data, split, job = prepared.data, prepared.split, store.job
+    parts = {"validation": split.validation, "test": split.test, "unlabelled": split.unlabelled}
+    found, ends, features = result.predictions, result.intervals, as_features(data.features)
+    log_scale = job.task.label_scale == "log"
+    before = found["validation"], ends.get("validation")
+    stacked = StackedTrees.fit(data, split, *before, seed=job.seed, log=log_scale)
+    store.save_weights(TREES_MODEL, *stacked.state())
+    after = {part: stacked.combine(found[part], ends.get(part), features.take(parts[part])) for part in found}
+    measure = result.model.target.measure
+    return replace(
+        result,
+        predictions={part: values for part, (values, _) in after.items()},
+        intervals={part: width for part, (_, width) in after.items() if width is not None},
+        metrics={part: measure(after[part][0], data.labels[parts[part]]) for part in result.metrics},
+    )
 
 
 def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: training.TrainingResult) -> None:

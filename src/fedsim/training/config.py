@@ -143,7 +143,8 @@ def build_config(
     128
     """
     chosen: Any = registry.METHODS[method]() if isinstance(method, str) else method
-    own_method = None if method == "fedsim" else chosen  # a preset brings its own FedSim
+    by_name = isinstance(method, str)
+    own_method = None if by_name and isinstance(chosen, FedSim) else chosen  # a preset brings its own FedSim
     chosen_preset: secondary_model.Preset = registry.PRESETS[preset]
     config: Config = chosen_preset.build(own_method)
     if n_train is not None and chosen_preset.by_size:

@@ -9,7 +9,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
 from fedsim.runtime import boosted_trees
-from fedsim.runtime.boosted_trees import BoostedTrees, fit_trees
+from fedsim.runtime.boosted_trees import BoostedTrees, StackedTrees, fit_trees
 from fedsim.splitnn import Features
 from fedsim.training import PrimaryData, TaskType
 from fedsim.types import Split
@@ -57,3 +57,19 @@ def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(boosted_trees, "PREDICTION_RECORDS", 7)
     np.testing.assert_array_equal(found.predict(data.features), whole)
     assert found.predict(data.features.take(np.arange(0))).shape == (0,)
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_records(log: bool) -> None:
+    data, rows = records(TaskType.NUMBERS), SPLIT.validation
+    labels = np.exp(data.labels) if log else data.labels
+    network = (labels * np.random.default_rng(2).uniform(0.5, 1.5, N))[rows]
+    intervals = np.sort(np.column_stack([0.9 * network, 1.1 * network]), axis=1)
+    stacked = StackedTrees.fit(replace(data, labels=labels), SPLIT, network, intervals, seed=0, log=log)
+    again = StackedTrees.from_state(*stacked.state())
+    found, ends = again.combine(network, intervals, data.features.take(rows))
+    np.testing.assert_array_equal(found, stacked.combine(network, intervals, data.features.take(rows))[0])
+    scale = np.log if log else np.asarray
+    errors = [np.square(scale(each) - scale(labels[rows])).mean() for each in (found, network)]
+    assert errors[0] <= errors[1]
+    assert ((ends[:, 0] <= labels[rows]) & (labels[rows] <= ends[:, 1])).mean() == pytest.approx(0.9, abs=0.03)

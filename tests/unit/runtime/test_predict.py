@@ -36,6 +36,10 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
     there.close()
 
 
+STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
+
+
+@pytest.mark.parametrize("world", [{}, STACKED], indirect=True, ids=["fedsim", "stacked"])
 def test_test_records_are_predicted_as_well_as_training_said(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
@@ -45,7 +49,7 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
     truth = pl.read_csv(post.party_file.data.file)["price"].to_numpy()[split.test]
     rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
     assert rmse == pytest.approx(world.outcome.metrics["test"]["rmse"], rel=1e-6)
-    assert found.by == "fedsim"
+    assert found.by == world.job.training.method
 
 
 def test_one_record_alone_is_predicted_as_among_others(world):
