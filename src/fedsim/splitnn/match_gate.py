@@ -160,7 +160,8 @@ class MatchNetwork(nn.Module):
         for name in ("match_mean", "match_variance", "other_mean", "other_variance"):
             self.register_buffer(name, torch.tensor(getattr(model, name), dtype=torch.float32))  # (F,)
         for name, bound in zip(("least", "greatest"), model.bounds, strict=True):
-            self.register_buffer(name, torch.tensor(bound, dtype=torch.float32))  # (F,)
+            finite = torch.tensor(bound, dtype=torch.float32).nan_to_num()  # (F,); checkpoints hold no infinite numbers
+            self.register_buffer(name, finite)
         self.register_buffer("log_odds", torch.tensor(model.log_odds(k)))
         self.trust = LearntFactor()
         self.correct = correct  # its last bias is the learnt logit of no match, with the sign reversed
