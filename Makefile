@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.installed
 WORKERS ?= 3
 
-.PHONY: setup demo test check format lint types imports examples docs bench clean
+.PHONY: setup demo test check format lint types imports examples docs bench fuzz clean
 
 setup: $(STAMP)
 
@@ -41,6 +41,10 @@ docs: setup
 
 bench: setup
 	.venv/bin/fedsim lab bench linkage
+
+fuzz: setup
+	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(PY) fuzz/run.py --seconds $(SECONDS)
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build
