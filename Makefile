@@ -3,7 +3,7 @@ PY      := .venv/bin/python
 STAMP   := .venv/.installed
 WORKERS ?= 3
 
-.PHONY: setup demo test check format lint types imports examples docs bench fuzz clean
+.PHONY: setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
 
 setup: $(STAMP)
 
@@ -38,6 +38,20 @@ examples: setup
 docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --clean --quiet
 	@echo "docs: build/site/index.html"
+
+# The same sources give the same bytes: times come from the last commit, and nothing of an earlier build is used.
+wheel: setup
+	rm -rf build/wheel build/lib build/bdist.* src/*.egg-info
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(PY) -m pip wheel --quiet --no-deps --no-build-isolation \
+		--disable-pip-version-check --wheel-dir build/wheel .
+	@cd build/wheel && sha256sum *.whl
+
+sbom: setup
+	$(PY) -m fedsim_lab.sbom build/sbom.json
+
+# Known vulnerabilities of the pinned versions; needs a network and `pip install pip-audit`.
+audit: setup
+	.venv/bin/pip-audit --requirement constraints.txt --disable-pip --no-deps
 
 bench: setup
 	.venv/bin/fedsim lab bench linkage
