@@ -49,6 +49,8 @@ def fuzz(name: str, options: list[str]) -> None:
     with atheris.instrument_imports(include=["fedsim"]):
         from targets import TARGETS  # noqa: PLC0415
 
+        TARGETS[name](b"")  # imports the rest, which takes seconds
+
     logging.disable(logging.CRITICAL)
     atheris.Setup([name, *options], TARGETS[name])
     atheris.Fuzz()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -149,6 +150,11 @@ def slow_steps(seconds: float, *steps: int) -> Before:
 def fatal(moment: str) -> Before:
     """A process that kills itself as soon as a function, named as ``module:Class.method``, has returned."""
     return partial(_die_after, moment)
+
+
+def few_descriptors(count: int) -> Before:
+    """A process that may have so many files and connections open, and no more."""
+    return partial(resource.setrlimit, resource.RLIMIT_NOFILE, (count, count))
 
 
 def skewed_clock(seconds: float) -> Before:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from e2e.party_processes import crew
+from e2e.party_processes import crew, few_descriptors
 from fedsim.errors import FedSimError
 from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
@@ -23,6 +23,7 @@ from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, create_place
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TRAINING = {"epochs": 12}
+DESCRIPTORS = 400
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +83,7 @@ class Noise(threading.Thread):
                 line.sendall(os.urandom(200))
             with suppress(OSError), socket.create_connection(self.address, 1) as line:
                 nobody.wrap_socket(line, server_hostname="x").close()
-            if len(self.silent) < 50:
+            for _ in range(30 if len(self.silent) < 2 * DESCRIPTORS else 0):
                 with suppress(OSError):
                     self.silent.append(socket.create_connection(self.address, 1))
             self.over.wait(0.01)
@@ -114,7 +115,7 @@ def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path)
         Attack(place, notary, rentals, city),  # in another role
         *(Noise(address) for address in (place.job.primary.address, place.job.coordinator.address)),
     ]
-    with crew(place) as parties:
+    with crew(place, dict.fromkeys(place.names, few_descriptors(DESCRIPTORS))) as parties:
         parties.start()
         parties.until_step(0)
         with under(attacks):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import resource
+from contextlib import suppress
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,7 +15,7 @@ from fedsim.protocol.bounds import GENERAL_BOUNDS, ListSizes, MessageBounds
 from fedsim.protocol.messages import KINDS
 from fedsim.protocol.transport import LAYOUTS, MAX_FRAME_BYTES
 from message_fixtures import SIZES, small
-from session_fixtures import PARTIES, frame_of, read_all, session_of
+from session_fixtures import PARTIES, frame_of, read_all, session_of, taken
 
 JOB = MessageBounds.for_lists([ListSizes(n_bits=24, k=2), ListSizes(n_bits=24, k=2, hide_rows=True)])
 HUGE = 10**12
@@ -68,6 +72,37 @@ def test_a_session_ends_before_its_role_sees_what_is_absurd(kind):
     read_all(session, frame_of(honest(kind, **ATTACKS[kind])))
     with raises(PeerError, "out-of-bounds"):
         session.receive()
+
+
+@pytest.fixture
+def memory_limit():
+    """Another 256 MB of memory at most."""
+    before, pages = resource.getrlimit(resource.RLIMIT_AS), int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (256 << 20), before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def without_bytes(kind, letter):
+    """A message that declares 10^8 of one dimension and 0 of all others, so that no bytes follow."""
+    sizes = {**dict.fromkeys(SIZES, 0), letter: 10**8}
+    shapes = LAYOUTS[kind].arrays.items()
+    return honest(
+        kind, **{name: np.zeros([sizes[each] for each in shape.letters], shape.dtypes[0]) for name, shape in shapes}
+    )
+
+
+@pytest.mark.usefixtures("memory_limit")
+def test_all_kinds_with_absurd_values_arrive_within_a_memory_limit():
+    for kind, name, message in absurd_messages():
+        letters = [shape.letters for shape in LAYOUTS[kind].arrays.values()]
+        if name in letters:
+            continue  # nobody can declare so many bytes of a list without sending them
+        for sender, receiver in KINDS[kind].routes:
+            session = session_of(PARTIES[receiver], PARTIES[sender], bounds=JOB)
+            with suppress(WireError):  # a text that is too long for any header is not even sent
+                read_all(session, frame_of(without_bytes(kind, name) if name in SIZES else message))
+            assert not taken(session)
 
 
 def test_rows_and_links_fit_into_one_message():
