@@ -55,7 +55,6 @@ def test_the_coverage_of_the_ladder_is_measured_city_by_city_and_trained_once(
     for _ in range(2):
         with pytest.raises(SystemExit):
             main(["lab", "bench", "ladder_coverage", "--", *size, "--rungs", "solo", "fedsim", "--out", str(tmp_path)])
-        printed.append(capsys.readouterr().out)
+        printed.append((capsys.readouterr().out, (tmp_path / "results.jsonl").read_text()))
     assert printed[0] == printed[1]
-    assert "| uninformed-0 | 0.00 | " in printed[0]
-    assert len((tmp_path / "results.jsonl").read_text().splitlines()) == 3  # the primary's own table is one for both
+    assert "| uninformed-0 | 0.00 | " in printed[0][0]
