@@ -241,7 +241,7 @@ def _train_sealed(
         rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
         places = rows.places(links.partner)
         secondaries.append(training.SecondaryData(rows.features, places, links.vectors.astype(np.float64), party.name))
-    config = training_config(job, device=context.party_file.device)
+    config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
     neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
