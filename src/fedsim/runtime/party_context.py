@@ -81,7 +81,8 @@ class PartyContext:
         """Send the signed head of our audit log on these sessions, or to all connected peers; return True."""
         if self.exchange is not None:
             for session in sessions or self.sessions():
-                with suppress(errors.PeerError, PeerRestarted):  # the session may have ended just now
+                # The session may have ended just now; a log that cannot be read fails where it is written.
+                with suppress(errors.PeerError, errors.FileError, PeerRestarted):
                     session.send(self.exchange.head(phase))
         return True
 

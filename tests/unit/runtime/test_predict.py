@@ -114,7 +114,7 @@ def test_the_coordinator_links_no_more_new_records_than_its_policy_allows(world)
     predictor.predict(world.records[:5])
     with raises(PeerError, "not-linked"):
         predictor.predict(world.records[5:8])
-    token = "a-token-of-24-characters"
+    token = "a-token-of-24-characters"  # noqa: S105
     allowed = {"Authorization": f"Bearer {token}"}
     client = TestClient(create_app(predictor, token), base_url="http://127.0.0.1:8000", headers=allowed)
     reply = client.post("/predict", json={"records": world.records[5:8].to_dicts()})
