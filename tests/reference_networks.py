@@ -61,7 +61,8 @@ def _drop(inputs, share, generator):
 def _fedsim(network, own, lists, generator):
     sorted_outputs, sorted_weights, matched = [], [], []
     for gates, entry in zip(network.lists, lists, strict=True):
-        pairs = [network.local(_copies(own, entry.partner.shape[1])), _pair_cuts(entry)]
+        record = [network.local(_copies(own, entry.partner.shape[1]))] if gates.sees_primary else []
+        pairs = [*record, _pair_cuts(entry)]
         inputs = _similarity_inputs(entry.similarity, gates.inputs)
         if gates.bins is not None:
             fields = entry.similarity.shape[2]
@@ -126,10 +127,9 @@ def _merge(network, own, outputs, weights, matched, generator):
         )
     if isinstance(merge, AttentionMergeNetwork):
         cut = network.local(own)
-        found = [_drop(part, merge.dropout.share, generator) for part in _convolved(merge, outputs)]
-        asked = [_attended(ask, part, cut) for ask, part in zip(merge.questions, outputs, strict=True)]
-        matched = [_drop(part, merge.dropout.share, generator) for part in matched]
-        return _perceptron(merge.perceptron, torch.cat([cut, *found, *asked, *matched], dim=1), generator)
+        found = [_summary(entry, part, cut) for entry, part in zip(merge.summaries, outputs, strict=True)]
+        found = [_drop(part, merge.dropout.share, generator) for part in [*found, *matched]]
+        return _perceptron(merge.perceptron, torch.cat([cut, *found], dim=1), generator)
     means = [
         sum(part[row].sum(dim=0) for part in outputs) / sum(weight[row].sum() for weight in weights)
         for row in range(len(outputs[0]))
@@ -144,15 +144,14 @@ def _convolved(merge, outputs):
         yield F.relu(F.conv2d(part.unsqueeze(1), kernel.weight, kernel.bias, padding=padding)).flatten(1)
 
 
-def _attended(ask, part, cut):
-    query, key, value = ask.query(cut), ask.key(part), ask.value(part)
-    width = query.shape[1] // ask.heads
-    heads = []
-    for first in range(0, query.shape[1], width):
-        here = slice(first, first + width)
-        agreement = torch.stack([key[row, :, here] @ query[row, here] for row in range(len(query))]) / width**0.5
-        heads.append((agreement.softmax(dim=1).unsqueeze(-1) * value[:, :, here]).sum(dim=1))
-    return torch.cat(heads, dim=1)
+def _summary(entry, part, cut):
+    rows = []
+    kernel = entry.mix.weight.unflatten(1, (entry.taps, -1)).transpose(1, 2)  # (H, R, k)
+    for outputs, query in zip(part, entry.query(cut).view(len(part), entry.heads, -1), strict=True):
+        heads = [(outputs @ one / len(one) ** 0.5).softmax(dim=0) @ outputs for one in query]
+        convolved = F.relu(F.conv1d(outputs.T, kernel, entry.mix.bias, padding="same")).T
+        rows.append(torch.cat([*heads, outputs.mean(0), outputs.max(0).values, outputs[-1], convolved.flatten()]))
+    return torch.stack(rows)
 
 
 def _perceptron(perceptron, inputs, generator):

@@ -52,7 +52,7 @@ class PresetSizes:
 
 
 PRESET_SIZES = {
-    "modern": PresetSizes(cut=128, hidden=256, column_width=25, list_weights=520_000, partner_weights=51_200),
+    "modern": PresetSizes(cut=128, hidden=256, column_width=25, list_weights=165_000, partner_weights=2_048, members=8),
     "paper": PresetSizes(
         cut=100, hidden=200, epochs=100, batch=128, column_width=17, list_weights=240_000, partner_weights=32_000
     ),

@@ -406,18 +406,13 @@ class Convolution(nn.Module):
         return F.relu(convolved, inplace=True).flatten(1)
 
 
-def _convolutions(shape: MergeShape, sizes: ConvolutionMerge | AttentionMerge) -> tuple[nn.ModuleList, int]:
-    """Return one convolution per list and H * L * R, the width of its outputs, summed over all lists."""
-    kernels = nn.ModuleList([Convolution(sizes.channels, sizes.kernel) for _ in shape.partners])
-    return kernels, sum(sizes.channels * (k + sizes.kernel - 1) * shape.outputs for k in shape.partners)
-
-
 class ConvolutionMergeNetwork(nn.Module):
     """One convolution per list; their outputs stand side by side before the hidden layer."""
 
     def __init__(self, shape: MergeShape, sizes: ConvolutionMerge) -> None:
         super().__init__()
-        self.kernels, inputs = _convolutions(shape, sizes)
+        self.kernels = nn.ModuleList([Convolution(sizes.channels, sizes.kernel) for _ in shape.partners])
+        inputs = sum(sizes.channels * (k + sizes.kernel - 1) * shape.outputs for k in shape.partners)  # all H * L * R
         self.dropout = Dropout(sizes.dropout)
         self.perceptron = Perceptron([inputs + shape.matched, sizes.hidden, shape.task.outputs], sizes.dropout)
 
@@ -428,66 +423,73 @@ class ConvolutionMergeNetwork(nn.Module):
         return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)
 
 
-# The merge gate of the preset ``modern``: attention over the partners beside the convolution.
+# The merge gate of the preset ``modern``: several summaries of each list, and the primary's cut layer, feed one
+# perceptron.
 #
-# Every head scores the partners of a list against the primary's cut layer and takes their weighted mean; the
-# convolution keeps what order and distance say. Both, and the primary's cut layer, feed one perceptron.
+# Every head of attention scores the partners of a list against the primary's cut layer and takes their weighted mean.
+# Keys and values are the outputs themselves: a projection of keys is part of the query, one of values part of the next
+# layer, and both would cost a product per pair. The convolution keeps what order says; it mixes all outputs into a few
+# channels, so that its width does not grow with R.
 #
-# Letters: N heads, D width of a head.
+# Letters: N heads, H channels, k kernel length.
 
 
 @dataclass(frozen=True)
 class AttentionMerge:
-    """Heads of attention and a convolution side by side, then hidden layers with dropout."""
+    """Heads of attention, mean, maximum, the last partner and a small convolution; then hidden layers with dropout."""
 
-    heads: int = 4
-    head_width: int = 32
+    heads: int = 2
     channels: int = 8
-    kernel: int = 7
-    hidden: tuple[int, ...] = (400,)
+    kernel: int = 3
+    hidden: tuple[int, ...] = (256,)
     dropout: float = 0.2
 
     def build(self, shape: MergeShape) -> nn.Module:
         return AttentionMergeNetwork(shape, self)
 
 
-class Attention(nn.Module):
-    """One query per record over all partners of a list: (B, K, R), (B, C) -> (B, N * D)."""
+class ListSummary(nn.Module):
+    """What the merge gate sees of one list: (B, K, R), (B, C) -> (B, width)."""
 
-    def __init__(self, outputs: int, cut: int, sizes: AttentionMerge) -> None:
+    def __init__(self, partners: int, shape: MergeShape, sizes: AttentionMerge) -> None:
         super().__init__()
-        width = sizes.heads * sizes.head_width
-        self.heads = sizes.heads
-        self.query = uninitialised_linear(cut, width)
-        self.key = uninitialised_linear(outputs, width)
-        self.value = uninitialised_linear(outputs, width)
+        if min(sizes.heads, sizes.channels, sizes.kernel) < 1:
+            message = f"heads={sizes.heads}, channels={sizes.channels}, kernel={sizes.kernel}; each must be at least 1"
+            raise SettingError(message, code="empty-convolution")
+        self.heads, self.channels, self.taps = sizes.heads, sizes.channels, sizes.kernel
+        self.query = uninitialised_linear(shape.cut, sizes.heads * shape.outputs)
+        self.mix = uninitialised_linear(sizes.kernel * shape.outputs, sizes.channels)
+        self.width = (sizes.heads + 3) * shape.outputs + sizes.channels * partners
 
     def forward(self, outputs: Tensor, primary: Tensor) -> Tensor:
-        query = self._by_head(self.query(primary).unsqueeze(1))  # (B, N, 1, D)
-        key, value = self._by_head(self.key(outputs)), self._by_head(self.value(outputs))  # (B, N, K, D)
-        agreement = query @ key.transpose(2, 3) / math.sqrt(key.shape[3])  # (B, N, 1, K)
-        return (agreement.softmax(dim=3) @ value).flatten(1)  # (B, N * D)
-
-    def _by_head(self, rows: Tensor) -> Tensor:
-        return rows.reshape(*rows.shape[:2], self.heads, -1).transpose(1, 2)
+        n, k, r = outputs.shape
+        query = self.query(primary).reshape(n, self.heads, r)  # (B, N, R)
+        agreement = query @ outputs.transpose(1, 2) / math.sqrt(r)  # (B, N, K)
+        attended = (agreement.softmax(dim=2) @ outputs).flatten(1)  # (B, N * R)
+        # The convolution is one product for all taps, of which each is then shifted: the pairs are read once.
+        kernel = self.mix.weight.reshape(self.channels, self.taps, r).transpose(0, 1).flatten(0, 1)  # (k * H, R)
+        mixed = F.linear(outputs, kernel).reshape(n, k, self.taps, self.channels)  # (B, K, k, H)
+        before = self.taps // 2
+        padded = F.pad(mixed, (0, 0, 0, 0, before, self.taps - 1 - before))  # (B, K + k - 1, k, H)
+        shifted = [padded[:, tap : tap + k, tap] for tap in range(self.taps)]
+        convolved = F.relu(sum(shifted, start=self.mix.bias)).flatten(1)  # (B, K * H)
+        return torch.cat([attended, outputs.mean(dim=1), outputs.amax(dim=1), outputs[:, -1], convolved], dim=1)
 
 
 class AttentionMergeNetwork(nn.Module):
-    """Attention and convolution per list, joined with the primary's cut layer."""
+    """A summary of each list, joined with the primary's cut layer."""
 
     def __init__(self, shape: MergeShape, sizes: AttentionMerge) -> None:
         super().__init__()
-        self.kernels, convolved = _convolutions(shape, sizes)
-        attended = len(shape.partners) * sizes.heads * sizes.head_width
-        # The name ``questions`` is part of the keys of saved models.
-        self.questions = nn.ModuleList([Attention(shape.outputs, shape.cut, sizes) for _ in shape.partners])
+        summaries = [ListSummary(partners, shape, sizes) for partners in shape.partners]
+        self.summaries = nn.ModuleList(summaries)
         self.dropout = Dropout(sizes.dropout)
-        inputs = shape.cut + convolved + attended + shape.matched
+        inputs = shape.cut + sum(entry.width for entry in summaries) + shape.matched
         self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
-        convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
-        attended = [attend(weighted.outputs, primary) for attend, weighted in zip(self.questions, lists, strict=True)]
-        parts = [primary, *(self.dropout(part, generator) for part in convolved), *attended]
-        parts += [self.dropout(part, generator) for weighted in lists for part in weighted.matched]
-        return self.perceptron.on_parts(parts, generator).unsqueeze(1)  # (B, 1, T)
+        pairs = zip(self.summaries, lists, strict=True)
+        parts = [summarise(weighted.outputs, primary) for summarise, weighted in pairs]
+        parts += [part for weighted in lists for part in weighted.matched]
+        parts = [self.dropout(part, generator) for part in parts]
+        return self.perceptron.on_parts([primary, *parts], generator).unsqueeze(1)  # (B, 1, T)

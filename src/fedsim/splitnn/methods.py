@@ -73,17 +73,18 @@ class Aggregation(nn.Module):
         self.first = layers.uninitialised_linear(sum(inputs), hidden)
         self.second = layers.uninitialised_linear(hidden, outputs)
 
-    def forward(self, primary: Tensor, branch: Branch, per_pair: Tensor | None = None) -> Tensor:
-        """Return (B, K, R); ``primary`` is (B, C), or (B, K, C) where it differs from partner to partner.
+    def forward(self, primary: Tensor | None, branch: Branch, per_pair: Tensor | None = None) -> Tensor:
+        """Return (B, K, R); ``primary`` is (B, C), (B, K, C) where it differs from partner to partner, or no input.
 
         ``per_pair``, (B, K, any width), is a further input of every pair.
         """
-        extra = [] if per_pair is None else [per_pair]
-        inputs = [primary, *branch.activations, *extra]
-        own, *others = layers.split_linear(self.first, inputs)  # own: (B, A) or (B, K, A)
+        before, extra = ([] if part is None else [part] for part in (primary, per_pair))
+        shares = layers.split_linear(self.first, [*before, *branch.activations, *extra])
+        own, others = shares[: len(before)], shares[len(before) :]  # own: (B, A) or (B, K, A)
         n_secondaries = len(branch.activations)
-        partners = sum(others[1:n_secondaries], start=others[0])  # (U, A)
-        total = gather_rows(partners, branch.position) + (own.unsqueeze(1) if own.dim() == 2 else own)  # (B, K, A)
+        total = gather_rows(sum(others[1:n_secondaries], start=others[0]), branch.position)  # (U, A) -> (B, K, A)
+        for share in own:
+            total = total + (share.unsqueeze(1) if share.dim() == 2 else share)
         hidden = F.relu(sum(others[n_secondaries:], start=total), inplace=True)  # (B, K, A)
         outputs: Tensor = self.second(hidden)  # (B, K, R)
         return outputs
@@ -122,9 +123,11 @@ class Members(nn.Module):
         super().__init__()
         copies = [copy.deepcopy(network) for _ in range(members - 1)]
         for other in copies:
-            for name in getattr(network, "shared", ()):
-                delattr(other, name)
-                object.__setattr__(other, name, getattr(network, name))  # without registering its weights again
+            for path in getattr(network, "shared", ()):
+                parent, _, name = path.rpartition(".")
+                owner = other.get_submodule(parent)
+                delattr(owner, name)
+                object.__setattr__(owner, name, network.get_submodule(path))  # without registering its weights again
         self.networks = nn.ModuleList([network, *copies])
 
     def forward(self, batch: Batch, generator: torch.Generator | None = None) -> Tensor:
@@ -176,6 +179,9 @@ class FedSim:
         If given, a match gate per list: what each partner sends, weighted by the probability that it is the record's
         match, and the probability that none is, are further inputs of the merge gate. Lists without single matches have
         no such gate.
+    primary_in_pairs
+        Whether the aggregation sees the record beside its partner, as in the paper. If not, the merge gate alone
+        relates them, and members share all that is computed per pair.
     """
 
     hidden: int = 100
@@ -185,6 +191,7 @@ class FedSim:
     merge: gates.MergeGate = field(default_factory=gates.ConvolutionMerge)
     similarity_bins: int = 0
     match: MatchGate | None = field(default=None, metadata=OMITTED_IF_DEFAULT)
+    primary_in_pairs: bool = field(default=True, metadata=OMITTED_IF_DEFAULT)
     partners: ClassVar[PartnerRequirement] = PartnerRequirement.EVERY
 
     def arrange(self, neighbours: Neighbours, rng: np.random.Generator) -> Neighbours:
@@ -238,7 +245,9 @@ class ListGates(nn.Module):
         fields = self.inputs.fields
         self.bins = layers.QuantileBins(shape.similarity.reshape(-1, fields), n_bins) if n_bins else None
         per_pair = fields * n_bins + self.inputs.width - fields if n_bins else 0
-        self.aggregate = Aggregation([cut, *shape.widths, per_pair], sizes.hidden, sizes.outputs)
+        own = [cut] if sizes.primary_in_pairs else []
+        self.sees_primary = sizes.primary_in_pairs
+        self.aggregate = Aggregation([*own, *shape.widths, per_pair], sizes.hidden, sizes.outputs)
         self.weigh = sizes.weight.build(self.inputs)
         self.match = None if sizes.match is None else sizes.match.build(shape, self.inputs)
         self.matched = 0 if self.match is None else sum(shape.widths) + 1  # inputs that it adds to the merge gate
@@ -250,7 +259,7 @@ class ListGates(nn.Module):
             values, indicators = similarity.tensor_split([self.inputs.fields], dim=-1)
             heights = self.bins(values).flatten(2)  # (B, K, F * bins)
             per_pair = torch.cat([heights, indicators], dim=-1) if self.inputs.fields > 1 else heights
-        o = self.aggregate(c_p, branch, per_pair)  # line 7: (B, K, R)
+        o = self.aggregate(c_p if self.sees_primary else None, branch, per_pair)  # line 7: (B, K, R)
         w = self.weigh(similarity)  # line 8: (B, K)
         weighted = WeightedOutputs(w.unsqueeze(-1) * task.squash(o), w)  # line 9: (B, K, R)
         if self.match is None:

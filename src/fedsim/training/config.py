@@ -94,21 +94,28 @@ def modern_preset(
     epochs: int = 60,
     batch: int = 512,
     patience: int | None = 12,
+    members: int = 8,
     seed: int = 0,
 ) -> Config:
-    """Return the default: encoded numbers, a match gate, attention beside the convolution, AdamW, linear output.
+    """Return the default: members, encoded numbers, a match gate, attention over the partners, AdamW, linear output.
 
     Parameters
     ----------
     method
         A method other than this preset's FedSim.
-    epochs, batch, patience, seed
+    epochs, batch, patience, members, seed
         As in :class:`Config`.
     """
-    attention, match = gates.AttentionMerge(), MatchGate()
-    method = method or FedSim(hidden=128, outputs=16, similarity_bins=16, merge=attention, match=match)
+    method = method or FedSim(
+        hidden=64,
+        outputs=32,
+        similarity_bins=16,
+        merge=gates.AttentionMerge(),
+        match=MatchGate(),
+        primary_in_pairs=False,
+    )
     own = secondary_model.MODERN
-    length = {"epochs": epochs, "batch": batch, "patience": patience}
+    length = {"epochs": epochs, "batch": batch, "patience": patience, "members": members}
     return Config(method, own.local, own.optimiser, StandardLabel(), **length, seed=seed)  # type: ignore[arg-type]
 
 
