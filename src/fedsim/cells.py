@@ -204,13 +204,26 @@ def _read_dates(cells: pl.Series, *, parse: bool) -> Cells:
         return _cells(moments, CellType.DATE, {FaultKind.MISSING: moments.is_null()})
     if cells.dtype in (pl.Date, pl.Null):
         return _cells(cells.cast(_DATETIME), CellType.DATE, {FaultKind.MISSING: cells.is_null()})
+    if cells.dtype.is_numeric() and bool(cells.drop_nulls().is_between(1, 9999).all()):  # years
+        cells = _read_categories(cells).values.str.zfill(4)  # 2013.0 becomes 2013
     if cells.dtype not in TEXT_DTYPES:
         return _wrong_type(cells, CellType.DATE)
     text = strip_blanks(cells) if parse else cells.cast(pl.String)
-    moments = pl.Series(cells.name, [None if cell is None else parse_iso_datetime(cell) for cell in text], _DATETIME)
+    moments = pl.Series(cells.name, [None if cell is None else _parse_day_or_year(cell) for cell in text], _DATETIME)
     missing = text.is_null()
     faults = {FaultKind.MISSING: missing, FaultKind.NOT_A_DATE: moments.is_null() & ~missing}
     return _cells(moments, CellType.DATE, faults)
+
+
+def _parse_day_or_year(text: str) -> datetime | None:
+    """Return the moment, or the middle of a year that stands alone: where one table has days, another may have years.
+
+    >>> _parse_day_or_year("2013")
+    datetime.datetime(2013, 7, 2, 0, 0)
+    """
+    if len(text) == 4 and text.isdecimal() and int(text):
+        return datetime(int(text), 7, 2)
+    return parse_iso_datetime(text)
 
 
 def _read_categories(cells: pl.Series) -> Cells:

@@ -165,6 +165,12 @@ def test_all_faults_are_listed_in_the_order_of_their_rows():
     assert read_cells(column, NUMBER).values.to_list() == [None, 1.0, None, None, None, None]
 
 
+@pytest.mark.parametrize("column", [["2013", " 0999 "], pl.Series([2013, 999]), pl.Series([2013.0, 999.0])])
+def test_a_year_alone_is_a_date_in_its_middle(column):
+    days = read_cells(column, DATE).values.dt.date().to_list()
+    assert days == [date(2013, 7, 2), date(999, 7, 2)]
+
+
 @pytest.mark.parametrize(
     ("column", "wanted", "parse"),
     [

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,7 @@ from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.linkage import encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
-from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.linkage.private_linkage import link_encoded_tables
 from fedsim.linkage.search.runner import Records, distinct_records
 from fedsim.privacy import bounds, geodesy, mechanisms
 from fedsim.privacy.keyed_prng import SECRET_BYTES
@@ -57,6 +57,13 @@ class AttackSetup:
             return self.terms.blur.latitude, self.terms.blur.longitude
         return place_columns(self.terms.encoding)
 
+    @cached_property
+    def all_places(self) -> list[Place]:
+        """Every place that links: one, or several, such as both ends of a trip."""
+        fields = enumerate(self.terms.encoding.fields)
+        places = [Place((field.column, field.longitude), at) for at, field in fields if field.longitude is not None]
+        return places or ([Place(self.place_columns)] if self.place_columns else [])
+
     def linkage(self, **changes: Any) -> AuditedLinkage:
         """Link under the job's terms, with some of them changed."""
         terms = self.terms.model_copy(update=changes)
@@ -65,17 +72,31 @@ class AttackSetup:
         tables = (self.primary, self.secondary)
         sides = [party_data.blur_identifiers(table, terms, rng.bytes(SECRET_BYTES), self.name) for table in tables]
         queries, candidates = (party_data.encode_table(terms.encoding, side, key, self.name) for side in sides)
-        k, degree = min(terms.k, len(candidates)), terms.min_degree
-        linking = LinkageConfig(terms.metric, k, terms.tau, terms.sigma, min_degree=degree, dummies=terms.dummies)
-        linked, delivery = link_encoded_tables(queries, candidates, self.counted, linking, secret, self.name, threads=1)
+        linking = replace(terms.linkage, k=min(terms.k, len(candidates)))
+        settings = queries, candidates, self.counted
+        linked, delivery = link_encoded_tables(
+            *settings, replace(linking, field_bytes=()), secret, self.name, threads=1
+        )
         partner, similarity = delivery.partner.astype(np.int64), delivery.similarity.astype(np.float64)
-        view = PrimaryView(partner, similarity, linked.scale, linked.sigma)
-        own = self.places(sides[0])
-        return AuditedLinkage(self, terms, view, linked.order.astype(np.int64), (queries, candidates), own, key)
+        view, by_field = PrimaryView(partner, similarity, linked.scale, linked.sigma), []
+        if linking.field_bytes:
+            linked, delivery = link_encoded_tables(*settings, linking, secret, self.name, threads=1)
+            sigma, partner = linked.sigma * math.sqrt(len(linking.field_bytes)), delivery.partner.astype(np.int64)
+            vectors = np.moveaxis(delivery.vectors.astype(np.float64), 2, 0)  # (F, n, K)
+            by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
+        order = linked.order.astype(np.int64)
+        return AuditedLinkage(self, terms, view, tuple(by_field), order, (queries, candidates), sides[0], key)
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
         return None if self.place_columns is None else cells.read_number_columns(frame, self.place_columns, self.name)
+
+
+class Place(NamedTuple):
+    """The columns of latitude and longitude, and the field of the schema if it holds nothing else."""
+
+    columns: tuple[str, str]
+    field: int | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,11 +105,17 @@ class AuditedLinkage:
 
     setup: AttackSetup
     terms: SecondaryTerms
-    view: PrimaryView
+    view: PrimaryView  # one similarity per pair
+    by_field: tuple[PrimaryView, ...]  # one view for each field, if the primary gets a similarity for each
     order: Integers  # (m,), the secondary's row behind each pseudonym
     encoded: tuple[EncodedTable, EncodedTable]
-    places: Floats | None  # (n, 2), the primary's places as they were linked
+    linked: pl.DataFrame  # the primary's identifiers as they were linked
     key: Key
+
+    @property
+    def places(self) -> Floats | None:
+        """The primary's places as they were linked, (n, 2), if one place links."""
+        return self.setup.places(self.linked)
 
     @cached_property
     def visible(self) -> PrimaryView:
@@ -112,11 +139,9 @@ class AuditedLinkage:
         book = attack.Codebook.of(metrics.get_metric(self.terms.metric), queries, candidates)
         return attack.Codebook(book.metric, book.own, book.possible, book.truth[self.row_of_visible])
 
-    def truth(self, radius: float) -> attack.TrueLocations:
+    def truth(self, radius: float, place: Place) -> attack.TrueLocations:
         """Return the true places of all partner records that the primary sees."""
-        places = self.setup.places(self.setup.secondary)
-        if places is None:
-            raise ValueError("no places")  # pragma: no cover - called only where there are some
+        places = cells.read_number_columns(self.setup.secondary, place.columns, self.setup.name)
         return attack.TrueLocations(places[self.row_of_visible], radius)
 
     def distances(self) -> Floats:
@@ -191,8 +216,7 @@ def primary_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
     """Plan every attack of the primary that applies to this linkage, and the checks of the build."""
     yield from _filter_attacks(linkage, settings, rng)
     before, after, blur = linkage.setup.places(linkage.setup.primary), linkage.places, linkage.terms.blur
-    if after is not None:
-        yield from place_attacks(linkage, settings, rng)
+    yield from place_attacks(linkage, settings, rng)
     if blur is not None and before is not None and after is not None:
         step = mechanisms.PlanarLaplace(blur.epsilon).mean_step
         promised = Guarantee(f"places move by {step:,.0f} m on average", 0.0)
@@ -272,37 +296,50 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
 
 def place_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
     """Plan every attack that locates partner records; a blurred job guarantees something against all of them."""
-    view, own, truth = linkage.visible, linkage.places, linkage.truth(settings.metres)
-    if own is None:
-        return
-    learns, promised = f"where a partner record is, within {settings.metres:g} m", blur_guarantee(linkage, settings)
-    located = partial(_planned, AttackKind.LOCATION)
+    for place in linkage.setup.all_places:
+        yield from _attacks_on_place(linkage, place, settings, rng)
+
+
+def _attacks_on_place(
+    linkage: AuditedLinkage, place: Place, settings: AuditSettings, rng: Generator
+) -> Iterator[PlannedAttack]:
+    view, truth = linkage.visible, linkage.truth(settings.metres, place)
+    own = cells.read_number_columns(linkage.linked, place.columns, linkage.setup.name)
+    which = f" ({place.columns[0]})" if len(linkage.setup.all_places) > 1 else ""
+    learns = f"where a partner record is, within {settings.metres:g} m{which}"
+    promised = blur_guarantee(linkage, settings, place)
+
+    def located(what: str, run: Callable[[], AttackFinding]) -> PlannedAttack:
+        return _planned(AttackKind.LOCATION, what + which, learns, run, promised)
+
     ways = [location_attacks.PLAIN_CENTROID, location_attacks.RANKED_CENTROID]
     for way in [*ways, location_attacks.ROBUST_CENTROID] if linkage.terms.dummies else ways:
-        run = partial(attack.link_graph_attack, view, own, truth, rng=rng, way=way)
-        yield located(way.attack, learns, run, promised)
+        yield located(way.attack, partial(attack.link_graph_attack, view, own, truth, rng=rng, way=way))
     if not linkage.terms.hide_rows and not linkage.terms.dummies:
         run = partial(attack.consistency_attack, view, own, truth, rng=rng)
-        yield located("link graph made consistent", learns, run, promised)
+        yield located("link graph made consistent", run)
     if not linkage.terms.hide_rows:
-        without_scale = PrimaryView(view.partner, view.similarity, None, view.sigma)
+        seen = view
+        if linkage.by_field and place.field is not None:  # the similarity of this place alone
+            seen = linkage.by_field[place.field]
+        without_scale = PrimaryView(seen.partner, seen.similarity, None, seen.sigma)
         run = partial(attack.multilateration_attack, without_scale, own, truth, rng=rng)
-        yield located("multilateration", learns, run, promised)
+        yield located("multilateration", run)
     encoder = linkage.place_encoder()
     if encoder is not None:
         run = partial(attack.grid_attack, view, own, truth, encoder, rng=rng, targets=settings.targets)
-        yield located("grid likelihood", learns, run, promised)
+        yield located("grid likelihood", run)
 
 
-def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings) -> Guarantee:
+def blur_guarantee(linkage: AuditedLinkage, settings: AuditSettings, place: Place) -> Guarantee:
     """Return what blurring guarantees: no attacker does better than one who knows the blurred place itself."""
     blur = linkage.terms.blur
-    if blur is None:
+    if blur is None or (blur.latitude, blur.longitude) != place.columns:
         return NO_GUARANTEE
     reach = blur.epsilon * settings.metres
     share = 1.0 - (1.0 + reach) * math.exp(-reach)
     # Guessing the one best place for every record may succeed more often.
-    places = linkage.truth(settings.metres).places
+    places = linkage.truth(settings.metres, place).places
     some = places[:: 1 + len(places) // 500]
     near = np.hypot(*np.moveaxis((some[:, None] - some) * METRES_PER_DEGREE, -1, 0)) <= settings.metres
     most = max(share, float(near.mean(axis=1).max()))

@@ -148,7 +148,7 @@ def attack_secondary(
     rng = np.random.default_rng([settings.seed, zlib.crc32(name.encode())])
     progress(f"attacks of the primary on the links with {name}")
     rows, skipped = report.run_attacks(name, linkage_attacks.primary_attacks(linkage, settings, rng), settings.memory)
-    if linkage.places is None:
+    if not linkage.setup.all_places:
         why = "no identifiers are latitude and longitude"
         skipped.append(report.SkippedAttack(Adversary.PRIMARY, f"places of {name}", why))
     progress(f"attacks of the coordinator on the filters of {name}")

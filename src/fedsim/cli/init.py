@@ -120,6 +120,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         "quality": asdict(linked.quality) if linked.quality else None,
         **(asdict(plan.length) if plan.length else {}),
         "features": {role: [*own.learning.columns, *own.learning.linking] for role, own in plan.own.items()},
+        "kinds": {role: own.learning.kinds for role, own in plan.own.items()},
         "left_out": {role: dict(own.learning.dropped) for role, own in plan.own.items()},
         "warnings": list(notes),
         "folder": str(folder),
@@ -184,7 +185,10 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
             detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
         yield format_line("link by", f"{columns} ({kind}, {detail})")
     if linked.quality:
-        yield format_line("linkage", linked.quality.describe())
+        title = "linkage"
+        for row in linked.quality.rows():
+            yield format_line(title, f"{row.name:<10}{row.value}")
+            title = ""
     for name, guess in (
         ("label", plan.label),
         ("task", plan.task),
@@ -195,12 +199,24 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
             yield format_line(name, f"{guess.word}, {guess.reason}")
     noise = f"noise of sigma {plan.sigma:g} on similarities" if plan.sigma else "no noise on similarities"
     yield format_line("partners", f"{plan.k} per record; {noise}")
-    for role, own in plan.own.items():
-        used, dropped = own.learning.columns + own.learning.linking, [name for name, _ in own.learning.dropped]
-        left_out = f"; left out: {_shorten_list(dropped)}" if dropped else ""
-        yield format_line("features", f"{plan.names()[role]}: {_shorten_list(used)}{left_out}")
+    yield from _kind_lines(plan)
     for note in notes:
         yield format_line("warning", note)
+
+
+def _kind_lines(plan: SetupPlan) -> Iterator[str]:
+    """Yield the columns of every table by kind, and those that are left out with the reason."""
+    for role, own in plan.own.items():
+        yield format_line("features", plan.names()[role])
+        for kind, names in own.learning.by_kind():
+            shown = [f"{name} (code)" if name in own.learning.codes else name for name in names]
+            yield format_line("", f"{kind:<10}{_shorten_list(shown)}")
+        reasons: dict[str, list[str]] = {}
+        for name, reason in own.learning.dropped:
+            reasons.setdefault(reason, []).append(name)
+        yield from (format_line("", f"left out  {_shorten_list(names)}: {reason}") for reason, names in reasons.items())
+    files = " and ".join(f"{plan.names()[role]}.toml" for role in plan.own)
+    yield format_line("kinds", f"change them in {files}, features.kinds")
 
 
 def _shorten_list(columns: Sequence[str]) -> str:

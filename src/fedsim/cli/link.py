@@ -12,37 +12,35 @@ import polars as pl
 from fedsim.cells import CellType, read_cells
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
+from fedsim.data.profile import IdentifierPair, guess_metrics, profile_table
 from fedsim.data.sql import TableSource
-from fedsim.data.table_reader import read_table, source_files
-from fedsim.errors import FileError, SettingError
+from fedsim.data.table_reader import infer_numbers, read_table, source_files
+from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
+from fedsim.linkage.encoding.quality import LinkageQuality
 from fedsim.linkage.files import load_encoded, save_encoded
-from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, get_metric
+from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, links_page, summarise_links
 from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
+from fedsim.types import EncodedTable
+from fedsim.wizard import TableProfiles, propose_linkage
 
-DEFAULT_METRIC = "euclidean"
+
+def _load_encoded(table: TableSource) -> EncodedTable:
+    if not isinstance(table, Path):
+        message = f"{table} is a database; use a file that `fedsim encode` wrote"
+        raise SettingError(message, code="encoded-table-in-database")
+    return load_encoded(table)
 
 
-def _read_identifiers(
-    table: TableSource, columns: list[str], names: Sequence[str], metric: Metric, separator: str | None, option: str
-) -> Any:
-    """Read an encoded table, or the columns under their common ``names`` in the type the metric expects."""
-    if _compares_filters(metric):
-        if columns:
-            message = f"--metric {metric.name} compares encoded tables, which have no columns; omit --on"
-            raise SettingError(message, code="columns-of-encoded-table")
-        if not isinstance(table, Path):
-            message = f"{table} is a database; use a file that `fedsim encode` wrote"
-            raise SettingError(message, code="encoded-table-in-database")
-        return load_encoded(table)
-    if not columns:
-        raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
-    frame = read_table(table, list(dict.fromkeys(columns)), separator=separator, option=option)
+def _to_metric_types(
+    frame: pl.DataFrame, columns: Sequence[str], names: Sequence[str], metric: Metric, table: TableSource
+) -> pl.DataFrame:
+    """Return the columns under their common ``names``, in the types that the metric expects."""
     parts = [metric] * len(names)
     if isinstance(metric, WeightedSum):
         parts = [field.measure for field in metric.fields for _ in field.columns]
@@ -135,9 +133,28 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
             save_links(links, request.out)
         files["page"] = request.page
     summary = summarise_links(links, diagnostics, seconds)
-    value = asdict(summary) | {"files": {name: str(path) for name, path in files.items()}}
-    lines = [*_summary_lines(summary), *(("wrote", str(path)) for path in files.values())]
+    encoded = None if isinstance(primary, EncodedTable) else _measure_encoding(primary, secondary, links.k)
+    value = (
+        asdict(summary)
+        | {"encoded": None if encoded is None else asdict(encoded)}
+        | {"files": {name: str(path) for name, path in files.items()}}
+    )
+    lines = [*_summary_lines(summary), *_quality_lines(encoded), *(("wrote", str(path)) for path in files.values())]
     mode.show(value, lambda: print_named_values(lines))
+
+
+def _measure_encoding(primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> LinkageQuality | None:
+    """Return what the encoding that `fedsim init` would propose for these columns finds, if there is one."""
+    tables = TableProfiles(profile_table(primary, "primary"), profile_table(secondary, "secondary"))
+    try:
+        return propose_linkage(tables, [IdentifierPair(name, name, name) for name in primary.columns], k).quality
+    except InputError:
+        return None
+
+
+def _quality_lines(quality: LinkageQuality | None) -> Iterator[tuple[str, str]]:
+    for row in quality.rows() if quality else ():
+        yield "encoded", f"{row.name}: {row.value}" + (f"; {row.fix}" if row.fix else "")
 
 
 def _check_request(request: LinkRequest) -> None:
@@ -164,16 +181,32 @@ def _check_request(request: LinkRequest) -> None:
 def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:
     """Return both parties' identifiers in the form that the metric expects, and the metric."""
     fields = make_fields_distinct([parse_field(spec) for spec in request.fields])
-    metric = WeightedSum(fields) if fields else get_metric(request.metric or DEFAULT_METRIC)
+    metric: Metric | None = WeightedSum(fields) if fields else None
+    if request.metric:
+        metric = get_metric(request.metric)
     ours = [name for spec in request.fields for name in parse_field(spec).columns] or request.columns
     theirs = request.secondary_columns or ours
     if len(theirs) != len(ours):
         message = f"--on-secondary names {len(theirs)} columns, --on {len(ours)}; name as many, in the same order"
         raise SettingError(message, code="column-count-mismatch")
+    if metric and _compares_filters(metric):
+        if ours:
+            message = f"--metric {metric.name} compares encoded tables, which have no columns; omit --on"
+            raise SettingError(message, code="columns-of-encoded-table")
+        return _load_encoded(request.primary), _load_encoded(request.secondary), metric
+    if not ours:
+        raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
     names = [name for field in fields for name in field.columns] or ours
+    frame = read_table(request.primary, list(dict.fromkeys(ours)), separator=request.separator)
+    if metric is None:
+        parts = guess_metrics(infer_numbers(frame.select(ours)))
+        order = [ours.index(name) for part in parts for name in part]  # a place is latitude, then longitude
+        ours, theirs, names = ([columns[at] for at in order] for columns in (ours, theirs, names))
+        metric = combine_metrics(parts)
+    primary = _to_metric_types(frame, ours, names, metric, request.primary)
     separator, option = request.secondary_separator or request.separator, "--separator-secondary"
-    primary = _read_identifiers(request.primary, ours, names, metric, request.separator, "--separator")
-    return primary, _read_identifiers(request.secondary, theirs, names, metric, separator, option), metric
+    frame = read_table(request.secondary, list(dict.fromkeys(theirs)), separator=separator, option=option)
+    return primary, _to_metric_types(frame, theirs, names, metric, request.secondary), metric
 
 
 def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:

@@ -292,7 +292,7 @@ def link(
         option(
             "NAME",
             f"One of {METRIC_NAMES}. Encoded tables need one of {', '.join(METRICS.names(in_jobs=True))}. "
-            "Default: euclidean.",
+            "Default: great-circle for latitude and longitude, qgram-dice for text, days for dates, else euclidean.",
         ),
     ] = None,
     k: Annotated[int | None, option("K", opt.K_HELP, "--k")] = None,

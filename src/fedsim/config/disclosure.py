@@ -51,7 +51,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         extra = {
             f"coordinates blurred with epsilon {terms.blur.epsilon_per_km if terms.blur else 0:g} per km": terms.blur,
             f"only partners that at least {terms.min_degree} records share": terms.min_degree > 1,
-            f"{terms.dummies:.0%} of the links are random": terms.dummies,
+            f"{100 * terms.dummies:.0f} % of the links are random": terms.dummies,
             "rows are hidden: the primary cannot see which rows repeat between records at different places": (
                 terms.hide_rows
             ),
@@ -256,8 +256,8 @@ def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:
         yield MinimumDegree(terms.min_degree, terms.k).guarantee
     if terms.dummies:
         yield (
-            f"On average {terms.dummies:.0%} of the links that the primary sees are random. What many links of one "
-            "partner reveal together is not bounded."
+            f"On average {100 * terms.dummies:.0f} % of the links that the primary sees are random. What many links "
+            "of one partner reveal together is not bounded."
         )
     if terms.hide_rows:
         yield (

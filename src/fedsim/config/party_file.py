@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict
 
 from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
-from fedsim.data.column_names import missing_column_message
+from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.errors import InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.schema import HARDENINGS
@@ -463,6 +463,10 @@ def resolve_columns(job: Job, party_file: PartyFile, header: Sequence[str] | Non
     split = _split_column(job, party_file)
     used = [*linking, *(column for column in (label, split) if column)]
     if header is not None:
+        for agreed, column in ((a, c) for columns in identifiers.values() for a, c in columns.items()):
+            if agreed == column and column not in header and party_file.data:
+                message = missing_identifier_message(agreed, header, party_file.path)
+                raise InputError(f"{party_file.data.source}: {message}", code="missing-column", column=column)
         _check_present(party_file, used, header)
     return PartyColumns(identifiers, _feature_columns(party_file, used, header), label, split)
 

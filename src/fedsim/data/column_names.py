@@ -1,6 +1,6 @@
 """Look up columns in a header, and classify them by the words of their names.
 
-Recognised are locations, names and dates of birth in English, German, French and Spanish.
+Recognised are locations, names, dates of birth and codes in English, German, French and Spanish.
 """
 
 import re
@@ -34,12 +34,47 @@ BIRTH_WORDS = {
     *("geboren", "geburt", "geburtsdatum", "geburtstag", "gebdatum", "geb", "naissance", "nacimiento"),
 }
 
+YEAR_WORDS = {"year", "jahr", "année", "annee", "año"}
+
 PERSONAL_PATTERN = re.compile(
     r"(name|names|phone|phones|mail|mails|address|street|birth)$"
     r"|^(e?mail(?!ing)|birth|born$|dob$|phone|address|street)"
     r"|(strasse|straße|anschrift|adresse|naissance|nacimiento)$"
     r"|^(geboren|geburt|gebdatum|telefon|teléfono|(prenom|prénom|nom|apellidos?|rue|calle|direcci[oó]n)$)"
 )
+# Whole numbers under a name that ends with such a word are codes: 8 is not twice 4.
+KEY_WORDS = {"id", "key", "nr", "nbr", "no", "num", "number", "nummer", "numero", "número"}
+CODE_WORDS = {
+    *("code", "codes", "zip", "postal", "plz", "postleitzahl", "naics", "sic", "isic", "nace", "naf", "fips", "geoid"),
+    *("insee", "siren", "siret", "icd", "iata", "icao", "sku", "ean", "upc", "gtin", "isbn", "barcode"),
+    *("station", "store", "shop", "branch", "warehouse", "depot", "filiale", "route", "airport", "airline", "carrier"),
+    *("tract", "district", "county", "state", "country", "region", "zone", "borough", "precinct", "ward"),
+    *("municipality", "bezirk", "gemeinde", "landkreis", "commune", "departement", "département", "municipio"),
+    *("sector", "industry", "occupation", "department", "dept", "type", "category", "vendor", "supplier", "customer"),
+    *("client", "user", "patient", "product", "article", "item", "structure"),
+}
+# Under a name with such a word they are quantities.
+QUANTITY_WORDS = {
+    *(
+        "year",
+        "month",
+        "week",
+        "day",
+        "date",
+        "hour",
+        "minute",
+        "second",
+        "time",
+        "ts",
+        "age",
+        "count",
+        "counts",
+        "total",
+    ),
+    *("sum", "mean", "average", "avg", "median", "min", "max", "share", "rate", "per", "of", "by", "distance", "dist"),
+    *("size", "area", "length", "price", "rent", "sales", "income", "population", "score", "rank", "level", "floor"),
+    *("room", "bedroom", "bathroom", "storey", "jahr", "monat", "tag", "alter", "anzahl"),
+}
 NAME_PART_WORDS = {"first", "last", "given", "nombre"}  # may be part of a name or of anything else
 
 
@@ -74,9 +109,26 @@ def latitude_longitude_columns(columns: Sequence[str]) -> tuple[str, ...]:
     return found if both else ()
 
 
+def coordinate_pairs(columns: Sequence[str]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return latitude and longitude of every place: columns whose names agree in all other words, which follow them.
+
+    >>> coordinate_pairs(["end_lon", "startLat", "start_lon", "end_lat", "area"])
+    [('startLat', 'start_lon', ('start',)), ('end_lat', 'end_lon', ('end',))]
+    """
+    words = {name: name_words(name) for name in columns}
+    rest = {name: tuple(w for w in words[name] if w not in LATITUDE_WORDS | LONGITUDE_WORDS) for name in columns}
+    latitudes, longitudes = (list(filter(is_axis, columns)) for is_axis in (is_latitude_column, is_longitude_column))
+    return [(lat, lon, rest[lat]) for lat in latitudes for lon in longitudes if rest[lat] == rest[lon] and lat != lon]
+
+
 def is_birth_date_column(column: str) -> bool:
     """Return whether the name means a date of birth."""
     return bool(BIRTH_WORDS & set(name_words(column)))
+
+
+def is_year_column(column: str) -> bool:
+    """Return whether the name means a year."""
+    return bool(YEAR_WORDS & set(name_words(column)))
 
 
 def is_name_column(column: str) -> bool:
@@ -124,6 +176,29 @@ def is_name_part_column(column: str) -> bool:
     return bool(NAME_PART_WORDS & set(name_words(column)))
 
 
+def is_quantity_column(column: str) -> bool:
+    """Return whether the name means a count, a time or another number whose size matters."""
+    return bool(QUANTITY_WORDS & set(name_words(column)))
+
+
+def is_code_column(column: str) -> bool:
+    """Return whether the name means a code or the number of a thing, if the column holds whole numbers.
+
+    >>> [is_code_column(name) for name in ("NAICS_2017", "ZipCode", "store_nr", "from station id", "codePostal")]
+    [True, True, True, True, True]
+    >>> [is_code_column(name) for name in ("year", "rooms no", "distance_to_station", "visits per store", "number")]
+    [False, False, False, False, False]
+    """
+    words = [word for word in name_words(column) if not word.isdecimal()]
+    if not words or is_quantity_column(column):
+        return False
+    *rest, head = words
+    if head in KEY_WORDS:  # of one thing: "rooms no" counts rooms
+        return head == "id" or (bool(rest) and not rest[-1].endswith("s"))
+    compound = head.endswith(("code", "zip", "nummer")) or head.removesuffix("id") in CODE_WORDS
+    return compound or words[0] in ("code", "codigo", "código")
+
+
 def column_positions(source: object, header: Sequence[str], columns: Sequence[str] | None) -> list[int]:
     """Return the positions of the wanted columns in the header, each present exactly once; errors name ``source``.
 
@@ -155,6 +230,21 @@ def missing_column_message(name: str, header: Sequence[str]) -> str:
     similar = _similar_column(name, header)
     advice = f"did you mean {similar!r}?" if similar else "check the name and that the first line is the header"
     return f"there is no column {name!r} among its {len(header)}; {advice}"
+
+
+def missing_identifier_message(name: str, header: Sequence[str], party_file: object) -> str:
+    """Describe an identifier that the job names and the table does not have, with the line that maps it.
+
+    >>> missing_identifier_message("lat", ["id", "Latitude", "Longitude"], "city.toml")
+    'no column \'lat\' among its 3, the identifier of the job; add to city.toml: [identifiers] lat = "Latitude"'
+    """
+    similar = next((column for column in header if name_words(column) == name_words(name)), None)
+    for is_axis in (is_latitude_column, is_longitude_column):
+        similar = similar or next((column for column in header if is_axis(name) and is_axis(column)), None)
+    own = similar or _similar_column(name, header) or "your column"
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+    rule = f"no column {name!r} among its {len(header)}, the identifier of the job"
+    return f'{rule}; add to {party_file}: [identifiers] {key} = "{own}"'
 
 
 def _similar_column(name: str, header: Sequence[str]) -> str | None:

@@ -17,21 +17,26 @@ from fedsim.errors import InputError
 
 MISSING_WORDS = ("NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "-", "?")
 INTEGER_PATTERN = r"^[+-]?[0-9]+$"
+PADDED_PATTERN = r"^0[0-9]+$"
+MIN_LONG_CODE = 1e9  # whole numbers of at least ten digits, all of the same length
 OTHER_KIND = "other"  # lists, bytes and other types that cannot be features
+TRAINING_SHARE = 0.7  # of a table's rows
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnProfile:
-    """One column: ``cells`` are Float64, Date or stripped String, ``alone`` counts the values that occur once.
+    """One column: ``cells`` are Float64, Date or stripped String.
 
-    ``kind`` is a value of :class:`CellType`, or ``other``.
+    ``kind`` is a value of :class:`CellType`, or ``other``. ``alone`` is the expected share of training rows whose value
+    no other training row has; ``padded`` says whether whole numbers are written with leading zeros.
     """
 
     name: str
     kind: str
     cells: pl.Series
     distinct: int
-    alone: int
+    alone: float
+    padded: bool = False
 
     def __len__(self) -> int:
         return len(self.cells)
@@ -60,10 +65,31 @@ class ColumnProfile:
         return self.kind == CellType.NUMBER and bool((self.filled == self.filled.round()).all())
 
     @property
+    def code(self) -> bool:
+        """Whether it holds codes, see :func:`holds_codes`."""
+        return self.kind == CellType.NUMBER and holds_codes(self.filled, padded=self.padded)
+
+    @property
     def length(self) -> float:
         """The mean length of texts."""
         mean = self.filled.str.len_chars().mean() if self.kind == CellType.CATEGORY else 0.0
         return float(mean or 0.0)  # type: ignore[arg-type]
+
+
+def holds_codes(numbers: pl.Series, *, padded: bool = False) -> bool:
+    """Return whether whole numbers are codes: by their name, ``padded`` with zeros, or as long as account numbers.
+
+    >>> holds_codes(pl.Series("zip", [10115.0, 10117.0, 20095.0])), holds_codes(pl.Series("rooms", [1, 2, 3]))
+    (True, False)
+    """
+    filled = numbers.drop_nulls()
+    # Two values need no distinction: a category of two is a number, too.
+    if filled.n_unique() < 3 or not bool(((filled >= 0) & (filled == filled.round())).all()):
+        return False
+    least, most = float(filled.min()), float(filled.max())  # type: ignore[arg-type]
+    long = least >= MIN_LONG_CODE and len(f"{least:.0f}") == len(f"{most:.0f}")
+    by_data = (padded or long) and not column_names.is_quantity_column(numbers.name)
+    return by_data or column_names.is_code_column(numbers.name)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +124,12 @@ def profile_table(frame: pl.DataFrame, name: str) -> TableProfile:
     for column in infer_numbers(bare, list(words)).iter_columns():
         kind, cells = _detect_kind(column)
         counts = cells.drop_nulls().value_counts()["count"] if kind != OTHER_KIND else pl.Series([], dtype=pl.UInt32)
-        columns[column.name] = ColumnProfile(column.name, kind, cells, len(counts), int((counts == 1).sum()))
+        # Each of c equal rows is the only one of them in training if the c - 1 others are not.
+        rows = counts.cast(pl.Float64).to_numpy()
+        alone = float((rows * (1 - TRAINING_SHARE) ** (rows - 1)).sum() / max(1, rows.sum()))
+        written = bare[column.name]
+        padded = written.dtype == pl.String and bool(written.str.contains(PADDED_PATTERN).any())
+        columns[column.name] = ColumnProfile(column.name, kind, cells, len(counts), alone, padded)
     return TableProfile(name, len(frame), columns, tuple(words))
 
 
@@ -118,6 +149,28 @@ def _detect_kind(column: pl.Series) -> tuple[str, pl.Series]:
     return CellType.CATEGORY, text
 
 
+def guess_metrics(identifiers: pl.DataFrame) -> dict[tuple[str, ...], str]:
+    """Return the metric for each place and each other column of identifiers; other numbers are one point.
+
+    Latitude and longitude are compared over ground, never as degrees of equal length.
+
+    >>> guess_metrics(pl.DataFrame({"lon": [103.8], "lat": [1.3], "name": ["Ann"], "born": ["1984-07-31"]}))
+    {('lat', 'lon'): 'great-circle', ('name',): 'qgram-dice', ('born',): 'days'}
+    """
+    kinds = {column.name: _detect_kind(column)[0] for column in identifiers.iter_columns()}
+    # Half of a place may look like text because of a mistake in one row, which reading it then names.
+    pairs = column_names.coordinate_pairs(list(kinds))
+    places = [(lat, lon) for lat, lon, _ in pairs if CellType.NUMBER in (kinds[lat], kinds[lon])]
+    rest = {name: kind for name, kind in kinds.items() if not any(name in place for place in places)}
+    numbers = tuple(name for name, kind in rest.items() if kind == CellType.NUMBER)
+    metrics: dict[tuple[str, ...], str] = dict.fromkeys(places, "great-circle")
+    metrics |= {numbers: "euclidean"} if numbers else {}
+    texts_and_dates = {name: kind for name, kind in rest.items() if kind != CellType.NUMBER}
+    return metrics | {
+        (name,): "days" if kind == CellType.DATE else "qgram-dice" for name, kind in texts_and_dates.items()
+    }
+
+
 # Which columns could link two tables: locations by name and range, names by their words, dates of birth
 #
 # The user sees every guess and may correct it; guessing reads values but shows none.
@@ -129,6 +182,7 @@ MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE, MIN_NAME_LENGTH = 10, 0.2, 3.0  # of a c
 MIN_SIMILARITY, MIN_FURTHER_SIMILARITY = 0.3, 0.5
 SAMPLE_ROWS = 5_000
 MAJORITY = 0.5
+MIN_EQUAL_NAMES, MAX_EQUAL_NAMES, MIN_YEAR_LIFT = 20, 100_000, 1.5  # pairs of equal names; agreement over chance
 
 ColumnProfiles = dict[str, ColumnProfile]
 MAX_GAP_SHARE = 0.2  # a column with more missing cells is not proposed as an identifier
@@ -145,12 +199,14 @@ class IdentifierPair:
 
 
 def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | None) -> list[IdentifierPair]:
-    """Guess the columns that link two tables: a location, else names and dates of birth, else nothing."""
+    """Guess the columns that link two tables: a location, else names, dates of birth and years, else nothing."""
     ours, theirs = (table.columns if table else None for table in (primary, secondary))
     sides = [[None] if columns is None else _find_coordinates(columns) for columns in (ours, theirs)]
     pairs = sorted(product(*sides), key=lambda pair: bool(pair[0] and pair[1] and pair[0][2] != pair[1][2]))
     if not pairs:
-        return [*_match_columns(ours, theirs, _could_be_name), *_match_columns(ours, theirs, _could_be_birth)]
+        names = _match_columns(ours, theirs, _could_be_name)
+        births = _match_columns(ours, theirs, _could_be_birth)
+        return [*names, *births, *(_match_years(ours, theirs, names[0]) if ours and theirs and names else [])]
     if primary and secondary and len(sides[0]) == len(sides[1]) > 1:
         # Both have several places, such as the start and the end of a trip: these are meant in the same order.
         places = [(here, there) for here, there in zip(*sides, strict=True) if here and there]
@@ -162,15 +218,11 @@ def guess_identifiers(primary: TableProfile | None, secondary: TableProfile | No
 def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
     """Return columns named latitude and longitude that otherwise have the same name; their values may be swapped."""
     numbers = [name for name, look in columns.items() if look.kind == CellType.NUMBER and look.distinct > 1]
-    found = []
-    for lat, lon in product(numbers, repeat=2):
-        lat_words, lon_words = name_words(lat), name_words(lon)
-        about = tuple(word for word in lat_words if word not in column_names.LATITUDE_WORDS)
-        rest = tuple(word for word in lon_words if word not in column_names.LONGITUDE_WORDS)
-        named = about == rest and about != lat_words and rest != lon_words
-        if named and any(are_valid_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat))):
-            found.append((lat, lon, about))
-    return found
+    return [
+        (lat, lon, about)
+        for lat, lon, about in column_names.coordinate_pairs(numbers)
+        if any(are_valid_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat)))
+    ]
 
 
 def are_valid_coordinates(lat: ColumnProfile, lon: ColumnProfile) -> bool:
@@ -219,6 +271,48 @@ def _match_columns(
         if similar and (named[pair] or not found) and not taken & set(pair):
             found.append(pair)
     return [_identifier_pair(one.name, one.name, other.name) for one, other in pairs if (one, other) in found]
+
+
+def _match_years(ours: ColumnProfiles, theirs: ColumnProfiles, name: IdentifierPair) -> list[IdentifierPair]:
+    """Return the two columns of years or dates that agree best where names are equal, if they agree far above chance.
+
+    A name is the better known with its year: of all films with one title, the one that came out in the same year.
+    """
+    sides = [(ours, name.primary or ""), (theirs, name.secondary or "")]
+    keys = [columns[own].cells.str.to_lowercase() for columns, own in sides]
+    rows = [pl.DataFrame({"key": key}).with_row_index(f"row{side}") for side, key in enumerate(keys)]
+    equal = rows[0].join(rows[1], on="key", nulls_equal=False).head(MAX_EQUAL_NAMES)
+    if len(equal) < MIN_EQUAL_NAMES:
+        return []
+    found = []
+    years = [[look for look in columns.values() if _could_be_year(look)] for columns, _ in sides]
+    for here, there in product(*years):
+        pair = year_cells(here)[equal["row0"]], year_cells(there)[equal["row1"]]
+        agree = _share_of_equal_years(*pair)
+        chance = _share_of_equal_years(pair[0], pair[1].shuffle(seed=0))
+        if agree > MAJORITY and agree > MIN_YEAR_LIFT * chance:
+            found.append((agree - chance, here.name, there.name))
+    return [_identifier_pair(here, here, there) for _, here, there in sorted(found, reverse=True)[:1]]
+
+
+def _could_be_year(look: ColumnProfile) -> bool:
+    if look.gaps > MAX_GAP_SHARE * len(look) or look.distinct < 2 or is_birth_date_column(look.name):
+        return False
+    return look.kind == CellType.DATE or (column_names.is_year_column(look.name) and holds_years(look))
+
+
+def holds_years(look: ColumnProfile) -> bool:
+    """Return whether all cells are whole numbers that could be years."""
+    return look.whole and bool(look.filled.is_between(1000, 2200).all())
+
+
+def year_cells(look: ColumnProfile) -> pl.Series:
+    """Return the years of a column of dates or years."""
+    return look.cells.dt.year().cast(pl.Float64) if look.kind == CellType.DATE else look.cells
+
+
+def _share_of_equal_years(ours: pl.Series, theirs: pl.Series) -> float:
+    return float(((ours - theirs).abs() <= 1).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _identifier_pair(agreed: str, primary: str, secondary: str) -> IdentifierPair:

@@ -42,7 +42,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         secondaries: Sequence[Any] | None = (),
         link_on: Any = (),
         *,
-        metric: str | Metric | Sequence[str | Metric] = "euclidean",
+        metric: str | Metric | Sequence[str | Metric] = inputs.AUTO,
         k: int = DEFAULT_K,
         sigma: float = 0.0,
         tau: float | None = None,
@@ -101,7 +101,9 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
             n_train=len(split.train),
         )
         linked = config.method.partners is not methods.PartnerRequirement.NONE
-        pairs = inputs.columns_per_secondary(len(tables), settings.link_on, settings.metric) if linked else ()
+        pairs: Sequence[inputs.LinkedColumns] = ()
+        if linked:
+            pairs = inputs.columns_per_secondary(primary, len(tables), settings.link_on, settings.metric)
         linking = tuple(inputs.primary_link_columns(settings.link_on))
         rules = FeatureRules(settings.kinds or {}, identifiers=linking)
         plan = FederationPlan(config, tuple(pairs), settings, rules, () if settings.use_identifiers else linking)
@@ -206,8 +208,9 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         pandas, polars or Arrow tables with identifiers; without any, the primary trains alone (Solo).
     link_on : list of columns, one such list per secondary, or a mapping from the primary's names to theirs
         The identifiers, in the same order on both sides.
-    metric : str, Metric, or one per secondary, default="euclidean"
-        How identifiers are compared: euclidean, great-circle, days, qgram-dice, ..., or a ``WeightedSum``.
+    metric : str, Metric, or one per secondary, default="auto"
+        How identifiers are compared: euclidean, great-circle, days, qgram-dice, ..., or a ``WeightedSum``. By default
+        latitude and longitude over ground, text by qgram-dice, dates by days, other numbers by euclidean.
     k : int, default=20
         Partners per record.
     sigma, tau : float

@@ -14,14 +14,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, column_or_1d, validate_data
 
+from fedsim.data.profile import guess_metrics
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FedSimError, InputError, SettingError, nearest_word
 from fedsim.linkage import Metric, get_metric
+from fedsim.linkage.metrics import combine_metrics
 from fedsim.registry import METHODS
 from fedsim.training.config import ConfigOverrides
 from fedsim.types import AnyArray, Flags, Floats, Integers, Split
 
 PRIMARY, COORDINATOR = "primary", "coordinator"
+AUTO = "auto"  # the metric that fits the identifiers
 
 # Tables and labels, checked by scikit-learn
 #
@@ -212,15 +215,17 @@ def secondary_name(place: int) -> str:
     return f"secondary-{place + 1}"
 
 
-def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedColumns]:
+def columns_per_secondary(primary: pl.DataFrame, count: int, link_on: Any, metric: Any) -> list[LinkedColumns]:
     """Return the linking columns of each secondary.
 
     ``link_on`` is a list of columns that all tables have, or one such list per secondary, or a mapping from the
-    primary's names to the secondary's; ``metric`` is one for all or a list.
+    primary's names to the secondary's; ``metric`` is one for all or a list, and ``"auto"`` follows from the primary's
+    columns.
 
-    >>> pairs = columns_per_secondary(2, [["lat", "lon"], {"name": "title"}], "euclidean")
-    >>> [(pair.party, pair.theirs) for pair in pairs]
-    [('secondary-1', ('lat', 'lon')), ('secondary-2', ('title',))]
+    >>> table = pl.DataFrame({"lat": [1.3], "lon": [103.8], "name": ["Ann"]})
+    >>> pairs = columns_per_secondary(table, 2, [["lon", "lat"], {"name": "title"}], "auto")
+    >>> [(pair.party, pair.theirs, pair.metric.name) for pair in pairs]
+    [('secondary-1', ('lat', 'lon'), 'great-circle'), ('secondary-2', ('title',), 'qgram-dice')]
     """
     shared = isinstance(link_on, Mapping) or all(isinstance(name, str) for name in link_on)
     if not shared and len(link_on) != count:
@@ -241,7 +246,13 @@ def columns_per_secondary(count: int, link_on: Any, metric: Any) -> list[LinkedC
         if twice:
             message = f"link_on names column '{twice[0]}' twice for {party}; name each column once"
             raise SettingError(message, code="column-named-twice", column=twice[0], party=party)
-        pairs.append(LinkedColumns(party, ours, theirs, get_metric(metrics[place])))
+        chosen = metrics[place]
+        if isinstance(chosen, str) and chosen == AUTO:
+            parts = guess_metrics(select_columns(primary, ours, PRIMARY))
+            order = [ours.index(name) for part in parts for name in part]  # a place is latitude, then longitude
+            ours, theirs = tuple(ours[at] for at in order), tuple(theirs[at] for at in order)
+            chosen = combine_metrics(parts)
+        pairs.append(LinkedColumns(party, ours, theirs, get_metric(chosen)))
     return pairs
 
 

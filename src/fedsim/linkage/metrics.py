@@ -4,7 +4,7 @@ A metric prepares records (checks them and converts them to the form of the sear
 and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -189,7 +189,7 @@ class Hamming:
                 return False
             return filters.share_evaluated(queries, candidates, k) < MAX_SHARE_FOR_CELLS
 
-        cells = f"rings around centres: a sample needed less than {MAX_SHARE_FOR_CELLS:.0%} of the pairs"
+        cells = f"rings around centres: a sample needed less than {100 * MAX_SHARE_FOR_CELLS:.0f} % of the pairs"
         flat = f"popcount of every pair of {64 * candidates.shape[1]}-bit filters"
         return [
             Backend("cells", cells, lambda: filters.CellSearch(queries, candidates), cells_pay, exhaustive=False),
@@ -549,6 +549,29 @@ class WeightedSum:
 
     def backends(self, queries: Records, candidates: Records, k: int) -> Sequence[Backend]:
         return [blocks_backend(self, queries, candidates)]
+
+
+def combine_metrics(parts: Mapping[tuple[str, ...], str]) -> Metric:
+    """Return one metric for columns that are compared by one or several; the sum of equal ones has equal weights.
+
+    Parameters
+    ----------
+    parts
+        The name of the metric of each column or group of columns.
+
+    Examples
+    --------
+    >>> combine_metrics({("lat", "lon"): "great-circle"}).name, combine_metrics({("a",): "days", ("b",): "days"}).name
+    ('great-circle', 'weighted-sum')
+    """
+    kinds = set(parts.values())
+    if len(parts) == 1:
+        return get_metric(kinds.pop())
+    if len(kinds) > 1:
+        message = f"identifiers of several kinds ({', '.join(sorted(kinds))}) have no common unit"
+        way_out = "give a WeightedSum with a weight for each; on the command line, name every column with --field"
+        raise SettingError(f"{message}; {way_out}", code="metric-needed")
+    return WeightedSum(tuple(WeightedField(",".join(columns), metric) for columns, metric in parts.items()))
 
 
 @dataclass(frozen=True)

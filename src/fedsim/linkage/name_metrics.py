@@ -16,13 +16,33 @@ from fedsim.linkage.words import WordRules
 from fedsim.validation import validate_integer
 
 
-def _gram_backends(metric: QGramDice | TfidfCosine, queries: GramTexts, candidates: GramTexts) -> Sequence[Backend]:
-    index = Backend("index", "inverted index of q-grams", lambda: metric.blocks(queries, candidates))
-    return [index, blocks_backend(metric, queries, candidates)]
+@dataclass(frozen=True)
+class _GramMetric:
+    """What the two metrics of q-grams share; a base class, because metrics are dataclasses whose fields users set."""
+
+    CELLS: ClassVar[str] = "text"
+
+    q: int
+    rules: WordRules = field(default_factory=WordRules)
+    name: str = ""
+    whole: bool = False
+
+    def __post_init__(self) -> None:
+        validate_integer(self.q, "q", least=2, most=3)
+
+    def prepare(self, records: Any, table: str) -> GramTexts:
+        return GramTexts(identifiers.strings(records, table), self.rules)
+
+    def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
+        raise NotImplementedError
+
+    def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
+        index = Backend("index", "inverted index of q-grams", lambda: self.blocks(queries, candidates))
+        return [index, blocks_backend(self, queries, candidates)]
 
 
 @dataclass(frozen=True)
-class QGramDice:
+class QGramDice(_GramMetric):
     """One minus the weighted Dice coefficient of the q-grams of all words.
 
     Every word is marked at both ends and cut into q-grams; a q-gram weighs as much as its word is rare, see
@@ -46,28 +66,15 @@ class QGramDice:
     [[2]]
     """
 
-    CELLS: ClassVar[str] = "text"
-
     q: int = 2
-    rules: WordRules = field(default_factory=WordRules)
     name: str = "qgram-dice"
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        validate_integer(self.q, "q", least=2, most=3)
-
-    def prepare(self, records: Any, table: str) -> GramTexts:
-        return GramTexts(identifiers.strings(records, table), self.rules)
-
-    def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
-        return _gram_backends(self, queries, candidates)
 
     def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
         return GramSearch(left, right, grams.word_weighted_grams(self.q), product=False)
 
 
 @dataclass(frozen=True)
-class TfidfCosine:
+class TfidfCosine(_GramMetric):
     """One minus the cosine of the TF-IDF vectors of the q-grams of all words.
 
     The definition of scikit-learn's ``TfidfVectorizer(analyzer="char_wb")`` on the normalised words, with inverse
@@ -89,21 +96,8 @@ class TfidfCosine:
     [[2, 0]]
     """
 
-    CELLS: ClassVar[str] = "text"
-
     q: int = 3
-    rules: WordRules = field(default_factory=WordRules)
     name: str = "tfidf-cosine"
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        validate_integer(self.q, "q", least=2, most=3)
-
-    def prepare(self, records: Any, table: str) -> GramTexts:
-        return GramTexts(identifiers.strings(records, table), self.rules)
-
-    def backends(self, queries: GramTexts, candidates: GramTexts, k: int) -> Sequence[Backend]:
-        return _gram_backends(self, queries, candidates)
 
     def blocks(self, left: GramTexts, right: GramTexts) -> GramSearch:
         return GramSearch(left, right, grams.tfidf_grams(self.q), product=True)

@@ -458,6 +458,7 @@ JOB_CHECKS: tuple[tuple[str, Callable[[table.PartyInJob], Iterator[CheckFinding]
     ("records", table.check_records),
     ("steps", table.check_steps),
     ("identifiers", table.check_identifiers),
+    ("linkage", table.check_linkage),
     ("label", table.check_label),
     ("features", table.check_features),
     ("linkage key", check_linkage_key),

@@ -13,13 +13,14 @@ from fedsim.cells import DECIMAL_COMMA, Cells, CellType, FaultKind, read_cells, 
 from fedsim.config import Job, PartyFile
 from fedsim.config.party_file import DataSettings, PartyColumns, identifier_columns, resolve_columns
 from fedsim.config.toml_file import find_setting_lines, read_text_file
-from fedsim.data.column_names import missing_column_message
+from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.features import FeatureRules, fit_preprocessor
-from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE
+from fedsim.data.profile import MAX_LATITUDE, MAX_LONGITUDE, holds_codes
 from fedsim.data.splits import random_split
 from fedsim.data.table_reader import infer_numbers, read_table
 from fedsim.errors import FedSimError, nearest_word
 from fedsim.linkage.encoding import DateFilter, NumericFilter, PlacePosition, SchemaField, cell_type
+from fedsim.linkage.encoding.quality import measure_own_table
 from fedsim.preflight.estimate import CostEstimate
 from fedsim.preflight.finding import CheckFinding, error_finding, failure, info, ok, warning
 from fedsim.protocol.messages import Role
@@ -77,11 +78,13 @@ def check_columns(own: PartyFile, job: Job, table: CheckedTable) -> tuple[PartyC
     """Return the party's columns in this job; a missing column is reported with the nearest existing one."""
     if table.header is None or own.data is None:
         return None, []
-    missing = [
-        f"{_setting_location(own, setting)}{own.data.source}: {missing_column_message(column, table.header)}"
-        for column, setting in _columns_by_setting(own, job).items()
-        if column not in table.header
-    ]
+    missing = []
+    for column, setting in _columns_by_setting(own, job).items():
+        if column not in table.header:
+            message = missing_column_message(column, table.header)
+            if setting == ("identifiers",):  # an agreed name that the party file does not map
+                message = missing_identifier_message(column, table.header, own.path)
+            missing.append(f"{_setting_location(own, setting)}{own.data.source}: {message}")
     if missing:
         return None, [error_finding("columns", message, code="missing-column") for message in missing]
     try:
@@ -255,6 +258,32 @@ def check_identifiers(case: PartyInJob) -> Iterator[CheckFinding]:
         yield ok("identifiers", f"{', '.join(unique)}: {missing}all as their encodings need them")
 
 
+def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
+    """Measure on the party's own table what its encoded identifiers find again."""
+    by_secondary: dict[str, list[_LinkingColumn]] = {}
+    for column in _linking_columns(case):
+        by_secondary.setdefault(column.secondary, []).append(column)
+    for name, columns in by_secondary.items():
+        terms = case.job.secondaries[name]
+        cells = {column.agreed: column.cells.values for column in columns}
+        cells |= {column.field.salt: column.salt.values for column in columns if column.field.salt and column.salt}
+        faulty = any(
+            [fault for fault in column.cells.faults if not (column.allows_gaps and fault.kind is FaultKind.MISSING)]
+            or list(column.outside_range())
+            for column in columns
+        )
+        if faulty or len(cells) < len(terms.encoding.columns):
+            continue  # reported by the check of the identifiers
+        table = pl.DataFrame([values.alias(agreed) for agreed, values in cells.items()])
+        quality = measure_own_table(terms.encoding, terms.metric, table, k=terms.k, rng=np.random.default_rng(0))
+        for row in quality.rows() if quality else ():
+            value = f"{name}, this table against itself: {row.name} {row.value}"
+            if row.fix and row.name == "found":  # of the partner's table, ties and saturation may be others
+                yield warning("linkage", value, row.fix, code="low-recall")
+            else:
+                yield info("linkage", f"{value}; {row.fix}" if row.fix else value)
+
+
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:
     """Read every field and salt of this party whose column is there."""
     columns = []
@@ -373,6 +402,10 @@ def _is_almost_numbers(column: pl.Series) -> bool:
     return len(column) - numbers.null_count() >= RULE_SHARE * (len(column) - column.null_count())
 
 
+def _holds_codes(column: pl.Series) -> bool:
+    return column.dtype.is_numeric() and len(column) >= MIN_RECORDS_FOR_RULE and holds_codes(column)
+
+
 def _counts_records(column: pl.Series) -> bool:
     """Return whether a column has a different word in nearly every record, or consecutive numbers."""
     if len(column) < MIN_RECORDS_FOR_RULE:
@@ -391,6 +424,7 @@ _SUSPECTS: tuple[tuple[Callable[[pl.Series], bool], str, str], ...] = (
     (_is_almost_numbers, "numbers except for some cells, learnt as words", "list such words in data.missing"),
     (_matches(ISO_DAY), "dates, learnt as words", 'declare them: [features] kinds = { ... = "date" }'),
     (_counts_records, "another value in every record; is it a record number or name?", "drop it: [features] drop"),
+    (_holds_codes, "codes, learnt as numbers", 'declare them: [features] kinds = { ... = "category" }'),
 )
 
 

@@ -68,8 +68,9 @@ class NoisyFeatures:
         return (
             "Given the mean and standard deviation of its column, and whatever is computed from a record, one number "
             f"is ({self.budget.epsilon(delta=1e-5):.3g}, 1e-5)-private ({self.budget.mu:.3g}-GDP), d numbers together "
-            f"{self.budget.mu:.3g} * sqrt(d)-GDP; a category is kept with probability {self.keep_probability:.0%} and "
-            f"random otherwise, which is {two}-private with 2 possible values, {ten} with 10 and {hundred} with 100; "
+            f"{self.budget.mu:.3g} * sqrt(d)-GDP; a category is kept with a probability of "
+            f"{100 * self.keep_probability:.0f} % and random otherwise, which is {two}-private with 2 possible "
+            f"values, {ten} with 10 and {hundred} with 100; "
             "drawing new noise spends the same again."
         )
 

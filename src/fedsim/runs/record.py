@@ -57,6 +57,9 @@ class LinkListSummary:
     similarity_by_rank: list[list[float]]
     reuse: list[tuple[int, int]]
     unmatched: float | None = None  # mean probability of no match among test records; None without a match gate
+    fill: float | None = None  # this and the next two: see fedsim.linkage.encoding.quality.ReceivedQuality
+    tied: float | None = None
+    far: float | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import torch
 from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
+from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol import cut_layer, transport
@@ -110,7 +111,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         result = _add_trees(store, prepared, result)
     links = {party.name: found for party, found in lists.items()}
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
-    save_run_record(context.folder, completed, context.progress)
+    save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
     _save_model(store, TRAINED_MODEL, prepared, result)  # last: where it exists, nothing else is missing
@@ -433,7 +434,7 @@ class CompletedTraining:
     gates: GateSummary
 
 
-def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgress) -> None:
+def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyProgress) -> None:
     """Write the record of the run, and the test records with their predictions."""
     seconds = progress.clock() - progress.start
     job, result, table, split = ended.job, ended.result, ended.table, ended.prepared.split
@@ -466,19 +467,23 @@ def save_run_record(folder: Path, ended: CompletedTraining, progress: PartyProgr
         history=[asdict(epoch) for epoch in result.history],
         best_epoch=result.best.number,
         metrics=result.metrics,
-        lists=[_link_list_summary(ended, name, links) for name, links in ended.lists.items()],
+        lists=[_link_list_summary(store, ended, name, links) for name, links in ended.lists.items()],
         curves=ended.gates.curves,
         importances=ended.gates.importances,
         groups=_errors_by_group(ended),
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
         examples=ended.gates.examples,
     )
-    record.write_run_record(folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
+    record.write_run_record(store.folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
     progress.enter(Phase.END.value)
 
 
-def _link_list_summary(ended: CompletedTraining, name: str, links: PrivateLinks) -> record.LinkListSummary:
-    hidden = ended.job.secondaries[name].hide_rows
+def _link_list_summary(
+    store: RunStore, ended: CompletedTraining, name: str, links: PrivateLinks
+) -> record.LinkListSummary:
+    terms = ended.job.secondaries[name]
+    hidden, noisy = terms.hide_rows, bool(terms.tau or terms.sigma)
+    encoded, similarity = store.encoded(ended.table, name), links.similarity.astype(np.float64)
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
     uses = np.bincount(links.partner.ravel(), minlength=candidates)
     times, how_many = np.unique(uses, return_counts=True)
@@ -490,6 +495,7 @@ def _link_list_summary(ended: CompletedTraining, name: str, links: PrivateLinks)
         similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T.tolist(),
         reuse=[] if hidden else list(zip(times.tolist(), how_many.tolist(), strict=True)),
         unmatched=ended.gates.unmatched.get(name),
+        **asdict(judge_received_links(terms.encoding, encoded, similarity, noisy=noisy)),
     )
 
 

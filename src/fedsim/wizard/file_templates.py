@@ -219,7 +219,7 @@ def _source_lines(source: TableSource, folder: Path) -> Iterator[str]:
 
 
 def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
-    if learning.dropped or learning.dates or learning.linking:
+    if learning.dropped or learning.linking:
         yield "\n[features]"
     if learning.linking:
         yield "# Identifiers are features, too: they stay here, and often help more than the partners' features."
@@ -229,8 +229,14 @@ def _feature_lines(learning: FeatureProposal) -> Iterator[str]:
         yield "drop = ["
         yield from (f"  {to_toml(name)}, # {reason}" for name, reason in learning.dropped)
         yield "]"
-    if learning.dates:
-        yield f"kinds = {to_toml(dict.fromkeys(learning.dates, 'date'))}"
+    yield "\n[features.kinds] # number, category or date; a line for any column changes its kind"
+    for name, kind in learning.declared.items():
+        comment = " # a code: larger is not more" if name in learning.codes else ""
+        yield to_toml({name: kind})[2:-2] + comment
+    for kind, names in learning.by_kind():
+        open_names = [name for name in names if name not in learning.declared]
+        if open_names:
+            yield f"# {kind}: {', '.join(map(to_toml, open_names))}"
 
 
 def relative_path(path: Path, folder: Path) -> str:

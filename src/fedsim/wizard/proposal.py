@@ -12,7 +12,7 @@ from datetime import date, timedelta
 import numpy as np
 import polars as pl
 
-from fedsim.cells import CellType, read_cells
+from fedsim.cells import FEATURE_TYPES, CellType, read_cells
 from fedsim.data import column_names, profile
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.data.profile import OTHER_KIND, ColumnProfile, IdentifierPair, TableProfile
@@ -26,10 +26,12 @@ from fedsim.linkage.encoding import (
     PlacePosition,
     Schema,
     SchemaField,
+    WordFilter,
     choose_word_filter,
 )
 from fedsim.linkage.encoding.positions import MAX_POSITION, MIN_METRES
 from fedsim.linkage.encoding.quality import LinkageQuality, measure_linkage
+from fedsim.linkage.words import LEGAL_FORMS, WordRules
 from fedsim.privacy.geodesy import great_circle_metres, mean_place
 from fedsim.types import DEFAULT_K, Floats
 
@@ -118,8 +120,12 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
     if not pairs:
         raise _no_identifiers_error(tables)
     corrected, notes = _fix_swapped_coordinates(pairs, tables.sides)
-    profiles = [[column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in corrected]
+    profiles: list[IdentifierProfiles] = [
+        [column_profile(table, getattr(pair, role)) for role, table in tables.sides] for pair in corrected
+    ]
     has_text = any(columns[0].kind == CellType.CATEGORY for columns in profiles)
+    if has_text:
+        profiles = [_years_as_dates(columns) for columns in profiles]
     for pair, of_pair in zip(corrected, profiles, strict=True):
         notes += _check_pair(tables, pair, of_pair, gaps_allowed=has_text and len(corrected) > 1)
     for role, table in tables.sides:
@@ -134,10 +140,23 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
         frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
         if all(map(len, frames)):
             quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
-    # Of a text only the nearest partners are near; which of the strangers follow is of no interest.
-    if quality and (quality.recall_at_k if metric == "position" else quality.recall_at_1) < MIN_RECALL:
-        notes.append(f"the encoded identifiers lose partners: a linkage by them {quality.describe()}")
+    if quality:
+        notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in quality.rows() if row.fix]
     return LinkageProposal(tuple(corrected), schema, metric, k, quality, tuple(notes))
+
+
+def _years_as_dates(columns: IdentifierProfiles) -> IdentifierProfiles:
+    """Return columns of years as dates, so that they compare with the dates of another table."""
+    years = [column.kind == CellType.NUMBER and profile.holds_years(column) for column in columns]
+    dates = [column.kind == CellType.DATE for column in columns]
+    named = all(column_names.is_year_column(column.name) for column in columns)
+    if not any(years) or not all(map(max, years, dates)) or not (named or any(dates)):
+        return columns
+    return [replace(column, kind=CellType.DATE, cells=_read_days(column)) for column in columns]
+
+
+def _read_days(column: ColumnProfile) -> pl.Series:
+    return read_cells(column.cells, CellType.DATE).values.dt.date()
 
 
 def _complete_records(pairs: Sequence[IdentifierPair], role: str, table: TableProfile) -> pl.DataFrame:
@@ -318,9 +337,10 @@ def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputErro
 # and dates, whose thresholds depend on their range, because the text decides who is near.
 
 RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about a metre in a city
-MIN_RECALL = 0.9
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
+YEAR_THRESHOLD, YEAR_ONES = 730.0, 40  # days, and ones in the filter of a year
+MIN_COMPANY_SHARE = 0.2  # of texts with a legal form, in names of companies
 SAMPLE_SIZE = 2_000  # texts of a column that decide on the size of its filters
 EPOCH = date(1970, 1, 1)
 FIRST_DAY, LAST_DAY = (date(1, 1, 1) - EPOCH).days, (date(9999, 12, 31) - EPOCH).days
@@ -369,9 +389,19 @@ def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[Identif
     for pair, columns in zip(pairs, profiles, strict=True):
         if columns[0].kind == CellType.CATEGORY:
             sample = [text for column in columns for text in column.filled.head(SAMPLE_SIZE).to_list()]
-            yield SchemaField(pair.agreed, choose_word_filter(sample))
+            yield SchemaField(pair.agreed, choose_word_filter(sample, _start_filter(sample)))
         else:
             yield SchemaField(pair.agreed, _numeric_filter(columns, _degree_limit(pair, columns)))
+
+
+def _start_filter(sample: Sequence[str]) -> WordFilter:
+    """Return a filter that writes legal forms in one way if the texts are names of companies, to judge by those forms.
+
+    Of generated firms and registers it finds .009 and .038 more first, of titles none.
+    """
+    plain, bare = WordRules(), WordRules(legal_forms=tuple(LEGAL_FORMS), drop_legal_forms=True)
+    companies = sum(len(bare.split(text)) < len(plain.split(text)) for text in sample)
+    return WordFilter(legal_forms=tuple(LEGAL_FORMS) if companies > MIN_COMPANY_SHARE * len(sample) else ())
 
 
 def _numeric_filter(columns: IdentifierProfiles, limit: float | None) -> FieldEncoding:
@@ -389,7 +419,14 @@ def _numeric_filter(columns: IdentifierProfiles, limit: float | None) -> FieldEn
             low, high = max(low, -limit), min(high, limit)
         return NumericFilter(low, high, threshold)
     first, last = (EPOCH + timedelta(days=min(max(day, FIRST_DAY), LAST_DAY)) for day in (low, high))
-    return DateFilter(date(first.year, 1, 1), date(last.year, 12, 31), threshold)
+    first, last = date(first.year, 1, 1), date(last.year, 12, 31)
+    if all(column.filled.dt.month().n_unique() > 1 for column in columns):
+        return DateFilter(first, last, threshold)
+    # Years of one thing differ by one in two tables. As few ones as a precise date sets, and a quarter of a title's:
+    # with more, another title of the same year comes before the same title with a slip.
+    threshold = max(threshold, YEAR_THRESHOLD)
+    bits = YEAR_ONES * ((last - first).days + 2 * threshold) / (2 * threshold)
+    return DateFilter(first, last, threshold, bits=8 * math.ceil(bits / 8))
 
 
 def round_up(value: float) -> float:
@@ -427,10 +464,11 @@ LABEL_WORDS = (
     *("label", "target", "price", "outcome", "class", "sales"),
     *("rent", "income", "default", "churn", "value", "y"),
 )
-KEY_WORDS = {"id", "key", "index", "row", "nr", "number", "no", "column", "unnamed"}
+ROW_NUMBER_WORDS = column_names.KEY_WORDS | {"index", "row", "column", "unnamed"}
 MAX_KEY_SPAN, MIN_KEY_ROWS = 1.05, 50  # row numbers are dense: their range is hardly larger than their count
 MIN_ACCOUNT_ROWS = 20  # in shorter tables, unique integers need not be account numbers
 MAX_INTEGER_CLASSES, MAX_TEXT_CLASSES, MAX_ONE_HOT = 10, 100, 16
+MAX_ALONE = 0.4  # share of training rows with a category of their own; training refuses 0.5
 MIN_DUPLICATE_SHARE, MIN_GROUPS = 0.2, 30
 MIN_SKEW, MIN_SKEW_ROWS = 2.0, 50  # an exponential distribution has skewness 2
 
@@ -445,15 +483,26 @@ class Guess:
 
 @dataclass(frozen=True)
 class FeatureProposal:
-    """Feature columns, columns left out with the reason, and feature columns that are dates.
+    """Feature columns with their kinds, and columns left out with the reason.
 
-    ``linking`` are identifiers that are features, too.
+    ``linking`` are identifiers that are features, too; ``codes`` are the numbers that are categories.
     """
 
     columns: tuple[str, ...]
     dropped: tuple[tuple[str, str], ...]
-    dates: tuple[str, ...]
+    kinds: dict[str, str]
+    codes: frozenset[str]
     linking: tuple[str, ...] = ()
+
+    @property
+    def declared(self) -> dict[str, str]:
+        """The kinds that a party file must state, because the cells do not show them."""
+        return {name: kind for name, kind in self.kinds.items() if name in self.codes or kind == CellType.DATE}
+
+    def by_kind(self) -> list[tuple[str, list[str]]]:
+        """Return the columns of every kind that occurs: numbers, categories, dates."""
+        names = {kind: [name for name, own in self.kinds.items() if own == kind] for kind in FEATURE_TYPES}
+        return [(kind, of_kind) for kind, of_kind in names.items() if of_kind]
 
 
 def column_profile(table: TableProfile, name: str) -> ColumnProfile:
@@ -470,6 +519,7 @@ def guess_label(table: TableProfile, taken: Sequence[str]) -> Guess | None:
         column
         for column in table.columns.values()
         if column.name not in taken
+        and not column.code
         and (
             column.kind == CellType.NUMBER or (column.kind == CellType.CATEGORY and column.distinct <= MAX_TEXT_CLASSES)
         )
@@ -526,7 +576,7 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
         return Guess("random", "or group, which keeps records with equal identifiers together")
     if groups < MIN_GROUPS:
         return Guess("random", f"{groups:,} different identifiers are too few for a group split")
-    return Guess("group", f"{share:.0%} of the records share their identifiers with another; or random")
+    return Guess("group", f"{100 * share:.0f} % of the records share their identifiers with another; or random")
 
 
 def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:
@@ -556,10 +606,12 @@ def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[s
         useless = "".join(f"; {name}: {reason}" for name, reason in dropped)
         message = f"{table.name} has no feature columns beside {', '.join(taken)}{useless}; add columns"
         raise InputError(message, code="no-features")
+    used = features + linking
     return FeatureProposal(
         tuple(column.name for column in features),
         dropped,
-        tuple(column.name for column in features + linking if column.kind == CellType.DATE),
+        {column.name: str(CellType.CATEGORY if column.code else column.kind) for column in used},
+        frozenset(column.name for column in used if column.code),
         tuple(column.name for column in linking),
     )
 
@@ -577,14 +629,17 @@ def _uninformative_reason(column: ColumnProfile) -> str:
         return f"has the type {column.cells.dtype}"
     if column.distinct < 2:
         return "one value only" if column.distinct else "no values"
-    if column.kind == CellType.CATEGORY and column.distinct > MAX_ONE_HOT and 2 * column.alone > n_filled:
-        return "a different text in most rows"
+    if column.distinct > MAX_ONE_HOT and column.alone > MAX_ALONE:
+        if column.kind == CellType.CATEGORY:
+            return "a different text in most rows"
+        if column.code:
+            return "a different code in most rows"
     if not column.whole or column.distinct != n_filled:
         return ""
     # Unique integers are row numbers if they are dense or named like a key.
     span = float(np.ptp(column.numbers.to_numpy()))
     dense = column.distinct >= MIN_KEY_ROWS and span < MAX_KEY_SPAN * column.distinct
-    is_key = any(word in KEY_WORDS or word.endswith("id") for word in name_words(column.name))
+    is_key = any(word in ROW_NUMBER_WORDS or word.endswith("id") for word in name_words(column.name))
     return "a different number in every row" if dense or is_key else ""
 
 

@@ -74,7 +74,7 @@ def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.Capture
 def test_json_is_one_object_with_the_same_figures(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert (told["records"], told["candidates"], told["k"], told["metric"]) == (60, 40, 5, "euclidean")
+    assert (told["records"], told["candidates"], told["k"], told["metric"]) == (60, 40, 5, "great-circle")
     assert told["files"] == {"links": "links.parquet"}
     assert 0 < told["nearest_median"] <= told["kth_median"]
 
@@ -288,6 +288,20 @@ def test_days_count_in_the_zone_of_the_table(folder: Path) -> None:
     words = ["--primary", "flats.parquet", "--secondary", "rentals.parquet", "--on", "born", "--metric", "days"]
     assert run(*BASE, *words, "--k", "1", "-q") == 0
     assert load_links(folder / "links.parquet").distance.tolist() == [[0.0]]
+
+
+def test_the_metric_follows_from_the_columns(folder: Path) -> None:
+    for name in ("flats", "rentals"):
+        pl.read_csv(f"{name}.csv").with_columns(code=pl.int_range(pl.len())).write_csv(f"{name}.csv")
+    for on, metric in (("lon,lat", "great-circle"), ("code", "euclidean")):
+        assert run(*BASE, "--on", on, "--k", "2", "-q", "--primary", "flats.csv") == 0
+        assert load_links(folder / "links.parquet").metric == metric
+
+
+def test_columns_of_several_kinds_need_weights(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("flats", "rentals"):
+        pl.read_csv(f"{name}.csv").with_columns(name=pl.lit("ann")).write_csv(f"{name}.csv")
+    assert "--field" in refusal(capsys, *BASE, "--on", "name,lat,lon", "--primary", "flats.csv")
 
 
 def test_codes_that_are_numbers_are_no_text(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

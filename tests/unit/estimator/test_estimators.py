@@ -44,10 +44,20 @@ def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
     (rule,) = [party.rule for party in model.federation_.linked]
     fresh = rule.links(flats[400:], town.rentals, model.federation_.model.config)
-    plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="euclidean", k=5, scale=rule.scale)
+    plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="great-circle", k=5, scale=rule.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)
     assert rule.scale == model.links_[0].scale
+
+
+def test_names_link_by_weighted_qgrams_unless_another_metric_is_named(town, flats, price):
+    names = [
+        pl.Series("name", [f"{word} house {row}" for row, word in enumerate(["ann", "bob"] * (n // 2))])
+        for n in (len(flats), len(town.rentals))
+    ]
+    ours, theirs = flats.with_columns(names[0]), town.rentals.with_columns(names[1])
+    model = FedSimRegressor([theirs], {"name": "name"}, **{**QUICK, "epochs": 1}).fit(ours, price)
+    assert model.links_[0].metric == "qgram-dice"
 
 
 def test_one_record_is_predicted_as_among_many(town, flats, price):
@@ -178,8 +188,9 @@ def test_flags_of_pandas_come_back_as_flags(flats, price, table):
 
 def test_columns_that_pandas_counts_link_by_their_numbers(town, flats, price):
     counted = [frame.to_pandas().set_axis(range(frame.width), axis=1) for frame in (flats, town.rentals)]
-    model = FedSimRegressor([counted[1]], [0, 1], kinds={2: "number"}, **QUICK).fit(counted[0], price.to_pandas())
-    named = quick(town).fit(flats, price)
+    settings = {"metric": "great-circle", **QUICK}
+    model = FedSimRegressor([counted[1]], [0, 1], kinds={2: "number"}, **settings).fit(counted[0], price.to_pandas())
+    named = FedSimRegressor([town.rentals], PLACE, **settings).fit(flats, price)
     np.testing.assert_array_equal(model.predict(counted[0]), named.predict(flats))
 
 

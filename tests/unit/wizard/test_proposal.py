@@ -107,6 +107,32 @@ def test_people_link_by_all_their_names_whatever_the_columns_are_called(ours, th
     assert said["warnings"] == []
 
 
+@pytest.mark.parametrize("form", ["Ltd", "the second"])
+def test_legal_forms_are_written_in_one_way_in_names_of_companies_only(form):
+    names = pl.Series("name", [f"{FIRST[row % 24]}{row} {form}" for row in range(200)])
+    for file in ("patienten.csv", "kasse.csv"):
+        PEOPLE.select(names, "visits", income=pl.int_range(200) % 90).write_csv(file)
+    fedsim("init", *REGISTERS, "--label", "income", "--yes")
+    assert bool(encodings(read_job(Path("job.toml")))["name"].legal_forms) == (form == "Ltd")
+
+
+def test_titles_link_with_the_year_that_agrees_where_they_are_equal():
+    rows = range(200)
+    titles = pl.Series("title", [f"{FIRST[row % 24]} and {FIRST[row * 5 % 23]} {row // 50}" for row in rows])
+    years = [1980 + row * 7 % 31 for row in rows]
+    ours = pl.DataFrame({"year": years, "votes": [row * 3 % 91 for row in rows], "seen": [row % 5 for row in rows]})
+    out = [date(year + row % 2, 1 + row % 12, 3) for row, year in enumerate(years)]
+    theirs = pl.DataFrame({"released": out, "added": out[::-1], "score": [row % 9 for row in rows]})
+    ours.with_columns(titles).write_csv("patienten.csv")
+    theirs.with_columns(titles).write_csv("kasse.csv")
+    said = json.loads(fedsim("init", *REGISTERS, "--label", "votes", "--yes", "--json"))
+    linked = [(pair["primary"], pair["secondary"]) for pair in said["link_by"]]
+    assert linked == [("title", "title"), ("year", "released")]
+    year = encodings(read_job(Path("job.toml")))["year"]
+    assert isinstance(year, DateFilter)
+    assert year.threshold >= 730
+
+
 def test_texts_that_are_no_names_do_not_join_names_that_link():
     said = [f"{FIRST[row % 24]} came again on day {row}" for row in range(200)]
     PEOPLE.with_columns(income="visits", remark=pl.Series(said)).write_csv("patienten.csv")
@@ -161,6 +187,43 @@ def test_columns_that_cannot_be_learnt_from_are_left_out_with_the_reason():
     assert 'missing = ["NA"]' in text
     assert read_party_file(Path("flats.toml")).features.kinds == {"sold": "date"}
     assert read_party_file(Path("rentals.toml")).features.drop == ("flats_id",)
+
+
+def test_codes_are_categories_and_quantities_are_numbers():
+    rows = pl.int_range(300)
+    extra = {
+        "NAICS": 531110 + rows % 5,
+        "store_nr": rows % 30,
+        "station id": rows % 9,
+        "tract": rows % 250,  # hardly two rows of one
+        "year": 1990 + rows % 20,
+        "rooms": rows % 6,
+        "distance_to_station": rows % 77,
+    }
+    padded = pl.Series("site", [f"{row % 7:04d}" for row in range(300)])
+    TOWN.flats.with_columns(padded, **extra).write_csv("flats.csv")
+    kinds = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))["kinds"]["primary"]
+    assert {name for name, kind in kinds.items() if kind == "category"} >= {"NAICS", "store_nr", "station id", "site"}
+    assert {kinds[name] for name in ("year", "rooms", "distance_to_station")} == {"number"}
+    assert "tract" not in kinds
+    declared = read_party_file(Path("flats.toml")).features.kinds
+    assert declared == dict.fromkeys(("NAICS", "store_nr", "station id", "site"), "category")
+
+
+def test_kinds_are_printed_and_can_be_changed_in_the_party_file():
+    TOWN.flats.with_columns(zip=10_000 + pl.int_range(300) % 12).write_csv("flats.csv")
+    told = fedsim("init", *BOTH, "--label", "price", "--yes")
+    assert "category  zip (code)" in told
+    text = Path("flats.toml").read_text(encoding="utf-8")
+    Path("flats.toml").write_text(text.replace('zip = "category"', 'zip = "number"'), encoding="utf-8")
+    assert read_party_file(Path("flats.toml")).features.kinds == {"zip": "number"}
+
+
+def test_categories_that_are_rare_in_the_training_rows_are_left_out():
+    kinds = pl.Series("make", [f"make {row // 2}" for row in range(200)] + [f"only {row}" for row in range(100)])
+    TOWN.flats.with_columns(kinds).write_csv("flats.csv")
+    said = json.loads(fedsim("init", *BOTH, "--label", "price", "--yes", "--json"))
+    assert "make" in said["left_out"]["primary"]
 
 
 def test_a_table_with_nothing_to_learn_from_is_told():

@@ -66,14 +66,22 @@ class PlacePosition:
 
     def encode_place(self, latitude: IdentifierColumn, longitude: IdentifierColumn, subkey: bytes) -> Bits:
         """Return three packed coordinates per record."""
-        degrees = []
-        for column, limit in ((latitude, 90), (longitude, 180)):
-            values = column.numbers()
-            rule = f"is outside -{limit} to {limit} degrees; correct it, or exchange latitude and longitude"
-            column.refuse(np.abs(values) > limit, rule, "outside-range")
-            degrees.append(values)
-        points = on_unit_sphere(np.radians(np.column_stack(degrees)))
-        return pack_positions(points @ _secret_rotation(subkey) * (EARTH_RADIUS / self.metres))
+        on_globe = _on_globe(latitude, longitude)
+        return pack_positions(on_globe @ _secret_rotation(subkey) * (EARTH_RADIUS / self.metres))
+
+    def points(self, latitude: IdentifierColumn, longitude: IdentifierColumn) -> Floats:
+        """Return the points before the rotation, in units from the centre of the Earth and not rounded, (n, 3)."""
+        return _on_globe(latitude, longitude) * (EARTH_RADIUS / self.metres)
+
+
+def _on_globe(latitude: IdentifierColumn, longitude: IdentifierColumn) -> Floats:
+    degrees = []
+    for column, limit in ((latitude, 90), (longitude, 180)):
+        values = column.numbers()
+        rule = f"is outside -{limit} to {limit} degrees; correct it, or exchange latitude and longitude"
+        column.refuse(np.abs(values) > limit, rule, "outside-range")
+        degrees.append(values)
+    return on_unit_sphere(np.radians(np.column_stack(degrees)))
 
 
 def _secret_rotation(subkey: bytes) -> Floats:
@@ -118,15 +126,20 @@ class NumberPosition:
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
         """Return one packed coordinate per number."""
-        return self._encode(column, column.numbers(), subkey)
+        return _shifted(self.points(column), column, self.unit, subkey)
 
-    def _encode(self, column: IdentifierColumn, numbers: Floats, subkey: bytes) -> Bits:
-        positions = numbers / self.unit
-        rule = f"is more than {MAX_POSITION:,} units of {self.unit:g} from zero; agree on a larger unit"
-        column.refuse(np.abs(positions) > MAX_POSITION, rule, "outside-range")
-        shift, direction = shake_uniforms(subkey, 2)
-        origin = np.rint((2 * shift - 1) * (MAX_POSITION - 1))
-        return pack_positions((origin + (1 if direction < 0.5 else -1) * np.rint(positions))[:, None])
+    def points(self, column: IdentifierColumn) -> Floats:
+        """Return the numbers in units, not rounded, (n, 1)."""
+        return column.numbers()[:, None] / self.unit
+
+
+def _shifted(points: Floats, column: IdentifierColumn, unit: float, subkey: bytes) -> Bits:
+    """Return packed positions on an axis with a secret origin and direction."""
+    rule = f"is more than {MAX_POSITION:,} units of {unit:g} from zero; agree on a larger unit"
+    column.refuse(np.abs(points[:, 0]) > MAX_POSITION, rule, "outside-range")
+    shift, direction = shake_uniforms(subkey, 2)
+    origin = np.rint((2 * shift - 1) * (MAX_POSITION - 1))
+    return pack_positions(origin + (1 if direction < 0.5 else -1) * np.rint(points))
 
 
 @dataclass(frozen=True)
@@ -155,4 +168,8 @@ class DatePosition:
 
     def encode(self, column: IdentifierColumn, subkey: bytes) -> Bits:
         """Return one packed coordinate per date."""
-        return NumberPosition(self.days)._encode(column, column.days(), subkey)
+        return _shifted(self.points(column), column, self.days, subkey)
+
+    def points(self, column: IdentifierColumn) -> Floats:
+        """Return the dates in units since 1970, not rounded, (n, 1)."""
+        return column.days()[:, None] / self.days
