@@ -19,6 +19,7 @@ POSITION_DTYPE = np.dtype("<i4")  # of one axis of an encoded position, on every
 
 # The number of partners per primary record wherever a user names none: estimators, commands and new jobs.
 DEFAULT_K = 20
+TIE_WARNING_SHARE, SATURATION_WARNING_SHARE = 0.25, 0.05  # of the lists of a linkage
 
 
 @dataclass(frozen=True)

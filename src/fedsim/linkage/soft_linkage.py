@@ -13,7 +13,7 @@ from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
 from fedsim.linkage.search import runner
 from fedsim.linkage.search.runner import Records, SearchProgress, count_records
-from fedsim.types import AnyArray, Floats, Integers, Links, Scale
+from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, Links, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 AUTO = "auto"
@@ -23,9 +23,7 @@ SAMPLED_QUERIES = 1024
 SAMPLED_CANDIDATES = 16_384
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
-TIE_WARNING_SHARE = 0.25
 HUB_FACTOR = 20  # times the average use
-SATURATION_WARNING_SHARE = 0.05
 
 
 @dataclass(frozen=True)

@@ -278,10 +278,7 @@ def check_linkage(case: PartyInJob) -> Iterator[CheckFinding]:
         quality = measure_own_table(terms.encoding, terms.metric, table, k=terms.k, rng=np.random.default_rng(0))
         for row in quality.rows() if quality else ():
             value = f"{name}, this table against itself: {row.name} {row.value}"
-            if row.fix and row.name == "found":  # of the partner's table, ties and saturation may be others
-                yield warning("linkage", value, row.fix, code="low-recall")
-            else:
-                yield info("linkage", f"{value}; {row.fix}" if row.fix else value)
+            yield info("linkage", f"{value}; {row.fix}" if row.fix else value)
 
 
 def _linking_columns(case: PartyInJob) -> list[_LinkingColumn]:

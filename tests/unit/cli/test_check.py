@@ -48,15 +48,15 @@ def test_what_fails_is_told_with_the_way_out_and_ends_with_two():
     change(Path("rentals.csv"), "lat,lon", "lat,long")
     done = run("rentals.toml")
     assert done.exit_code == 2
-    assert "'long'" in done.output
-    (failed,) = (each for each in findings_of("rentals.toml") if each["level"] == "fails")
+    assert '"long"' in done.output
+    (failed,) = (each for each in findings_of("rentals.toml") if each["level"] != "ok")
     assert (failed["level"], failed["code"]) == ("fails", "missing-column")
 
 
 def test_warnings_alone_end_with_nought():
     Path("linkage.key").chmod(0o644)
     assert run("rentals.toml").exit_code == 0
-    assert {each["level"] for each in findings_of("rentals.toml")} == {"ok", "warning"}
+    assert [each["level"] for each in findings_of("rentals.toml") if each["level"] != "ok"] == ["warning"]
 
 
 def test_nothing_is_estimated_from_a_party_file_that_cannot_be_read():

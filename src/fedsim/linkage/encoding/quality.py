@@ -13,9 +13,17 @@ import polars as pl
 
 from fedsim.linkage.encoding.filters import IdentifierColumn
 from fedsim.linkage.encoding.schema import Key, Schema, SchemaField, cell_type
-from fedsim.linkage.soft_linkage import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, topk
-from fedsim.types import EncodedTable, Flags, Floats, Integers
+from fedsim.types import (
+    POSITION_DTYPE,
+    SATURATION_WARNING_SHARE,
+    TIE_WARNING_SHARE,
+    EncodedTable,
+    Flags,
+    Floats,
+    Integers,
+)
 
+MAX_OWN_RECORDS = 400  # of a party's own table, because a check takes a second
 MAX_QUERIES = 1_000  # the recall of such a sample is right to about one percent
 MAX_FILTERS, MAX_POSITIONS = 30_000, 1_000_000  # candidates; more filters take long to encode
 REFERENCE_FACTOR = 8  # filters this many times longer stand for the plain identifiers
@@ -279,6 +287,7 @@ def measure_own_table(
     complete = table.select(schema.columns).drop_nulls()
     if complete.n_unique() < 3:
         return None
+    complete = complete[np.sort(rng.permutation(len(complete))[:MAX_OWN_RECORDS])]
     return measure_linkage(schema, metric, complete, complete, k=k, rng=rng)
 
 
@@ -288,14 +297,37 @@ def _nearest(
     """Return more than the K nearest, if there are, and their distances; ``own`` rows do not count."""
     queries, candidates = tables
     wanted = min(max(k + 1, STRANGER_RANK) + (own is not None), len(candidates))
-    chosen = "euclidean" if isinstance(queries, np.ndarray) else metric
-    partner, distance = topk(queries, candidates, metric=chosen, k=wanted)
+    if max(len(queries), len(candidates)) <= MAX_OWN_RECORDS and metric in ("dice", "hamming", "position"):
+        every = _distances(queries, candidates, metric)
+        partner = np.argsort(every, axis=1, kind="stable")[:, :wanted]
+        distance = np.take_along_axis(every, partner, axis=1)
+    else:
+        from fedsim.linkage.soft_linkage import topk  # noqa: PLC0415 - numba takes a second, and few need it
+
+        chosen = "euclidean" if isinstance(queries, np.ndarray) else metric
+        partner, distance = topk(queries, candidates, metric=chosen, k=wanted)
     if own is not None:  # equal records are one, so a record finds itself at distance zero
         others = partner != own[:, None]
         others[others.all(axis=1), -1] = False
         shape = len(partner), wanted - 1
         partner, distance = partner[others].reshape(shape), distance[others].reshape(shape)
     return partner, distance
+
+
+def _distances(queries: EncodedTable | Floats, candidates: EncodedTable | Floats, metric: str) -> Floats:
+    """Return all distances of two small tables."""
+    if metric == "position":
+        sides = [
+            table
+            if isinstance(table, np.ndarray)
+            else np.ascontiguousarray(table.bits).view(POSITION_DTYPE).astype(float)
+            for table in (queries, candidates)
+        ]
+        return np.asarray(np.linalg.norm(sides[0][:, None] - sides[1][None, :], axis=2))
+    ours, theirs = (np.unpackbits(table.bits, axis=1).astype(np.float32) for table in (queries, candidates))  # type: ignore[union-attr]
+    ones = (ours.sum(axis=1)[:, None] + theirs.sum(axis=1)[None, :]).astype(np.float64)
+    differ = ones - 2.0 * (ours @ theirs.T)
+    return np.asarray(differ / np.maximum(ones, 1.0) if metric == "dice" else differ)
 
 
 def _in_reach(distance: Floats) -> Flags:
