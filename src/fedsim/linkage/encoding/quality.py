@@ -23,7 +23,7 @@ from fedsim.types import (
     Integers,
 )
 
-MAX_OWN_RECORDS = 400  # of a party's own table, because a check takes a second
+MAX_OWN_RECORDS, MAX_OWN_BITS = 400, 16_384  # of a party's own table, because a check takes a second
 MAX_QUERIES = 1_000  # the recall of such a sample is right to about one percent
 MAX_FILTERS, MAX_POSITIONS = 30_000, 1_000_000  # candidates; more filters take long to encode
 REFERENCE_FACTOR = 8  # filters this many times longer stand for the plain identifiers
@@ -275,7 +275,7 @@ def measure_linkage(
 def measure_own_table(
     schema: Schema, metric: str, table: pl.DataFrame, *, k: int, rng: np.random.Generator
 ) -> LinkageQuality | None:
-    """Measure an encoding on one party's table; None where too few records have all identifiers.
+    """Measure an encoding on one party's table; None where too few records have all identifiers, or filters are long.
 
     Parameters
     ----------
@@ -285,7 +285,7 @@ def measure_own_table(
         The columns of the schema, in the types that their encodings read; cells may be missing.
     """
     complete = table.select(schema.columns).drop_nulls()
-    if complete.n_unique() < 3:
+    if complete.n_unique() < 3 or schema.n_bits > MAX_OWN_BITS:
         return None
     complete = complete[np.sort(rng.permutation(len(complete))[:MAX_OWN_RECORDS])]
     return measure_linkage(schema, metric, complete, complete, k=k, rng=rng)
