@@ -54,7 +54,7 @@ def test_what_fails_is_told_with_the_way_out_and_ends_with_two():
 
 
 def test_warnings_alone_end_with_nought():
-    Path("linkage.key").chmod(0o644)
+    Path("rentals-run").chmod(0o777)
     assert run("rentals.toml").exit_code == 0
     assert [each["level"] for each in findings_of("rentals.toml") if each["level"] != "ok"] == ["warning"]
 
