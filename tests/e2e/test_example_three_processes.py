@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import polars as pl
@@ -44,7 +44,7 @@ def test_it_tells_how_good_the_model_is_and_who_saw_what(finished: tuple[Path, s
 def test_the_notary_received_encoded_identifiers_and_nothing_of_the_training(finished: tuple[Path, str]) -> None:
     ledger = json.loads(next(finished[0].glob("notary-run/flats-*/ledger.json")).read_text())
     received = {entry["kind"] for entry in ledger if entry["receiver"].startswith("coordinator")}
-    assert received <= {"hello", "offer", "candidates", "queries", "finish", "farewell"}
+    assert received <= {"hello", "log-head", "offer", "candidates", "queries", "finish", "farewell"}
     assert {"candidates", "queries"} <= received
 
 
@@ -105,26 +105,27 @@ def ask_as_written(three: Path, batch: str, service: str, online: list[subproces
     assert (len(predicted), set(predicted["by"])) == (20, {"fedsim"})
     (port,) = free_ports(1)
     online.append(shell(f"exec {service.replace('7413', str(port))}", three))
-    answer = asked(port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
+    answer = asked(three, port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
     assert answer["by"] == "fedsim"
     assert answer["predictions"][0] == pytest.approx(predicted["prediction"][0], rel=1e-4)
     stopped(online.pop())
 
 
-def asked(port: int, records: list[dict[str, object]]) -> dict[str, Any]:
+def asked(three: Path, port: int, records: list[dict[str, object]]) -> dict[str, Any]:
     """What the service answers, once it and the partner are there."""
-    request = Request(
-        f"http://127.0.0.1:{port}/predict",
-        json.dumps({"records": records}).encode(),
-        {"Content-Type": "application/json"},
-    )
     deadline = time.monotonic() + LONGEST
     while True:
+        token = "".join(path.read_text().strip() for path in three.glob("city-run/**/serve.token"))
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        request = Request(f"http://127.0.0.1:{port}/predict", json.dumps({"records": records}).encode(), headers)
         try:
             with urlopen(request, timeout=LONGEST) as reply:  # noqa: S310
                 answer = dict(json.load(reply))
             if answer["by"] != "solo":
                 return answer
+        except HTTPError:
+            if token:  # otherwise it is being written
+                raise
         except URLError:
             pass
         assert time.monotonic() < deadline
