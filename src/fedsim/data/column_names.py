@@ -235,8 +235,8 @@ def missing_column_message(name: str, header: Sequence[str]) -> str:
 def missing_identifier_message(name: str, header: Sequence[str], party_file: object) -> str:
     """Describe an identifier that the job names and the table does not have, with the line that maps it.
 
-    >>> missing_identifier_message("lat", ["id", "Latitude", "Longitude"], "city.toml")
-    'no column \'lat\' among its 3, the identifier of the job; add to city.toml: [identifiers] lat = "Latitude"'
+    >>> print(missing_identifier_message("lat", ["id", "Latitude", "Longitude"], "city.toml"))
+    no column 'lat' among its 3, the identifier of the job; add to city.toml: [identifiers] lat = "Latitude"
     """
     similar = next((column for column in header if name_words(column) == name_words(name)), None)
     for is_axis in (is_latitude_column, is_longitude_column):

@@ -28,7 +28,7 @@ class Credentials:
     """A party's certificate, key and authority as PEM; ``repr`` shows none of them.
 
     >>> Credentials(authority=b"", certificate=b"", key=b"")
-    Credentials()
+    Credentials(revocations=None)
     """
 
     authority: bytes = field(repr=False)
