@@ -137,7 +137,7 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tup
     (project / "examples").symlink_to(ROOT / "examples")
     before, three = commands("Preparation"), tmp_path / "three"
     left_well(shell("\n".join(before[:4]), project))
-    for table, rows in (("flats.csv", 300), ("rentals.csv", 800)):  # the example itself ran with all of them
+    for table, rows in (("flats.csv", 1000), ("rentals.csv", 1000)):  # the example itself ran with all of them
         pl.read_csv(three / table).head(rows).write_csv(three / table)
     free_ports = (finished[0] / "job.toml").read_text()  # those of the page may be in use here
     (three / "job.toml").write_text(free_ports.replace("epochs = 8", "epochs = 1"))
