@@ -17,11 +17,8 @@ NOISE_REUSE_NOTE = (
 )
 
 
-EMBEDDING_NOTES = {
-    "features": "it shows the rank of every number and the common categories",
-    "random": "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well",
-    "autoencoder": "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well",
-}
+FEATURES_NOTE = "it shows the rank of every number and the common categories"
+EMBEDDING_NOTE = "who knows the features of some rows can estimate those of others; `fedsim audit` measures how well"
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,8 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
     if sealed:
         outputs = f"an embedding of its features ({features}), computed without labels: every linked row once"
-        outputs += ", which the primary keeps; " + EMBEDDING_NOTES[job.protection.embedding_name]
+        note = FEATURES_NOTE if job.protection.embedding_name == "features" else EMBEDDING_NOTE
+        outputs += f", which the primary keeps; {note}"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
     yield Paragraph(f"to {primary}", (outputs, count, *(() if sealed else compared)))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))

@@ -30,6 +30,13 @@ PRESET_GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
 PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
 PRESET_EPSILON_PER_KM = 5.0
 DEFAULT_EMBEDDING = "random"
+# Settings that earlier versions did not have, with their defaults: they count for the hash only where they are used.
+LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
+    ("task", "label_scale"): "linear",
+    ("training", "members"): None,
+    ("training", "width"): None,
+    ("protection", "embedding"): None,
+}
 METRES_PER_KM = 1000.0
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
@@ -436,15 +443,11 @@ class Job(ConfigFile):
     def to_dict(self) -> dict[str, Any]:
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
-        if settings["training"]["members"] is None:
-            del settings["training"]["members"]
         for terms in settings["secondaries"].values():
             if terms["similarities"] == "record":
                 del terms["similarities"]
-        if settings["task"]["label_scale"] == "linear":
-            del settings["task"]["label_scale"]
-        for section, name in (("training", "width"), ("protection", "embedding")):
-            if settings[section][name] is None:
+        for (section, name), default in LATER_SETTINGS.items():
+            if settings[section][name] == default:
                 del settings[section][name]
         return settings
 

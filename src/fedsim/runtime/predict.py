@@ -29,7 +29,7 @@ from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
-from fedsim.splitnn import Features, Neighbours
+from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.data import target_from_state
 from fedsim.types import EncodedTable, Floats
@@ -227,7 +227,8 @@ class Predictor:
                 rows = rows.extend(missing, sealed_labels.fetch_rows(remote, missing))
                 rows.save(path)
             weights, _ = store.load_weights(sealed_labels.partner_model(name))
-            holders.append(sealed_labels.restore_holder(name, rows, training_config(job), weights))
+            config = training_config(job).secondary
+            holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
             lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
         shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]

@@ -7,21 +7,20 @@ K partners, U rows, C width.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from fedsim import errors, training
+from fedsim import errors
 from fedsim.linkage.private_linkage import PrivateLinks
 from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.splitnn import Features, secondary_model
+from fedsim.splitnn import Features
 from fedsim.storage.tensor_file import load_tensors, save_tensors
 from fedsim.types import AnyArray, Floats32, Integers, Integers32
 
@@ -88,10 +87,8 @@ def load_or_fetch_rows(
     context: PartyContext, peer: ReconnectingPeer, party: Party, links: PrivateLinks, form: WireFormat
 ) -> StoredRows:
     """Return the linked rows of a secondary, from the secondary or from what it sent before; then let it go."""
-    path, released = (
-        rows_path(context.folder, party.name),
-        rows_path(context.folder, party.name).with_suffix(".released"),
-    )
+    path = rows_path(context.folder, party.name)
+    released = path.with_suffix(".released")
     while not released.is_file():
         try:
             remote = RemoteSecondary(peer.session(), form)
@@ -115,10 +112,3 @@ def load_or_fetch_rows(
 def partner_model(name: str) -> str:
     """Return the name of the primary's weights over the rows of a secondary."""
     return f"{name}-partner"
-
-
-def restore_holder(
-    name: str, rows: StoredRows, config: training.Config, weights: Mapping[str, torch.Tensor]
-) -> secondary_model.LocalSecondary:
-    """Return the primary's network over the rows of a secondary, with learnt weights."""
-    return secondary_model.restore_secondary(name, rows.features, config.secondary, weights)
