@@ -100,7 +100,8 @@ def _copy_trees(model: Any, rounds: int) -> BoostedTrees:
             categorical = nodes["is_categorical"].astype(bool) & ~leaf
             columns = {
                 "feature": np.where(leaf, 0, nodes["feature_idx"]).astype(np.int64),
-                "threshold": np.where(leaf, 0.0, nodes["num_threshold"]),
+                # An infinite threshold, which parts the missing from all others, would not be stored.
+                "threshold": np.where(leaf, 0.0, np.nan_to_num(nodes["num_threshold"])),
                 "missing_left": nodes["missing_go_to_left"].astype(bool),
                 "categorical": categorical,
                 "set_of": np.where(categorical, n_sets + nodes["bitset_idx"].astype(np.int64), 0),
@@ -132,11 +133,11 @@ def _copy_trees(model: Any, rounds: int) -> BoostedTrees:
 class TreeModel:
     """Fitted trees; ``classes`` are those of the training rows among ``n_classes`` (0: the label is a number).
 
-    ``ranks`` has, for every column of codes, the place of each code among those of the training rows, NaN for others.
+    ``ranks`` has, for every column of codes, the place of each code among those of the training rows, -1 for others.
     """
 
     trees: BoostedTrees
-    ranks: Floats  # (columns of codes, codes)
+    ranks: AnyArray  # (columns of codes, codes)
     classes: tuple[int, ...]
     n_classes: int
     rounds: int
@@ -159,23 +160,24 @@ class TreeModel:
         return every
 
 
-def _rank_codes(features: Features, rows: AnyArray) -> Floats:
+def _rank_codes(features: Features, rows: AnyArray) -> AnyArray:
     """Return the place of every code among those of these rows; codes of large columns are their own places."""
-    ranks = np.full((len(features.cardinalities), max(features.cardinalities, default=0)), np.nan)
+    ranks = np.full((len(features.cardinalities), max(features.cardinalities, default=0)), -1)
     for column, cardinality in enumerate(features.cardinalities):
         seen = np.unique(features.codes[rows, column])
         ranks[column, seen] = np.arange(len(seen)) if cardinality <= MAX_CATEGORIES else seen
     return ranks
 
 
-def _tree_columns(features: Features, ranks: Floats) -> Floats:
+def _tree_columns(features: Features, ranks: AnyArray) -> Floats:
     """Return features as the columns of trees: categories first, where scikit-learn would move them, then numbers.
 
     Codes of large columns are taken as numbers.
     """
     codes = features.codes.astype(np.float64)
     for column, places in enumerate(ranks):
-        codes[:, column] = places[features.codes[:, column]]
+        place = places[features.codes[:, column]]
+        codes[:, column] = np.where(place < 0, np.nan, place)
     few = np.array([cardinality <= MAX_CATEGORIES for cardinality in features.cardinalities], dtype=bool)
     return np.hstack([codes[:, few], features.numbers, codes[:, ~few]]).astype(np.float64)
 
