@@ -1,22 +1,33 @@
 """Attacks on one's own linkage and model, each by one adversary with only what that adversary sees."""
 
-from fedsim.attack.cut_layer_attacks import (
-    Eavesdropper,
-    completion_attack,
-    direction_attack,
-    inversion_attack,
-    norm_attack,
-)
-from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
-from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
-from fedsim.attack.location_attacks import (
-    TrueLocations,
-    consistency_attack,
-    grid_attack,
-    link_graph_attack,
-    multilateration_attack,
-)
-from fedsim.attack.similarity_attacks import Codebook, PrimaryView, distance_attack, greedy_attack, likelihood_attack
+from typing import TYPE_CHECKING
+
+from fedsim._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from fedsim.attack.cut_layer_attacks import (
+        Eavesdropper,
+        completion_attack,
+        direction_attack,
+        inversion_attack,
+        norm_attack,
+    )
+    from fedsim.attack.filter_attacks import NameList, frequency_attack, graph_attack, map_attack, order_attack
+    from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
+    from fedsim.attack.location_attacks import (
+        TrueLocations,
+        consistency_attack,
+        grid_attack,
+        link_graph_attack,
+        multilateration_attack,
+    )
+    from fedsim.attack.similarity_attacks import (
+        Codebook,
+        PrimaryView,
+        distance_attack,
+        greedy_attack,
+        likelihood_attack,
+    )
 
 __all__ = [
     "Adversary",
@@ -44,3 +55,18 @@ __all__ = [
     "norm_attack",
     "order_attack",
 ]
+
+_HOMES = {
+    "cut_layer_attacks": ["Eavesdropper", "completion_attack", "direction_attack", "inversion_attack", "norm_attack"],
+    "filter_attacks": ["NameList", "frequency_attack", "graph_attack", "map_attack", "order_attack"],
+    "finding": ["Adversary", "AttackFinding", "AttackKind", "IntervalEstimate"],
+    "location_attacks": [
+        "TrueLocations",
+        "consistency_attack",
+        "grid_attack",
+        "link_graph_attack",
+        "multilateration_attack",
+    ],
+    "similarity_attacks": ["Codebook", "PrimaryView", "distance_attack", "greedy_attack", "likelihood_attack"],
+}
+__getattr__ = lazy_exports(__name__, _HOMES)  # a report names attacks without what they need to run

@@ -1,5 +1,7 @@
 """Use the results of a job: list runs, write reports, show audit logs, predict new records and serve predictions."""
 
+from __future__ import annotations
+
 import json
 import logging
 import os
@@ -13,11 +15,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import typer
-import uvicorn
 
 from fedsim.cli.options import OutputMode, print_json
 from fedsim.cli.output import print_lines, print_table
@@ -32,14 +33,14 @@ from fedsim.protocol.tls import is_loopback
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_bytes, format_duration, format_number, pluralise
 from fedsim.report.run_data import DAMAGED, RunSummary, differing_settings, find_run, list_runs
-from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
 from fedsim.runs.log_receipts import confirm_log
 from fedsim.runs.run_folder import AuditEntry, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
-from fedsim.runtime.predict import Predictor
-from fedsim.serving import create_app
 from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable, read_bytes
-from fedsim.training.explain import Matches
+
+if TYPE_CHECKING:
+    from fedsim.runtime.predict import Predictor
+    from fedsim.training.explain import Matches
 
 _logger = logging.getLogger("fedsim.parties")
 
@@ -90,6 +91,8 @@ def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:
 
 def run_report(run: Path, map_party: Path | None, identifiers_party: Path | None, mode: OutputMode) -> None:
     """Write the report and the model card of a run again."""
+    from fedsim.report.run_report import CARD_JSON_FILE, CARD_MARKDOWN_FILE, write_report
+
     parties = [None if path is None else read_party_file(path) for path in (map_party, identifiers_party)]
     page = write_report(find_run(run), *parties)
     card = json.loads((page.parent / CARD_JSON_FILE).read_text(encoding="utf-8"))
@@ -233,6 +236,10 @@ def run_serve(
     job: Path, party: Path, options: ServingOptions, wait: float, mode: OutputMode, *, insecure: bool
 ) -> None:
     """Serve predictions over HTTP until the process is stopped."""
+    import uvicorn
+
+    from fedsim.serving import create_app
+
     host, port, secure = options.host, options.port, options.uvicorn_settings()
     if options.token is not None:
         _read_token(options.token)  # a bad one is reported before anything else is done
@@ -278,6 +285,8 @@ def _open_predictor(
     job, own = read_job(job_path), read_party_file(party)
     if own.role is not Role.PRIMARY:
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
+    from fedsim.runtime.predict import Predictor  # with PyTorch, which other commands on results do without
+
     set_up_logging(own.name, mode)
     transport = open_transport(own, insecure=insecure)
     with open_party_context(job, own, transport, software_versions()) as context:

@@ -21,6 +21,7 @@ from fedsim.data.column_names import column_positions
 from fedsim.data.sql import SqlTable, TableSource, parse_source
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.storage.files import check_readable, read_bytes
+from fedsim.storage.tensor_file import arrays_digest
 
 SEPARATORS = {".csv": ",", ".csv.gz": ",", ".tsv": "\t", ".tsv.gz": "\t"}
 SEPARATOR_NAMES = {",": "','", ";": "';'", "\t": "tab", "|": "'|'"}
@@ -393,3 +394,9 @@ def _typed_series(name: str, column: Any, party: str) -> pl.Series:
         message = f"{party}: column '{name}' holds {found} values; give it numbers, text, true/false or dates"
         raise InputError(message, code="wrong-type", column=name)
     return series
+
+
+def frame_digest(frame: pl.DataFrame) -> str:
+    """Return a digest of all cells of a table; it stays in the party's folder."""
+    text = frame.select(pl.all().cast(pl.String)).write_csv()
+    return arrays_digest(np.frombuffer(text.encode(), np.uint8))

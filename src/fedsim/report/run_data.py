@@ -12,12 +12,11 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from fedsim.config import Job, PartyFile, party_file, policy
-from fedsim.data.table_reader import read_table
+from fedsim.data.table_reader import frame_digest, read_table
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs import record as run_records
 from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
-from fedsim.runtime.party_data import frame_digest
 
 AUDIT_FILE = "audit.json"
 LADDER_FORMAT = 2

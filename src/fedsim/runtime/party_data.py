@@ -21,7 +21,7 @@ from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import column_split, group_matching_records, group_split, random_split, time_split
-from fedsim.data.table_reader import infer_numbers, read_table
+from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
 from fedsim.errors import FileError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
     FittedEncoding,
@@ -391,12 +391,6 @@ def load_encoding_fit(path: Path) -> dict[str, Any] | None:
     if not isinstance(fit, dict):
         raise FileError(f"{path} is not a file of word counts; name another file", code="damaged-file")
     return fit
-
-
-def frame_digest(frame: pl.DataFrame) -> str:
-    """Return a digest of all cells of a table; it stays in the party's folder."""
-    text = frame.select(pl.all().cast(pl.String)).write_csv()
-    return tensor_file.arrays_digest(np.frombuffer(text.encode(), np.uint8))
 
 
 # The job's protection settings, applied with this party's secret. Noise depends on the secret and on what it protects,

@@ -23,6 +23,7 @@ import torch
 from fedsim import errors, training
 from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor
+from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
@@ -36,7 +37,7 @@ from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, frame_digest
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain

@@ -164,6 +164,12 @@ def test_the_module_is_the_command():
     assert (done.returncode, done.stdout) == (0, f"fedsim {fedsim.__version__}\n")
 
 
+def test_commands_that_only_read_files_do_not_wait_for_libraries_that_train():
+    heavy = "{'torch', 'numba', 'sklearn', 'pandas', 'fastapi'}"
+    code = f"import sys; from fedsim.cli import results, agreement, init; print(*({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
+
+
 @pytest.mark.parametrize("words", [["--help"], ["check", "absent.toml"], ["explain", "tau"]])
 def test_no_colour_goes_into_a_pipe(words):
     done = run(*words)
