@@ -74,8 +74,9 @@ def qgram_dice(candidates: list[str], q: int = 2) -> Callable[[str, str], float]
     def vector(text: str) -> Counter[str]:
         total: Counter[str] = Counter()
         for word in WordRules().split(text):
+            weight = max(1, round(100 * float(weights.of([word])[0])))
             for gram in _grams(word, q):
-                total[gram] += max(1, round(100 * float(weights.of([word])[0])))
+                total[gram] += weight
         return total
 
     def distance(left: str, right: str) -> float:

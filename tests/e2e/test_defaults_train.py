@@ -11,8 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedsim.runtime import boosted_trees
 from fedsim_lab.datasets.generated import random_firm_name, vary_spelling
 from init_fixtures import fedsim
+from job_fixtures import change
 
 PAIRS, PER_TEST = 50, 5
 
@@ -67,8 +69,14 @@ def test_the_files_of_init_train_on_generated_tables(first, tmp_path, monkeypatc
         assert np.isfinite(metrics["test"]["rmse" if "rmse" in metrics["test"] else "accuracy"])
 
 
+@pytest.fixture(autouse=True)
+def _few_trees(monkeypatch):
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 20)
+
+
 def train(primary, secondary):
-    """Approve and train the job in this folder; return its metrics."""
+    """Approve and train the job in this folder, with two members; return its metrics."""
+    change(Path("job.toml"), "# members = 8", "members = 2")
     files = [f"{name}.toml" for name in ("notary", primary, secondary)]
     for file in files:
         fedsim("approve", "job.toml", file, "--yes", "--quiet")

@@ -1,6 +1,6 @@
 """Any party is killed at any moment and started again; the weights do not show it.
 
-``FEDSIM_KILLS`` is how often each role is killed in one job, 20 times where it is not set.
+``FEDSIM_KILLS`` is how often each role is killed in one job, 6 times where it is not set.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import pytest
 from e2e.party_processes import crew, fatal, setting
 from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
 
-KILLS = int(os.environ.get("FEDSIM_KILLS", "20"))
-EPOCHS, STEPS_PER_EPOCH = 20, 6
+KILLS = int(os.environ.get("FEDSIM_KILLS", "6"))
+EPOCHS, STEPS_PER_EPOCH = 10, 6
 LAST_STEP = EPOCHS * STEPS_PER_EPOCH
 # A party that is started after all the others have finished looks for them so long, instead of 10 or 15 seconds.
 SHORT = {

@@ -23,7 +23,7 @@ name = "firms"
 coordinator = { name = "notary", address = "127.0.0.1:50051" }
 primary = { name = "bank", address = "127.0.0.1:50052" }
 task = { kind = "classification" }
-training = { epochs = 2, batch_size = 64 }
+training = { epochs = 2, batch_size = 64, members = 1 }
 """
 BY_NAME = """
 [secondaries.register]

@@ -46,7 +46,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
     city = city_dataset(generate_city(np.random.default_rng(1), knobs, flats=1200))
-    rungs = LadderTraining(epochs=5, batch=64).rungs(
+    rungs = LadderTraining(epochs=5, batch=64, members=1).rungs(
         [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
     )
     cases = DatasetCases(city, secondaries=PARTNERS).each(["random"], range(1))

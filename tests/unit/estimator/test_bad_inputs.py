@@ -13,7 +13,7 @@ from error_fixtures import raises
 from fedsim.errors import FedSimError, InputError, SettingError
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 
-QUICK: dict[str, Any] = {"k": 5, "epochs": 1, "device": "cpu", "random_state": 0}
+QUICK: dict[str, Any] = {"members": 1, "k": 5, "epochs": 1, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
 CANARY = "Rumpelstiltskin"
 

@@ -14,7 +14,7 @@ from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, get_metric, link
 from fedsim.privacy.bounds import success_bound
 
-QUICK: dict[str, Any] = {"k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
+QUICK: dict[str, Any] = {"members": 1, "k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
 
 

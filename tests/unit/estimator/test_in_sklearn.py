@@ -16,7 +16,7 @@ from sklearn.preprocessing import FunctionTransformer
 from fedsim.data.splits import group_equal_records
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 
-QUICK: dict[str, Any] = {"k": 3, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
+QUICK: dict[str, Any] = {"members": 1, "k": 3, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
 
 

@@ -19,7 +19,7 @@ from fedsim.linkage import WeightedField, WeightedSum, get_metric
 from fedsim.splitnn.methods import AvgSim
 from fedsim_lab.datasets.generated import firms
 
-QUICK: dict[str, Any] = {"k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
+QUICK: dict[str, Any] = {"members": 1, "k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
 
 

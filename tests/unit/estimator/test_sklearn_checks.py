@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 
-SMALL = {"epochs": 20, "batch_size": 32, "learning_rate": 1e-2, "device": "cpu", "random_state": 0}
+SMALL = {"members": 1, "epochs": 20, "batch_size": 32, "learning_rate": 1e-2, "device": "cpu", "random_state": 0}
 EXCEPTIONS = {
     "check_methods_subset_invariance": "float32 networks: a product of one row is summed in another order than one of "
     "many, 1e-7 apart, and no more than that is allowed; whether it shows depends on the processor",

@@ -18,12 +18,19 @@ from fedsim.contribution.ladder import (
 from fedsim.contribution.rungs import Rung
 from fedsim_lab.study_runner import LadderPart, StudyContext, contribution_line, train_ladders
 
+pytestmark = pytest.mark.usefixtures("_short")
+
+
+@pytest.fixture
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsim.contribution.ladder.MAX_DOUBLINGS", 0)
+
 
 class Few(LadderPart):
     """Four rungs, for a moment each."""
 
     def rungs(self) -> list[Rung]:
-        return LadderTraining(epochs=1, batch=64).rungs(
+        return LadderTraining(epochs=1, batch=64, members=1).rungs(
             [r for r in RUNGS if r.key in (SOLO, SOLO_WITH_IDENTIFIERS, FEDSIM_PLACEBO, FEDSIM_WITH_IDENTIFIERS)]
         )
 
