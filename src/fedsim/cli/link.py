@@ -120,20 +120,20 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
         links = link(primary, secondary, metric=metric, progress=progress, **names, **search)
         seconds = time.perf_counter() - started
     diagnostics = diagnose(links)
+    encoded = None if isinstance(primary, EncodedTable) else _measure_encoding(primary, secondary, links.k)
     files = {"links": request.out}
     if request.page is None:
         save_links(links, request.out)
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
         positions = primary.to_numpy() if request.with_map else None
-        page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds)
+        page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds, encoded=encoded)
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")
             save_links(links, request.out)
         files["page"] = request.page
     summary = summarise_links(links, diagnostics, seconds)
-    encoded = None if isinstance(primary, EncodedTable) else _measure_encoding(primary, secondary, links.k)
     value = (
         asdict(summary)
         | {"encoded": None if encoded is None else asdict(encoded)}
@@ -148,7 +148,7 @@ def _measure_encoding(primary: pl.DataFrame, secondary: pl.DataFrame, k: int) ->
     tables = TableProfiles(profile_table(primary, "primary"), profile_table(secondary, "secondary"))
     try:
         return propose_linkage(tables, [IdentifierPair(name, name, name) for name in primary.columns], k).quality
-    except InputError:
+    except (InputError, SettingError):
         return None
 
 

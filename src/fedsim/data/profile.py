@@ -177,6 +177,7 @@ def guess_metrics(identifiers: pl.DataFrame) -> dict[tuple[str, ...], str]:
 
 
 MAX_LATITUDE, MAX_LONGITUDE = 90.0, 180.0
+MIN_FITTING_SHARE = 0.9  # of the cells; the others are mistakes
 MIN_DISTINCT_NAMES, MIN_DISTINCT_SHARE, MIN_NAME_LENGTH = 10, 0.2, 3.0  # of a column of names
 # Share of the words of one column that the other has too: for the first pair, for further ones.
 MIN_SIMILARITY, MIN_FURTHER_SIMILARITY = 0.3, 0.5
@@ -221,13 +222,20 @@ def _find_coordinates(columns: ColumnProfiles) -> list[CoordinateColumns]:
     return [
         (lat, lon, about)
         for lat, lon, about in column_names.coordinate_pairs(numbers)
-        if any(are_valid_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat)))
+        if any(are_coordinates(columns[one], columns[two]) for one, two in ((lat, lon), (lon, lat)))
     ]
 
 
-def are_valid_coordinates(lat: ColumnProfile, lon: ColumnProfile) -> bool:
-    """Return whether all values are in the ranges of latitudes and longitudes."""
-    return all(bool((look.numbers.abs() <= most).all()) for look, most in ((lat, MAX_LATITUDE), (lon, MAX_LONGITUDE)))
+def are_coordinates(lat: ColumnProfile, lon: ColumnProfile) -> bool:
+    """Return whether nearly all values are in the ranges of latitudes and longitudes; a few may be mistakes."""
+    return all(
+        share_within(look, most) >= MIN_FITTING_SHARE for look, most in ((lat, MAX_LATITUDE), (lon, MAX_LONGITUDE))
+    )
+
+
+def share_within(look: ColumnProfile, most: float) -> float:
+    """Return the share of the numbers of a column whose absolute value is at most a limit."""
+    return float((look.numbers.abs() <= most).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def are_coordinates_swapped(

@@ -7,6 +7,7 @@ from itertools import starmap
 import numpy as np
 
 from fedsim.linkage import Diagnostics
+from fedsim.linkage.encoding.quality import QUALITY_HEAD, LinkageQuality
 from fedsim.report import charts, formatting, page
 from fedsim.report.formatting import format_distance, format_duration, format_number, format_percent, pluralise
 from fedsim.types import Floats, Links
@@ -61,11 +62,12 @@ def links_page(
     title: str = "Linkage",
     positions: Floats | None = None,
     seconds: float | None = None,
+    encoded: LinkageQuality | None = None,
 ) -> str:
     """Return a self-contained HTML page about a linkage.
 
     ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
-    and quantiles only.
+    and quantiles only. ``encoded`` adds a table of how much of this linkage a job would find.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
@@ -92,7 +94,11 @@ def links_page(
     if summary.seconds is not None:
         pairs = summary.records * summary.candidates / max(summary.seconds, 1e-9)
         tiles.append((format_duration(summary.seconds), "search time", f"{format_number(pairs / 1e6)} M pairs/s"))
-    content = {"summary": summary, "lead": lead, "tiles": tiles, "figures": figures}
+    tables = []
+    if encoded:
+        note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
+        tables.append(page.PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(encoded.rows()), note))
+    content = {"summary": summary, "lead": lead, "tiles": tiles, "tables": tables, "figures": figures}
     return page.render_template("links_page.html", title=title, **content)
 
 

@@ -20,7 +20,7 @@ from fedsim.cells import read_number_columns
 from fedsim.config import PartyFile, disclosure, party_file
 from fedsim.config.job import CutTerms, Job, coordinate_columns
 from fedsim.errors import SettingError
-from fedsim.linkage.encoding.quality import ReceivedQuality
+from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.messages import replace_unprintable
 from fedsim.report import audit_page, charts, model_charts
@@ -181,7 +181,7 @@ def links_section(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, 
     ]
     figures = [figure for links in run.record.lists for figure in _link_figures(run, links)]
     tables = [
-        PageTable(f"Quality of the links: {links.secondary}", ("", "found", "what to change"), tuple(rows))
+        PageTable(f"Quality of the links: {links.secondary}", QUALITY_HEAD, tuple(rows))
         for links in run.record.lists
         if (rows := ReceivedQuality(links.fill, links.tied, links.far).rows())
     ]

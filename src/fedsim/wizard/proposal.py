@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -138,7 +139,7 @@ def propose_linkage(tables: TableProfiles, pairs: Sequence[IdentifierPair], requ
     k, quality = propose_k(tables, requested_k, TEXT_K if has_text else DEFAULT_K), None
     if len(tables.sides) == 2:
         frames = [_complete_records(corrected, role, table) for role, table in tables.sides]
-        if all(map(len, frames)):
+        if min(frame.n_unique() for frame in frames) > 1:  # the first of equal records says nothing about an encoding
             quality = measure_linkage(schema, metric, *frames, k=k, rng=np.random.default_rng(0))
     if quality:
         notes += [f"linkage, {row.name}: {row.value}; {row.fix}" for row in quality.rows() if row.fix]
@@ -183,7 +184,7 @@ def _fix_swapped_coordinates(
     notes = []
     for side in sides:
         lats, lons = _coordinates(place, side)
-        if not profile.are_valid_coordinates(lats, lons) and profile.are_valid_coordinates(lons, lats):
+        if not profile.are_coordinates(lats, lons) and profile.are_coordinates(lons, lats):
             reason = "because a latitude is at most 90 degrees"
             notes.append(f"{side[1].name}: columns '{lats.name}' and '{lons.name}' were swapped, {reason}; check them")
             place = _swap(place, side)
@@ -212,7 +213,6 @@ def _swap(place: CoordinatePair, side: TableSide) -> CoordinatePair:
 
 # Columns that link badly: a few cells of another kind than the rest, or values that many records share
 
-MIN_FITTING_SHARE = 0.9  # of the cells; the others are mistakes
 MIN_DISTINCT_SHARE = 0.5  # of the records; with fewer, names and dates hardly distinguish persons
 OTHER_DATE = r"^[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}$"
 
@@ -227,10 +227,9 @@ def _check_pair(
         gap_advice = "those records are compared by their other identifiers"
     for (_, table), column in zip(tables.sides, profiles, strict=True):
         if not column.distinct:
-            raise _empty_column_error(table, column)
+            raise _useless_column_error(table, column)
         if column.gaps:
-            gaps = f"{table.name}: column '{column.name}' {describe_gaps(column)}"
-            notes.append(f"{gaps}; {gap_advice}")
+            notes.append(f"{table.name}: column '{column.name}' {describe_gaps(column)}; {gap_advice}")
     kinds = {str(column.kind) for column in profiles}
     if len(kinds) > 1 or OTHER_KIND in kinds:
         raise _kind_mismatch_error(tables, pair, profiles)
@@ -241,9 +240,25 @@ def _check_pair(
             raise InputError(f"{where}, {fault}", code="not-a-number", table=table.name, column=column.name, row=row)
         if intended == CellType.DATE:
             notes.append(f"{where} is compared as text, because {_describe_odd_cell(column, intended)[1]}")
+        notes += _check_values(pair, table, column)
     if len(profiles) == 2 and CellType.CATEGORY not in kinds and profile.have_disjoint_ranges(*profiles):
         notes.append(f"'{pair.agreed}': the values of the two tables do not overlap; check that the units are equal")
     return notes
+
+
+def _check_values(pair: IdentifierPair, table: TableProfile, column: ColumnProfile) -> Iterator[str]:
+    """Warn about a single value and coordinates that are not degrees; a few outside their range are an error."""
+    where, limit = f"{table.name}: column '{column.name}'", _degree_limit(pair, [column])
+    if column.distinct == 1:
+        yield f"{where} has one value only, so it distinguishes no records; use another identifier"
+    if limit is not None:
+        outside = (column.cells.abs() > limit).fill_null(value=False).arg_true()
+        if len(outside):
+            row = int(outside[0]) + 1
+            message = f"{where}, row {row:,} is outside -{limit:g} to {limit:g} degrees; correct it or drop the row"
+            raise InputError(message, code="outside-range", table=table.name, column=column.name, row=row)
+    elif _is_coordinate(pair, column):
+        yield f"{where} does not hold degrees, so it is compared as a number of its own, not as a place"
 
 
 def _kind_mismatch_error(tables: TableProfiles, pair: IdentifierPair, profiles: IdentifierProfiles) -> InputError:
@@ -291,7 +306,7 @@ def _intended_kind(column: ColumnProfile) -> CellType | None:
         kind, fitting = CellType.DATE, dates | column.filled.str.contains(OTHER_DATE)
     else:
         return None
-    return kind if float(fitting.mean() or 0.0) >= MIN_FITTING_SHARE else None  # type: ignore[arg-type]
+    return kind if float(fitting.mean() or 0.0) >= profile.MIN_FITTING_SHARE else None  # type: ignore[arg-type]
 
 
 def _cells_of_kind(cells: pl.Series, kind: CellType) -> pl.Series:
@@ -319,8 +334,8 @@ def _no_identifiers_error(tables: TableProfiles) -> InputError:
     hints = column_names.LATITUDE_WORDS | column_names.LONGITUDE_WORDS | column_names.NAME_WORDS
     for _, table in tables.sides:
         for column in table.columns.values():
-            if not column.distinct and set(name_words(column.name)) & hints:
-                return _empty_column_error(table, column)
+            if column.distinct < 2 and set(name_words(column.name)) & hints:
+                return _useless_column_error(table, column)
         for error in _doubtful_columns(table, ()):
             return error
     what = f"no column of {' and '.join(table.name for _, table in tables.sides)} looks like a common identifier"
@@ -328,9 +343,11 @@ def _no_identifiers_error(tables: TableProfiles) -> InputError:
     return InputError(f"{what} (a place, a name, a date of birth); {fix}", code="no-identifiers")
 
 
-def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
-    message = f"{table.name}: column '{column.name}' is missing in all {len(column):,} rows; use another identifier"
-    return InputError(message, code="empty-column", table=table.name, column=column.name)
+def _useless_column_error(table: TableProfile, column: ColumnProfile) -> InputError:
+    fault = "has one value only" if column.distinct else f"is missing in all {len(column):,} rows"
+    message = f"{table.name}: column '{column.name}' {fault}; use another identifier"
+    code = "constant-column" if column.distinct else "empty-column"
+    return InputError(message, code=code, table=table.name, column=column.name)
 
 
 # Encodings. Without text, positions: exact at any density, with all places in metres. Beside text, filters of numbers
@@ -339,6 +356,7 @@ def _empty_column_error(table: TableProfile, column: ColumnProfile) -> InputErro
 RESOLUTION = 20_000  # units in the spread of a place, a number or a date: about a metre in a city
 MARGIN, MARGIN_ALONE = 0.1, 0.5  # of the span; larger if the other table is not available
 THRESHOLD_SHARE = 1 / 50  # of the span; with smaller thresholds, filters have too few ones
+MIN_SHRINKAGE = 0.01  # of a degree of longitude towards the poles
 YEAR_THRESHOLD, YEAR_ONES = 730.0, 40  # days, and ones in the filter of a year
 MIN_COMPANY_SHARE = 0.2  # of texts with a legal form, in names of companies
 SAMPLE_SIZE = 2_000  # texts of a column that decide on the size of its filters
@@ -386,12 +404,20 @@ def _find_places(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierP
 
 
 def _propose_filters(pairs: Sequence[IdentifierPair], profiles: Sequence[IdentifierProfiles]) -> Iterator[SchemaField]:
-    for pair, columns in zip(pairs, profiles, strict=True):
+    columns_of = dict(zip(pairs, profiles, strict=True))
+    filters: dict[IdentifierPair, Any] = {}
+    for pair, columns in columns_of.items():
         if columns[0].kind == CellType.CATEGORY:
             sample = [text for column in columns for text in column.filled.head(SAMPLE_SIZE).to_list()]
-            yield SchemaField(pair.agreed, choose_word_filter(sample, _start_filter(sample)))
+            filters[pair] = choose_word_filter(sample, _start_filter(sample))
         else:
-            yield SchemaField(pair.agreed, _numeric_filter(columns, _degree_limit(pair, columns)))
+            filters[pair] = _numeric_filter(columns, _degree_limit(pair, columns))
+    for lat, lon in _find_places(pairs, profiles):  # as many metres along both axes
+        shrinkage = max(math.cos(math.radians(float(np.median(_numbers(columns_of[lat]))))), MIN_SHRINKAGE)
+        threshold = max(filters[lat].threshold, filters[lon].threshold * shrinkage)
+        filters[lat] = replace(filters[lat], threshold=float(f"{threshold:.3g}"))
+        filters[lon] = replace(filters[lon], threshold=float(f"{threshold / shrinkage:.3g}"))
+    yield from (SchemaField(pair.agreed, encoding) for pair, encoding in filters.items())
 
 
 def _start_filter(sample: Sequence[str]) -> WordFilter:
@@ -449,12 +475,18 @@ def round_down(value: float) -> float:
     return float(f"{1 / round_up(1 / value):.6g}")
 
 
+def _is_coordinate(pair: IdentifierPair, column: ColumnProfile) -> bool:
+    return column.kind == CellType.NUMBER and (is_latitude_column(pair.agreed) or is_longitude_column(pair.agreed))
+
+
 def _degree_limit(pair: IdentifierPair, columns: IdentifierProfiles) -> float | None:
-    """Return the largest valid latitude or longitude if the identifier is one and its values are degrees."""
-    if columns[0].kind != CellType.NUMBER or not (is_latitude_column(pair.agreed) or is_longitude_column(pair.agreed)):
+    """Return the largest valid latitude or longitude if the identifier is one and nearly all values are degrees."""
+    if not _is_coordinate(pair, columns[0]):
         return None
     limit = profile.MAX_LATITUDE if is_latitude_column(pair.agreed) else profile.MAX_LONGITUDE
-    return limit if all(bool((column.numbers.abs() <= limit).all()) for column in columns) else None
+    return (
+        limit if min(profile.share_within(column, limit) for column in columns) >= profile.MIN_FITTING_SHARE else None
+    )
 
 
 # Label, task, split and features

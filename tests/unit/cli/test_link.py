@@ -63,7 +63,9 @@ def spoil(name: str, column: str, row: int, cell: str) -> None:
 def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "--report", "links.html", "--map") == 0
     assert load_links(folder / "links.parquet").partner.shape == (60, 5)
-    assert (folder / "links.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    page = (folder / "links.html").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "% of the nearest 5</td>" in page  # the quality of the encoded linkage
     output = capsys.readouterr()
     assert "60 records x 40 candidates" in output.out
     assert "links.html" in output.out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from datetime import date
 from pathlib import Path
 
@@ -31,6 +32,21 @@ def test_places_link_by_position_and_show_no_value():
     assert (terms.metric, terms.sigma) == ("position", 0.2)
 
 
+@pytest.mark.parametrize("words", [(), ("--on", "lat,lon")])
+def test_a_place_outside_the_globe_is_named_by_its_row_and_swaps_nothing(words):
+    lat = pl.Series([45 + row / 1000 for row in range(300)])
+    TOWN.flats.with_columns(lat=lat.scatter(6, 95.5), lon=9 + pl.int_range(300) / 1000).write_csv("flats.csv")
+    error = error_of("init", *BOTH, *words, "--yes")
+    assert (error.code, error.column, error.row) == ("outside-range", "lat", 7)
+
+
+def test_planar_coordinates_are_not_compared_as_places_without_a_warning():
+    for name in ("flats", "rentals"):
+        pl.read_csv(f"{name}.csv").with_columns(pl.col("lat", "lon") * 10_000).write_csv(f"{name}.csv")
+    said = json.loads(fedsim("init", *BOTH, "--on", "lat,lon", "--yes", "--json"))
+    assert sum("degrees" in warning for warning in said["warnings"]) == 4
+
+
 def test_the_quality_of_the_linkage_is_measured():
     quality = json.loads(fedsim("init", *BOTH, "--yes", "--json"))["quality"]
     assert quality["recall_at_k"] > 0.99
@@ -47,6 +63,16 @@ def test_ranges_beside_names_hold_all_values_and_show_none():
     assert staff.low < 40.25
     assert staff.high > 340
     assert not {staff.low, staff.high} & set(tables["staff"])
+
+
+def test_places_beside_names_have_thresholds_of_equal_metres():
+    north = pl.int_range(200) / 100
+    tables = PEOPLE.select("last_name", lat=60 + north, lon=10 + north / 4, income=pl.int_range(200) % 90)
+    tables.write_csv("patienten.csv")
+    tables.write_csv("kasse.csv")
+    fedsim("init", *REGISTERS, "--on", "last_name,lat,lon", "--label", "income", "--yes")
+    found = encodings(read_job(Path("job.toml")))
+    assert found["lon"].threshold == pytest.approx(found["lat"].threshold / math.cos(math.radians(61)), rel=0.02)
 
 
 def test_people_link_by_names_and_birth():
@@ -161,6 +187,16 @@ def test_dates_that_are_written_otherwise_are_warned_of_whether_they_link_or_not
     warnings = json.loads(fedsim("init", *REGISTERS, *words, "--label", "income", "--yes", "--json"))["warnings"]
     for warning, file, column in zip(warnings, ("patienten.csv", "kasse.csv"), ("geb", "dob"), strict=False):
         assert warning.startswith(f"{file}: column '{column}'")
+
+
+def test_names_that_are_all_equal_are_told_and_not_called_found():
+    PEOPLE.select("last_name", "visits", income=pl.int_range(200) % 90).write_csv("ours.csv")
+    PEOPLE.select("visits", last_name=pl.lit("Roe")).write_csv("theirs.csv")
+    words = ["--primary", "ours.csv", "--secondary", "theirs.csv", "--label", "income", "--yes"]
+    assert error_of("init", *words).code == "constant-column"
+    said = json.loads(fedsim("init", *words, "--on", "last_name", "--json"))
+    assert said["quality"] is None
+    assert "theirs.csv: column 'last_name'" in said["warnings"][0]
 
 
 def test_many_flats_at_one_place_or_street_are_not_warned_of():

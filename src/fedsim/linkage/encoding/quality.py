@@ -39,6 +39,7 @@ NEIGHBOUR_SHARE = 0.95
 BEST_LINKED = 0.75  # quantile of the similarity to the last partner
 MIN_RECALL, MIN_COVERED, MAX_FILL = 0.9, 0.5, 0.5
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
+QUALITY_HEAD = ("", "found", "what to change")  # above the rows of such a table
 
 
 class QualityRow(NamedTuple):
