@@ -16,7 +16,6 @@ from fedsim.config.job import Job
 from fedsim.contribution.ladder import RUNGS, STEPS
 from fedsim.protocol.messages import LedgerEntry
 from fedsim.runs.record import (
-    ExamplePartner,
     ExampleRecord,
     GateCurve,
     GateImportance,
@@ -29,6 +28,7 @@ from fedsim.runs.record import (
     write_run_record,
 )
 from fedsim.runs.run_folder import append_to_ledger
+from fedsim.types import Explanation, PartnerEffect
 
 HOSTILE = '</script><script>console.error("ran")</script><img src=x onerror=console.error(1)> "left" & {{ 7 * 7 }}'
 TEST = 120
@@ -74,12 +74,15 @@ def record_of(column: str = "area", **training: Any) -> RunRecord:
         importances=[GateImportance("rentals", rng.random((6, 4)).tolist())],
         groups=[GroupError(column, f"{column} {part}", 24, 5.0 + part, 0.5 - part) for part in range(5)],
         phases=[PhaseCost("join", 1.0, 10**8), PhaseCost("train", 74.0, 4 * 10**8)],
-        examples=[ExampleRecord(row, "rentals", _partners(row)) for row in (4, 71, 119)],
+        explained=[ExampleRecord(row, 500.0 + row, _explanation(row, column)) for row in (4, 71, 119)],
     )
 
 
-def _partners(row: int) -> list[ExamplePartner]:
-    return [ExamplePartner(row + place, 1.5 - place, 0.25 + place / 8, 0.3 / (1 + place)) for place in range(5)]
+def _explanation(row: int, column: str) -> Explanation:
+    effects = [8.0, -5.0, 3.0, -2.0, 1.0, 0.5]
+    partners = [PartnerEffect("rentals", row + n, 1.5 - n, effect, 0.25 + n / 8) for n, effect in enumerate(effects)]
+    without = {"rentals": 500.0, "left": 504.5}
+    return Explanation(505.5, 505.5, 500.0, partners, without, {column: 40.25, "age": -3.0}, 450.0, 560.0)
 
 
 def _lists(job: dict[str, Any]) -> list[tuple[str, int]]:

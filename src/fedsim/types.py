@@ -1,5 +1,6 @@
 """Frozen value types shared by several packages."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,3 +123,69 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split({len(self.train)} training, {len(self.validation)} validation, {len(self.test)} test records)"
+
+
+# Why a prediction is what it is
+
+
+@dataclass(frozen=True)
+class PartnerEffect:
+    """A partner record of an explained record.
+
+    ``partner`` is the row where all parties are in one process, elsewhere a number that means something only within
+    one answer. ``effect`` is by how much the prediction is greater because the partner record is what it is, and not
+    an average one. ``weight`` is that of the weight gate, ``match`` the probability of the match gate that it is the
+    record's match; methods and lists without these gates have none.
+    """
+
+    secondary: str
+    partner: int
+    similarity: float
+    effect: float
+    weight: float | None = None
+    match: float | None = None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one record is predicted as it is; ``str`` shows it.
+
+    ``value`` is the predicted number, or the probability of the predicted class, in whose unit all effects are.
+    ``average`` is what it would be if every partner record were an average one: ``average`` and the effects of all
+    partner records add up to ``value``. ``without`` has, by secondary, what it would be if that one had only average
+    records. ``columns`` has the record's own columns, the most important first: by how much ``value`` is greater than
+    with the median of that column, or its most frequent category, all else being equal.
+    """
+
+    prediction: Any
+    value: float
+    average: float
+    partners: list[PartnerEffect]
+    without: dict[str, float]
+    columns: dict[str, float]
+    lower: float | None = None
+    upper: float | None = None
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the parts as rows of a table, in the order in which they are read."""
+        empty = dict.fromkeys(("name", "partner", "similarity", "weight", "match"))
+        ends = {"lower end of the interval": self.lower, "upper end of the interval": self.upper}
+        yield {"part": "prediction", **empty, "value": self.value}
+        yield from ({"part": part, **empty, "value": end} for part, end in ends.items() if end is not None)
+        yield {"part": "with average partner records", **empty, "value": self.average}
+        for one in self.partners:
+            facts = {"partner": one.partner, "similarity": one.similarity, "weight": one.weight, "match": one.match}
+            yield {"part": "effect of a partner record", "name": one.secondary, **facts, "value": one.effect}
+        for secondary, value in self.without.items():
+            yield {"part": "without", **empty, "name": secondary, "value": value}
+        for column, effect in self.columns.items():
+            yield {"part": "effect of a column", **empty, "name": column, "value": effect}
+
+    def __str__(self) -> str:
+        names = ("partner", "similarity", "weight", "match")
+        lines = [] if isinstance(self.prediction, float) else [f"predicted: {self.prediction}"]
+        for row in self.rows():
+            facts = [f"{name} {row[name]:.4g}" for name in names if row[name] is not None]
+            label = " ".join([row["part"], *([row["name"]] if row["name"] else [])])
+            lines.append(f"{row['value']:>12.5g}  {label}{': ' if facts else ''}{', '.join(facts)}")
+        return "\n".join(lines)

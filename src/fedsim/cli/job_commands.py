@@ -346,6 +346,9 @@ def predict(
     matches: Annotated[
         bool, flag("Add which partner record was taken for the match, and how sure that is.", "--matches")
     ] = False,
+    explain: Annotated[
+        Path | None, option("FILE", "Also write what each prediction is made of: partner records and own columns.")
+    ] = None,
     wait: opt.Wait = 60.0,
     separator: opt.Separator = None,
     insecure: opt.Insecure = False,
@@ -364,7 +367,17 @@ def predict(
 
     mode, table, columns = OutputMode(quiet, as_json, verbose), (records, query), keep or []
     run_predict(
-        job, party, table, out, mode, keep=columns, matches=matches, separator=separator, wait=wait, insecure=insecure
+        job,
+        party,
+        table,
+        out,
+        mode,
+        keep=columns,
+        matches=matches,
+        explain=explain,
+        separator=separator,
+        wait=wait,
+        insecure=insecure,
     )
 
 

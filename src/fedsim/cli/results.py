@@ -37,6 +37,7 @@ from fedsim.runs.log_receipts import confirm_log
 from fedsim.runs.run_folder import AuditEntry, read_audit_log
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.storage.files import atomic_write, check_output_paths, check_private, check_readable, read_bytes
+from fedsim.types import Explanation
 
 if TYPE_CHECKING:
     from fedsim.runtime.predict import Predictor
@@ -151,13 +152,15 @@ def run_predict(
     *,
     keep: Sequence[str],
     matches: bool,
+    explain: Path | None,
     separator: str | None,
     wait: float,
     insecure: bool,
 ) -> None:
     """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
     records = parse_source(*table)
-    check_output_paths([out], [job, party, *source_files([records])])
+    outputs = [out] if explain is None else [out, explain]
+    check_output_paths(outputs, [job, party, *source_files([records])])
     data = read_party_file(party).data
     frame = read_table(records, separator=separator or (data.separator if data else None))
     for column in keep:
@@ -169,7 +172,7 @@ def run_predict(
         _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
     ):
         features = convert_features(frame, predictor.identifiers, data.missing if data else ())
-        predictions = predictor.predict(features, str(records))
+        predictions = predictor.predict(features, str(records), explained=explain is not None)
     columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
     if (intervals := predictions.intervals) is not None:
         columns += [pl.Series("lower", intervals[:, 0]), pl.Series("upper", intervals[:, 1])]
@@ -179,10 +182,22 @@ def run_predict(
     columns += [column for one in predictions.matches for column in match_columns(one)] if matches else []
     with atomic_write(out) as part:
         pl.DataFrame(columns).write_csv(part)
+    if explain is not None:
+        with atomic_write(explain) as part:
+            explanation_table(predictions.explanations).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
     text = f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
-    mode.show({**facts, "file": str(out), **traffic.as_dict()}, lambda: typer.echo(text))
+    text += "" if explain is None else f"\nWrote {explain}: what each prediction is made of"
+    named = {"file": str(out), "explanations": None if explain is None else str(explain)}
+    mode.show({**facts, **named, **traffic.as_dict()}, lambda: typer.echo(text))
+
+
+def explanation_table(explanations: Sequence[Explanation]) -> pl.DataFrame:
+    """Return all parts of all explanations, one row each; records count from one."""
+    rows = [{"record": place, **row} for place, one in enumerate(explanations, start=1) for row in one.rows()]
+    types = {"name": pl.String, "partner": pl.Int64, **dict.fromkeys(("similarity", "weight", "match"), pl.Float64)}
+    return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
 
 
 def match_columns(matches: Matches) -> list[pl.Series]:

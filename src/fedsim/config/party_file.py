@@ -257,11 +257,14 @@ class LinkageSettings(ConfigSection):
 
 
 class ServingSettings(ConfigSection):
-    """How `fedsim serve` answers while a secondary is offline."""
+    """How `fedsim serve` answers."""
 
     when_partner_is_away: Literal["error", "solo"] = "error"
     """What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a second model that
     uses only the primary's features and is trained after the first."""
+    explain: bool = False
+    """Whether clients of `fedsim serve` may ask what a prediction is made of: similarities, weights and effects of
+    partner records under numbers that are valid in one answer only, and effects of the record's own columns."""
 
 
 class ListenSettings(ConfigSection):

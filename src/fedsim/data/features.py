@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
-from fedsim.data.column_names import latitude_longitude_columns
+from fedsim.data.column_names import coordinate_pairs, latitude_longitude_columns
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.types import Floats, Floats32, Integers
@@ -319,6 +319,38 @@ class FeaturePreprocessor:
     @property
     def _coded(self) -> list[CodedColumn]:
         return [encoder for encoder in self.encoders if isinstance(encoder, CodedColumn)]
+
+    @property
+    def places(self) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Return where every column of the table went: its places among the numbers, and among the codes.
+
+        Latitude and longitude are one entry, because half a place means nothing.
+        """
+        found: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
+        first = 0
+        for encoder in self._numeric:
+            found[encoder.column] = tuple(range(first, first + len(encoder.names))), ()
+            first += len(encoder.names)
+        found |= {encoder.column: ((), (place,)) for place, encoder in enumerate(self._coded)}
+        for latitude, longitude, _ in coordinate_pairs(self.columns):
+            if latitude in found and longitude in found:
+                (first_places, _), (second_places, _) = found.pop(latitude), found.pop(longitude)
+                found[f"{latitude} and {longitude}"] = (*first_places, *second_places), ()
+        return found
+
+    def typical_record(self, table: Any, rows: Integers) -> PreparedFeatures:
+        """Return one record with the median of every number and date in these rows, and the most frequent category."""
+        frame = to_polars(table, party=self.party)
+        cells = {}
+        for encoder in self.encoders:
+            wanted = dict(ENCODERS.values())[type(encoder)]
+            known = _read_feature(frame[encoder.column], wanted, self.party)[rows].drop_nulls()
+            if wanted is CellType.CATEGORY:
+                middle = known.value_counts(name="rows").sort("rows", known.name, descending=[True, False])[known.name]
+            else:
+                middle = known.sort()[len(known) // 2 :]
+            cells[encoder.column] = middle.extend_constant(None, 1)[:1]
+        return self.apply(pl.DataFrame(cells))
 
     def describe(self) -> dict[str, str]:
         """Return what every column of the table becomes: number, place, date, one-hot or codes.

@@ -23,7 +23,7 @@ from fedsim.splitnn import methods, party_model
 from fedsim.training import TaskType, explain
 from fedsim.training.config import build_config
 from fedsim.training.hooks import ProgressBar
-from fedsim.types import DEFAULT_K, AnyArray, Floats, Links, Split
+from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, Links, Split
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
 # scikit-learn's base classes.
@@ -139,6 +139,23 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "federation_")
         table = inputs.check_table(self, X, reset=False)
         return explain.find_matches(self.federation_.model, self.federation_.neighbours(table))
+
+    def explain(self, X: Any) -> list[Explanation]:  # noqa: N803
+        """Explain the prediction of every record; print one to read it.
+
+        Parameters
+        ----------
+        X
+            Records, as in ``predict``.
+
+        Returns
+        -------
+        One :class:`fedsim.types.Explanation` per record: the prediction and its interval, the effect of every partner
+        record, what would be predicted without each secondary, and the effects of the record's own columns.
+        """
+        check_is_fitted(self, "federation_")
+        classes = getattr(self, "classes_", np.zeros(0)).tolist()
+        return self.federation_.explain(inputs.check_table(self, X, reset=False), classes)
 
     def save(self, path: str | Path) -> None:
         """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""

@@ -22,9 +22,11 @@ from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_me
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
 from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
+from fedsim.training import explain
 from fedsim.training.config import build_config
-from fedsim.training.data import target_from_state, target_state
-from fedsim.types import AnyArray, Floats, Links, Scale, Split
+from fedsim.training.data import as_features, target_from_state, target_state
+from fedsim.training.explain import EXPLAINED_RECORDS
+from fedsim.types import AnyArray, Explanation, Floats, Links, Scale, Split
 
 
 def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
@@ -121,11 +123,21 @@ class Federation:
     preparation: FeaturePreprocessor
     identifiers: tuple[str, ...]
     linked: tuple[LinkedTable, ...]
+    typical: Mapping[str, Any] | None = None  # what explanations compare with; missing in earlier releases
 
     def predict(self, primary: pl.DataFrame) -> tuple[Floats, Floats | None]:
         """Link new records; return numbers in the unit of the labels with intervals, or class probabilities."""
+        return self.model.predict_with_intervals(self._features(primary), self.neighbours(primary))
+
+    def explain(self, primary: pl.DataFrame, classes: Sequence[Any]) -> list[Explanation]:
+        """Link new records, and explain the prediction of each."""
+        typical = explain.typical_from_state(self.typical)
+        records = explain.request_records(self.model, self._features(primary), self.neighbours(primary))
+        return explain.explain_records(self.model, records, typical, classes=classes)
+
+    def _features(self, primary: pl.DataFrame) -> Features:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
-        return self.model.predict_with_intervals(Features.of(self.preparation.apply(own)), self.neighbours(primary))
+        return Features.of(self.preparation.apply(own))
 
     def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
         """Link records to every secondary, as the method needs them."""
@@ -165,7 +177,12 @@ def fit_federation(
         links.append(found)
     own_data = training.PrimaryData(Features.of(preparation.apply(own)), labels.values, labels.task_type, PRIMARY)
     result = training.train(own_data, data, split, plan.config, hooks=hooks)
-    return Federation(result.model, preparation, plan.identifiers, tuple(linked)), links, result
+    rows = split.validation[:EXPLAINED_RECORDS]
+    lists = [one.neighbours.take(rows) for one in data if one.neighbours is not None]
+    records = explain.request_records(result.model, as_features(own_data.features).take(rows), lists)
+    typical_record = Features.of(preparation.typical_record(own, split.train))
+    typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places)
+    return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state()), links, result
 
 
 def _method_neighbours(links: Links, config: training.Config) -> Neighbours:
@@ -216,6 +233,7 @@ def save_estimator(path: Path, estimator: Any) -> None:
         "classes": None if classes is None else {"type": classes.dtype.str, "values": classes.tolist()},
         "target": target_state(federation.model.target),
         "history": estimator.history_,
+        "typical": federation.typical,
     }
     links = {party.rule.pair.party: link_rule_state(party.rule) for party in federation.linked}
     preprocessors = {party.rule.pair.party: party.preparation for party in federation.linked}
@@ -258,7 +276,8 @@ def load_estimator(
     estimator = kind(secondaries, **parameters)
     preparation = FeaturePreprocessor.from_json(features[PRIMARY])
     model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
-    estimator.federation_ = Federation(model, preparation, tuple(facts["identifiers"]), linked)
+    identifiers, typical = tuple(facts["identifiers"]), facts.get("typical")
+    estimator.federation_ = Federation(model, preparation, identifiers, linked, typical)
     estimator.history_ = facts["history"]
     estimator.n_features_in_ = facts["n_features_in"]
     if facts["feature_names_in"] is not None:

@@ -31,7 +31,8 @@ LETTER_WIDTH, STRONG_LETTER_WIDTH, VALUE_LETTER_WIDTH = 6.8, 7.5, 8.0  # approxi
 class ChartRow:
     """A named value; ``text`` and ``tooltip`` replace the defaults made from the number.
 
-    A dot may have an ``interval``, single ``points``, a ``baseline`` (short line) and a ``limit`` (dashed line).
+    A dot may have an ``interval``, single ``points``, a ``baseline`` (short line) and a ``limit`` (dashed line). A row
+    with an ``origin`` is a bar from there to the value, as in a waterfall.
     """
 
     name: str
@@ -41,6 +42,7 @@ class ChartRow:
     points: tuple[float, ...] = ()
     baseline: float | None = None
     limit: float | None = None
+    origin: float | None = None
     strong: bool = False
     tooltip: str = ""
 
@@ -50,7 +52,7 @@ class ChartRow:
 
     @property
     def extent(self) -> list[float]:
-        marks = [mark for mark in (self.baseline, self.limit) if mark is not None]
+        marks = [mark for mark in (self.baseline, self.limit, self.origin) if mark is not None]
         return [self.value, *(self.interval or ()), *self.points, *marks]
 
 
@@ -95,8 +97,9 @@ def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> I
     yield svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name")
     yield svg.text(row.label, svg.RIGHT, top + 14, "figure", "end")
     words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
-    if bar:
-        left, right = sorted((x(0), x(row.value)))
+    if bar or row.origin is not None:
+        left, right = sorted((x(row.origin or 0.0), x(row.value)))
+        class_ += " falling" if row.origin is not None and row.value < row.origin else ""
         yield svg.bar(left, max(left + 1.0, right), top + 20, top + 32, words, class_)
         return
     middle = top + 26

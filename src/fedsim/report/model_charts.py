@@ -16,7 +16,7 @@ from markupsafe import Markup
 from fedsim.report import charts, run_data, svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure, render_template, write_page
-from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
+from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, ExampleRecord, GroupError
 from fedsim.training.explain import MergeImportance, WeightCurve
 from fedsim.types import Floats, Integers
 
@@ -134,6 +134,56 @@ def calibration_figure(test: pl.DataFrame) -> Figure | None:
     caption = "Of the records that the model classifies with a confidence of 90 %, 90 % should be correct."
     labels = charts.ChartLabels("Calibration", caption, "share of correct predictions", ("confidence", "correct"))
     return charts.rows_figure(rows, labels, bars=True) if rows else None
+
+
+MAX_EFFECTS = 5  # partner records with a bar of their own
+
+
+def format_rounded(value: float) -> str:
+    """Return three significant digits: a label in full may identify a record.
+
+    >>> format_rounded(512_345.0), format_rounded(4.5)
+    ('512,000', '4.5')
+    """
+    return format_number(float(f"{value:.3g}"))
+
+
+def format_signed(value: float) -> str:
+    """Return a difference with its sign, rounded.
+
+    >>> format_signed(12.5), format_signed(-0.25)
+    ('+12.5', '−0.25')
+    """
+    return f"{'−' if value < 0 else '+'}{format_rounded(abs(value))}"
+
+
+def waterfall_figure(name: str, example: ExampleRecord, label: str) -> Figure:
+    """Draw how the partner records lead from the average to the prediction of one record."""
+    found, value = example.explanation, example.explanation.average
+    rows, table = [charts.ChartRow("with average partner records", value, format_rounded(value))], []
+    groups = [(f"{one.secondary} no. {one.partner}", [one]) for one in found.partners[:MAX_EFFECTS]]
+    for secondary in found.without:
+        rest = [one for one in found.partners[MAX_EFFECTS:] if one.secondary == secondary]
+        groups += [(f"{secondary}, {pluralise(len(rest), 'further record')}", rest)] if rest else []
+    for group, members in groups:
+        effect = sum(one.effect for one in members)
+        text, start = format_signed(effect), value
+        value += effect
+        rows.append(charts.ChartRow(group, value, text, origin=start))
+        known = (members[0].similarity, members[0].weight, members[0].match) if len(members) == 1 else (None,) * 3
+        table.append((group, text, *("" if fact is None else format_number(fact) for fact in known)))
+    left = [f"with average records of {name}: {format_rounded(v)}" for name, v in found.without.items()]
+    if found.lower is None or found.upper is None:  # a class
+        axis, interval, truth = f"probability of {found.prediction}", None, None
+        caption = f"Predicted {found.prediction} ({format_percent(found.value)}), actual {example.truth}"
+    else:
+        axis, interval, truth = label, (found.lower, found.upper), float(example.truth)
+        caption = f"Predicted {format_rounded(found.value)}, actual {format_rounded(truth)} (short line)"
+    text = format_rounded(found.value)
+    rows.append(charts.ChartRow("prediction", found.value, text, interval, baseline=truth, strong=True))
+    labels = charts.ChartLabels(name, f"{'; '.join([caption, *left])}.", axis, ("", ""))
+    head = ("partner record", "effect", "similarity", "weight", "match")
+    return replace(charts.rows_figure(rows, labels), head=head, rows=tuple(table))
 
 
 def _confidence(test: pl.DataFrame) -> tuple[Floats, Floats]:

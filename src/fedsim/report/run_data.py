@@ -191,7 +191,7 @@ def example_identifiers(run: FinishedRun, own: PartyFile) -> Mapping[int, str]:
     frame = read_primary_table(run, own)
     agreed = (party_file.identifier_columns(run.job, own, name) for name in run.job.secondaries)
     columns = dict.fromkeys(column for names in agreed for column in names.values())
-    rows = dict.fromkeys(example.row for example in run.record.examples)
+    rows = dict.fromkeys(example.row for example in run.record.explained)
     return {row: ", ".join(f"{column} {frame[column][row]}" for column in columns) for row in rows}
 
 

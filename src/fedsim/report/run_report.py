@@ -44,10 +44,14 @@ ANONYMOUS_NOTE = "This page contains counts, averages and cells, and a few recor
 IDENTIFIERS_NOTE = "This page contains the IDENTIFIERS of a few records, as requested by their owner: keep it private"
 MAX_MESSAGE_KINDS = 6
 SHARP_DROP = 0.4  # of the whole fall in similarity, within one rank
-NO_BREAK_SPACE = "\u00a0"
 NOT_SEEN = "–"
 OWN_IDENTIFIERS_SUFFIX = "-identifiers"  # ends the key of a rung that also uses the primary's own identifiers
-RANK_NAMES = ("first partner record", "second", "third", "fourth", "fifth")
+MAX_EXAMPLE_COLUMNS = 6
+EXAMPLES_NOTE = (
+    "A few test records, from the best to the worst linked one. A bar shows by how much the prediction changes because "
+    "a partner record is what it is, and not an average one; the bars lead from the prediction with average partner "
+    "records to that of the model. Letters and numbers of partner records are made up for this page."
+)
 LINKS_NOTE = (
     "What the primary sees of the links: the similarities that the coordinator sends, and pseudonymous row numbers. "
     "Distances stay with the coordinator. Similarities are scaled: 0 is the average link of the training records, 1 is "
@@ -118,8 +122,10 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
         tiles=tiles,
         sections=[
             contribution_section(run),
-            links_section(run, maps, names),
-            *(section(run) for section in (_training, _gates, _predictions, _privacy, _cost, _settings)),
+            links_section(run, maps),
+            *(section(run) for section in (_training, _gates, _predictions)),
+            examples_section(run, names),
+            *(section(run) for section in (_privacy, _cost, _settings)),
         ],
         content_note=IDENTIFIERS_NOTE if names else ANONYMOUS_NOTE,
         job=json.dumps({"job": record.job, "training": record.config}, indent=2, ensure_ascii=False),
@@ -167,8 +173,8 @@ def contribution_section(run: FinishedRun) -> PageSection:
     return replace(section, paragraphs=(note, difference))
 
 
-def links_section(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> PageSection:
-    """Return the similarity by rank, the choice of K, the reuse of candidates, examples and maps."""
+def links_section(run: FinishedRun, maps: Sequence[Figure]) -> PageSection:
+    """Return the similarity by rank, the choice of K, the reuse of candidates, and maps."""
     notes, has_places = [LINKS_NOTE], any(coordinate_columns(t.encoding.columns) for t in run.job.secondaries.values())
     if has_places and not maps:
         file = shlex.quote(f"{run.record.party}.toml")
@@ -185,7 +191,7 @@ def links_section(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, 
         for links in run.record.lists
         if (rows := ReceivedQuality(links.fill, links.tied, links.far).rows())
     ]
-    return PageSection("links", "Links", tuple(notes), (*figures, *maps), (*tables, *_example_tables(run, names)))
+    return PageSection("links", "Links", tuple(notes), (*figures, *maps), tuple(tables))
 
 
 def _link_figures(run: FinishedRun, links: LinkListSummary) -> Iterator[Figure]:
@@ -238,36 +244,26 @@ def judge_k(ranks: Floats) -> str:
     return f"Similarity falls evenly up to rank {len(ranks)}; only training with another K can show whether K fits."
 
 
-def _example_tables(run: FinishedRun, names: Mapping[int, str]) -> Iterator[PageTable]:
-    """Show a few test records, under letters, or under their rows and identifiers where the owner asked for them."""
-    rows = dict.fromkeys(example.row for example in run.record.examples)
-    letters = dict(zip(rows, ascii_uppercase, strict=False))
-    for secondary in dict.fromkeys(example.secondary for example in run.record.examples):
-        examples = [example for example in run.record.examples if example.secondary == secondary]
-        most = max(len(example.partners) for example in examples)
-        gates = any(partner.share is not None for example in examples for partner in example.partners)
-        matched = any(example.unmatched is not None for example in examples)
-        shown = "similarity, learned weight and share of the contribution" if gates else "similarity"
-        shown += " and probability of being the match" if matched else ""
-        made_up = "Numbers of partner records" if names else "Letters and numbers"
-        note = f"{pluralise(len(examples), 'test record')}, from the best to the worst linked one, with the {shown} "
-        note += f"of their partner records. {made_up} are made up for this page."
-        cells = []
-        for example in examples:
-            named = [f"row {example.row + 1}", names.get(example.row, "")] if names else []
-            own = named or [f"record {letters[example.row]}"]
-            for partner in example.partners:
-                parts = [f"no. {partner.partner}: {format_number(partner.similarity)}"]
-                parts += [] if partner.weight is None else [f"weight {format_number(partner.weight)}"]
-                parts += [] if partner.share is None else [format_percent(partner.share)]
-                parts += [] if partner.match is None else [f"match {format_percent(partner.match)}"]
-                own.append(", ".join(part.replace(" ", NO_BREAK_SPACE) for part in parts))
-            own += [""] * (most - len(example.partners)) if matched else []
-            own += [format_percent(example.unmatched or 0.0)] if matched else []
-            cells.append(tuple(own))
-        ends = ["no match"] if matched else []
-        head = ("record", *(["identifiers"] if names else []), *RANK_NAMES[:most], *ends)
-        yield PageTable(f"Examples: {secondary}", head, tuple(cells), note)
+def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
+    """Return why a few test records are predicted as they are, under letters, or by their rows for their owner."""
+    title, examples = "Why these predictions", run.record.explained
+    if not examples:
+        return PageSection("examples", title)
+    letters = [f"record {letter}" for letter in ascii_uppercase[: len(examples)]]
+    called = [f"row {one.row + 1}: {names.get(one.row, '')}" for one in examples] if names else letters
+    drawn = [
+        model_charts.waterfall_figure(n, one, run.record.table.label) for n, one in zip(called, examples, strict=True)
+    ]
+    ranks = zip(*(one.explanation.columns for one in examples), strict=True)
+    columns = list(dict.fromkeys(column for rank in ranks for column in rank))
+    shown = columns[:MAX_EXAMPLE_COLUMNS]
+    cells = tuple(
+        (name, *(model_charts.format_signed(one.explanation.columns[column]) for column in shown))
+        for name, one in zip(called, examples, strict=True)
+    )
+    note = "By how much the prediction is greater than with the median of the column, or its most frequent category."
+    own = (PageTable("Effect of the record's own columns", ("record", *shown), cells, note),) if shown else ()
+    return PageSection("examples", title, (EXAMPLES_NOTE,), tuple(drawn), own)
 
 
 def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from fedsim.data.column_names import is_name_part_column, is_personal_column
 from fedsim.errors import FileError
 from fedsim.storage.files import atomic_write
-from fedsim.types import Flags, Floats
+from fedsim.types import Explanation, Flags, Floats
 
 RECORD_FORMAT = 1
 RECORD_FILE, TEST_FILE, UNLABELLED_FILE = "run.json", "test.parquet", "unlabelled.csv"
@@ -80,28 +80,12 @@ class GateImportance:
 
 
 @dataclass(frozen=True)
-class ExamplePartner:
-    """A partner of an example record, under a number that is valid in this run only.
-
-    ``share`` is its share of the contribution of all partners to the prediction; methods without gates have neither
-    ``share`` nor ``weight``. ``match`` is the probability that it is the record's match, where there is a match gate.
-    """
-
-    partner: int
-    similarity: float
-    weight: float | None
-    share: float | None
-    match: float | None = None
-
-
-@dataclass(frozen=True)
 class ExampleRecord:
-    """A test record by its row in the primary's table, with its nearest partners at one secondary."""
+    """A test record by its row in the primary's table, with its label and why it is predicted as it is."""
 
     row: int
-    secondary: str
-    partners: list[ExamplePartner]
-    unmatched: float | None = None  # the probability that none of all its partners is the match
+    truth: Any
+    explanation: Explanation
 
 
 @dataclass(frozen=True)
@@ -151,7 +135,7 @@ class RunRecord:
     groups: list[GroupError] = field(repr=False)
     phases: list[PhaseCost]
     format: int = RECORD_FORMAT
-    examples: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
+    explained: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
 
     @property
     def task(self) -> str:

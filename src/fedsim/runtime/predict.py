@@ -32,7 +32,7 @@ from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
 from fedsim.training.data import target_from_state
-from fedsim.types import EncodedTable, Floats
+from fedsim.types import EncodedTable, Explanation, Floats
 
 log = logging.getLogger("fedsim.parties")
 
@@ -53,6 +53,7 @@ class Predictions:
     away: tuple[str, ...] = ()
     reason: str = ""  # why the solo model was used
     matches: tuple[explain.Matches, ...] = ()  # of every secondary with a match gate
+    explanations: tuple[Explanation, ...] = ()  # of every record, if requested
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,6 +77,19 @@ class _TrainedPrimary:
         columns = Features.without_records(self.preparation)
         config, target = training_config(context.job, method), target_from_state(self.facts["target"])
         return restore_model(config, target, columns, neighbours, self.weights, context.party_file.name)
+
+    def explain(
+        self, model: Model, features: Features, lists: list[Neighbours], by: str, trees: StackedTrees | None = None
+    ) -> Predictions:
+        """Predict, and explain every prediction; partners get numbers that mean nothing outside this answer."""
+        typical = explain.typical_from_state(self.facts.get("typical"))
+        records = explain.request_records(model, features, lists)
+        combine = None if trees is None else trees.combine
+        values, intervals = explain.predict_records(model, records)
+        if trees is not None:
+            values, intervals = trees.combine(values, intervals, features)
+        found = explain.explain_records(model, records, typical, combine=combine, classes=self.facts["classes"])
+        return replace(self.predictions(values, intervals, by), explanations=tuple(explain.number_partners(found)))
 
     def predictions(self, values: Floats, intervals: Floats | None, by: str) -> Predictions:
         classes = tuple(self.facts["classes"])
@@ -147,7 +161,7 @@ class Predictor:
                     self._lock.release()
             time.sleep(DIAL_INTERVAL_SECONDS)
 
-    def predict(self, records: pl.DataFrame, called: str | None = None) -> Predictions:
+    def predict(self, records: pl.DataFrame, called: str | None = None, *, explained: bool = False) -> Predictions:
         """Predict records that have the columns of training except the label; ``called`` names the table in errors."""
         table, job, own = called or str(self.context.party_file.party), self.context.job, self.context.party_file
         if not len(records):
@@ -162,19 +176,25 @@ class Predictor:
         encoded = {name: store.encode_new(data, name) for name in job.secondaries}
         with self._lock:
             try:
-                return self._predict_together(features, encoded)
+                return self._predict_together(features, encoded, explained=explained)
             except AwayError as error:
                 if own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
                 log.warning("predicting with the solo model: %s", error)
                 solo = self._solo.model(self.context, [], "solo")
-                found = solo.predict_with_intervals(self._solo.features(records, table), [])
+                own_features = self._solo.features(records, table)
+                if explained:
+                    found = self._solo.explain(solo, own_features, [], "solo")
+                else:
+                    found = self._solo.predictions(*solo.predict_with_intervals(own_features, []), "solo")
                 offline = [name for name, online in self.online().items() if not online]
                 if not offline and not self._coordinator.connected:  # it is used only when all others are connected
                     offline = [self.context.peer(Role.COORDINATOR).name]
-                return replace(self._solo.predictions(*found, "solo"), away=tuple(offline), reason=str(error))
+                return replace(found, away=tuple(offline), reason=str(error))
 
-    def _predict_together(self, features: Features, encoded: Mapping[str, EncodedTable]) -> Predictions:
+    def _predict_together(
+        self, features: Features, encoded: Mapping[str, EncodedTable], *, explained: bool
+    ) -> Predictions:
         while True:
             try:
                 if self.context.job.protection.sealed:
@@ -183,10 +203,14 @@ class Predictor:
                     self._wait_for_secondaries()
                     model = self._current_model()
                     lists = [self._neighbours(name, table) for name, table in encoded.items()]
-                predicted = model.predict_with_intervals(features, lists)
-                if self._trees is not None:
-                    predicted = self._trees.combine(*predicted, features)
-                found = self._trained.predictions(*predicted, self.context.job.training.method)
+                method = self.context.job.training.method
+                if explained:
+                    found = self._trained.explain(model, features, lists, method, self._trees)
+                else:
+                    predicted = model.predict_with_intervals(features, lists)
+                    if self._trees is not None:
+                        predicted = self._trees.combine(*predicted, features)
+                    found = self._trained.predictions(*predicted, method)
                 return replace(found, matches=tuple(explain.find_matches(model, lists)))
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import platform
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +46,6 @@ log = logging.getLogger("fedsim.parties")
 
 SOLO_MODEL, TREES_MODEL = "solo", "trees"
 N_EXAMPLES = 5
-MAX_EXAMPLE_PARTNERS = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
@@ -64,6 +60,7 @@ class PreparedPrimary:
     preparation: FeaturePreprocessor
     classes: list[Any]
     split: Split
+    typical: Features  # one record with the median or the most frequent cell of every column
 
 
 @dataclass(frozen=True)
@@ -107,15 +104,18 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     context.send_log_head(Phase.LINK)
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     train = _train_sealed if context.job.protection.sealed else _train
-    result, gates = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    result, records = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    trees = None
     if METHODS.detail(context.job.training.method, "trees"):
-        result = _add_trees(store, prepared, result)
+        result, trees = _add_trees(store, prepared, result)
     links = {party.name: found for party, found in lists.items()}
+    typical = typical_inputs(prepared, records)
+    gates = summarise_gates(result.model, prepared, records, typical, trees)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
-    _save_model(store, TRAINED_MODEL, prepared, result)  # last: where it exists, nothing else is missing
+    _save_model(store, TRAINED_MODEL, prepared, result, typical)  # last: where it exists, nothing else is missing
     _notify_coordinator(coordinator, context)
     close_sessions(context.sessions(), Farewell())
     return load_outcome(store)
@@ -136,7 +136,8 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     preparation = table.fit_features(split.train)
     features = Features.of(preparation.apply(table.features()))
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
-    return PreparedPrimary(data, preparation, classes, split)
+    typical = Features.of(preparation.typical_record(table.features(), split.train))
+    return PreparedPrimary(data, preparation, classes, split, typical)
 
 
 def training_config(
@@ -164,7 +165,8 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
     """Train on the primary's features alone, for predictions while a partner is unreachable."""
     config = training_config(context.job, "solo", len(prepared.split.train), device=context.party_file.device)
     hooks = [OwnerStopHook(context.connection.stop_signal)]
-    _save_model(store, SOLO_MODEL, prepared, training.train(prepared.data, [], prepared.split, config, hooks=hooks))
+    result = training.train(prepared.data, [], prepared.split, config, hooks=hooks)
+    _save_model(store, SOLO_MODEL, prepared, result, typical_inputs(prepared))
 
 
 def _load_or_fetch_links(
@@ -196,7 +198,7 @@ def _train(
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> tuple[training.TrainingResult, GateSummary]:
+) -> tuple[training.TrainingResult, explain.LinkedRecords]:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
@@ -218,14 +220,14 @@ def _train(
                 prepared.data, neighbours, prepared.split, config, folder=checkpoints, hooks=hooks
             )
             context.send_log_head(Phase.TRAIN)
-            gates = summarise_gates(result, prepared, [part.neighbours for part in neighbours])
+            records = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
             for remote in remotes.values():
                 remote.finish()
         except PeerRestarted as restarted:
             log.warning("%s; resuming from the last common checkpoint", restarted)
             context.connection.record_event("restarted", {"peer": str(restarted.peer)})
         else:
-            return result, gates
+            return result, records
 
 
 def _train_sealed(
@@ -234,7 +236,7 @@ def _train_sealed(
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> tuple[training.TrainingResult, GateSummary]:
+) -> tuple[training.TrainingResult, explain.LinkedRecords]:
     """Fetch the linked rows of every secondary once, then train here, without any message."""
     job = context.job
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
@@ -247,10 +249,12 @@ def _train_sealed(
     folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
     neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
-    return result, summarise_gates(result, prepared, neighbours)
+    return result, _explained_records(result.model, prepared, neighbours)
 
 
-def _add_trees(store: RunStore, prepared: PreparedPrimary, result: training.TrainingResult) -> training.TrainingResult:
+def _add_trees(
+    store: RunStore, prepared: PreparedPrimary, result: training.TrainingResult
+) -> tuple[training.TrainingResult, StackedTrees]:
     """Fit boosted trees beside the network, save them, and return what both predict together."""
     data, split, job = prepared.data, prepared.split, store.job
     parts = {"validation": split.validation, "test": split.test, "unlabelled": split.unlabelled}
@@ -261,15 +265,22 @@ def _add_trees(store: RunStore, prepared: PreparedPrimary, result: training.Trai
     store.save_weights(TREES_MODEL, *stacked.state())
     after = {part: stacked.combine(found[part], ends.get(part), features.take(parts[part])) for part in found}
     measure = result.model.target.measure
-    return replace(
+    together = replace(
         result,
         predictions={part: values for part, (values, _) in after.items()},
         intervals={part: width for part, (_, width) in after.items() if width is not None},
         metrics={part: measure(after[part][0], data.labels[parts[part]]) for part in result.metrics},
     )
+    return together, stacked
 
 
-def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: training.TrainingResult) -> None:
+def _save_model(
+    store: RunStore,
+    name: str,
+    prepared: PreparedPrimary,
+    result: training.TrainingResult,
+    typical: explain.TypicalInputs,
+) -> None:
     facts = {
         "preparation": prepared.preparation.to_json(),
         "target": target_state(result.model.target),
@@ -278,6 +289,7 @@ def _save_model(store: RunStore, name: str, prepared: PreparedPrimary, result: t
         "history": [asdict(epoch) for epoch in result.history],
         "best_epoch": result.best.number,
         "unlabelled": len(prepared.split.unlabelled),
+        "typical": typical.state(),
     }
     for party, weights in result.parts.items():
         if party != prepared.data.name:  # under sealed labels the primary trains all networks
@@ -301,52 +313,51 @@ def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) ->
         log.info("the coordinator has already exited")
 
 
-# Example records stay in the primary's folder. A record is known by its row in the primary's table, which a report
-# omits unless its owner asks for it; a partner by a number that counts from one, because the pseudonyms of a job mean
-# something to the secondary and these numbers to nobody. Letters: n records, K partners.
+# What explains the model. Example records stay in the primary's folder. A record is known by its row in the primary's
+# table, which a report omits unless its owner asks for it; a partner by a number that counts from one, because the
+# pseudonyms of a job mean something to the secondary and these numbers to nobody.
 
 
-@dataclass(frozen=True, eq=False)
-class PartnerContributions:
-    """The partners of records in one list; weight and share are NaN if the method has no gates."""
-
-    secondary: str
-    partner: Integers  # (n, K)
-    similarity: Floats  # (n, K)
-    weight: Floats  # (n, K)
-    share: Floats  # (n, K) of all contributions to a prediction
-    matches: explain.Matches | None = None
+def explained_rows(split: Split) -> Integers:
+    """Return the records from which the model is explained."""
+    return np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
 
 
-def choose_examples(rows: Integers, parts: Sequence[PartnerContributions]) -> list[record.ExampleRecord]:
-    """Choose some records, from the best to the worst linked one; ``rows`` are their rows in the table."""
-    if not parts or not len(rows):
+def _explained_records(
+    model: training.Model, prepared: PreparedPrimary, lists: Sequence[Neighbours]
+) -> explain.LinkedRecords:
+    """Request what explains the model; nothing that the test did not request."""
+    rows = explained_rows(prepared.split)
+    features = as_features(prepared.data.features).take(rows)
+    return explain.request_records(model, features, [neighbours.take(rows) for neighbours in lists])
+
+
+def typical_inputs(prepared: PreparedPrimary, records: explain.LinkedRecords | None = None) -> explain.TypicalInputs:
+    """Return what predictions are compared with; ``records`` have the partners of which the average is taken."""
+    sent = () if records is None else explain.average_sent(records)
+    return explain.TypicalInputs(prepared.typical, sent, prepared.preparation.places)
+
+
+def explain_examples(
+    model: training.Model,
+    prepared: PreparedPrimary,
+    records: explain.LinkedRecords,
+    typical: explain.TypicalInputs,
+    trees: StackedTrees | None,
+) -> list[record.ExampleRecord]:
+    """Explain a few records, from the best to the worst linked one."""
+    rows = explained_rows(prepared.split)
+    if not records.lists or not len(rows):
         return []
-    order = np.argsort(-parts[0].similarity.max(axis=1), kind="stable")
+    best = records.lists[0].similarity.nanmean(dim=2).amax(dim=1).cpu().numpy()
+    order = np.argsort(-best, kind="stable")
     places = order[np.unique(np.linspace(0, len(order) - 1, N_EXAMPLES).round().astype(np.int64))]
-    found = []
-    for one in parts:
-        number: defaultdict[int, int] = defaultdict(count(1).__next__)
-        for place in places:
-            partners = _example_partners(one, place, number)
-            unmatched = None if one.matches is None else float(one.matches.unmatched[place])
-            found.append(record.ExampleRecord(int(rows[place]), one.secondary, partners, unmatched))
-    return found
-
-
-def _example_partners(
-    one: PartnerContributions, place: int, number: defaultdict[int, int]
-) -> list[record.ExamplePartner]:
-    """Return the most similar partners first; a repeated partner keeps its number, and gaps are left out."""
-    best = np.argsort(-one.similarity[place], kind="stable")[:MAX_EXAMPLE_PARTNERS]
-    weights, shares = ([float(v) if math.isfinite(v) else None for v in m[place]] for m in (one.weight, one.share))
-    partner, similarity = one.partner[place], one.similarity[place]
-    match = [None] * len(partner) if one.matches is None else one.matches.probability[place].tolist()
-    return [
-        record.ExamplePartner(number[int(partner[at])], float(similarity[at]), weights[at], shares[at], match[at])
-        for at in best
-        if partner[at] >= 0
-    ]
+    combine, classes = None if trees is None else trees.combine, prepared.classes
+    found = explain.explain_records(model, records.take(places), typical, combine=combine, classes=classes)
+    labels = prepared.data.labels[rows[places]].tolist()
+    truth = [classes[label] for label in labels] if classes else labels
+    numbered = explain.number_partners(found)
+    return [record.ExampleRecord(int(rows[at]), *one) for at, *one in zip(places, truth, numbered, strict=True)]
 
 
 class RunProgressHook(training.Hook):
@@ -391,35 +402,22 @@ class GateSummary:
 
 
 def summarise_gates(
-    result: training.TrainingResult, prepared: PreparedPrimary, lists: Sequence[Neighbours]
+    model: training.Model,
+    prepared: PreparedPrimary,
+    records: explain.LinkedRecords,
+    typical: explain.TypicalInputs,
+    trees: StackedTrees | None = None,
 ) -> GateSummary:
-    """Summarise the gates on test records; requests nothing from the secondaries that the test did not."""
-    split = prepared.split
-    rows = np.asarray((split.test if len(split.test) else split.validation)[:MAX_EXPLAINED])
-    here = [neighbours.take(rows) for neighbours in lists]
-    if not isinstance(result.model.config.method, FedSim):
-        names = [holders[0].name for holders in result.model.groups]
-        parts = []
-        for name, one in zip(names, here, strict=True):
-            unknown = np.full(one.partner.shape, math.nan)
-            parts.append(PartnerContributions(name, one.partner, one.overall, unknown, unknown))
-        return GateSummary([], [], choose_examples(rows, parts))
-    found = explain.merge_attributions(result.model, as_features(prepared.data.features).take(rows), here)
-    sizes = [np.abs(one.values).sum(axis=2) for one in found]  # (n, K)
-    total = np.maximum(sum(size.sum(axis=1) for size in sizes), np.finfo(float).tiny)  # (n,)
-    matches = {one.party: one for one in explain.find_matches(result.model, here)}
-    parts = [
-        PartnerContributions(
-            one.party, one.partner, one.similarity, one.weight, size / total[:, None], matches.get(one.party)
-        )
-        for one, size in zip(found, sizes, strict=True)
-    ]
-    curves = explain.weight_curves(result.model)
+    """Summarise the gates on test records, and explain a few of them."""
+    examples = explain_examples(model, prepared, records, typical, trees)
+    if not isinstance(model.config.method, FedSim):
+        return GateSummary([], [], examples)
+    found, curves = explain.merge_attributions(model, records), explain.weight_curves(model)
     return GateSummary(
         [record.GateCurve(curve.party, curve.similarity.tolist(), curve.weight.tolist()) for curve in curves],
         [record.GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
-        choose_examples(rows, parts),
-        {party: float(one.unmatched.mean()) for party, one in matches.items()},
+        examples,
+        {one.party: float(one.unmatched.mean()) for one in explain.matches_of(model, records.lists)},
     )
 
 
@@ -473,7 +471,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         importances=ended.gates.importances,
         groups=_errors_by_group(ended),
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
-        examples=ended.gates.examples,
+        explained=ended.gates.examples,
     )
     record.write_run_record(store.folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
     progress.enter(Phase.END.value)

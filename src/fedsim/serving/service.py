@@ -23,7 +23,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fedsim.errors import AwayError, FedSimError, InputError, PeerError
 from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
-from fedsim.runtime.predict import Predictor
+from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.types import Explanation
 from fedsim.version import VERSION
 
 MAX_RECORDS = 1000
@@ -45,10 +46,14 @@ JsonCell = (
 
 
 class PredictionRequest(BaseModel):
-    """Records to predict, each with the features and identifiers of the training by column name."""
+    """Records to predict, each with the features and identifiers of the training by column name.
+
+    ``explain`` adds what each prediction is made of, if the primary's party file allows it.
+    """
 
     model_config = ConfigDict(extra="forbid")
     records: Annotated[list[dict[str, JsonCell]], Field(min_length=1, max_length=MAX_RECORDS)]
+    explain: bool = False
 
 
 class PredictionResponse(BaseModel):
@@ -56,6 +61,7 @@ class PredictionResponse(BaseModel):
 
     ``intervals`` has lower and upper ends around numbers, which contain the truth about nine times out of ten.
     ``by`` is the method that predicted; ``solo`` means that a partner was offline and only own features were used.
+    ``explanations`` say what each prediction is made of; numbers of partner records are valid in this answer only.
     """
 
     predictions: list[Any]
@@ -64,6 +70,7 @@ class PredictionResponse(BaseModel):
     by: str
     away: list[str] = []
     reason: str = ""
+    explanations: list[Explanation] | None = None
 
 
 class HealthStatus(BaseModel):
@@ -90,7 +97,7 @@ def create_app(
     guard
         Closes connections without a request, if given.
     """
-    title = f"FedSim: {predictor.context.job.name}"
+    title, own = f"FedSim: {predictor.context.job.name}", predictor.context.party_file
     # Its own pages for /docs and /redoc load remote scripts.
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(RequestGate, token=token, hosts=frozenset(hosts), guard=guard)
@@ -99,20 +106,16 @@ def create_app(
     def predict(request: PredictionRequest) -> PredictionResponse:
         """Predict up to 1,000 records."""
         columns = predictor.columns
+        if request.explain and not own.serving.explain:
+            message = "explanations are not served; set serving.explain = true in the primary's party file"
+            raise InputError(message, code="no-explanations")
         for record in request.records:
             missing = [column for column in columns if column not in record]
             if missing:
                 message = f"a record has no '{missing[0]}'; the columns are {', '.join(columns)}"
                 raise InputError(message, code="missing-column", column=missing[0])
         cells = {column: _to_series([record[column] for record in request.records]) for column in columns}
-        found = predictor.predict(pl.DataFrame(cells))
-        response = PredictionResponse(predictions=found.values, by=found.by, away=list(found.away), reason=found.reason)
-        if found.intervals is not None:
-            response.intervals = [(low, high) for low, high in found.intervals.tolist()]
-        if found.probabilities is not None:
-            names = [str(name) for name in found.classes]
-            response.probabilities = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
-        return response
+        return _prediction_response(predictor.predict(pl.DataFrame(cells), explained=request.explain))
 
     @app.get("/health")
     async def health(request: Request) -> HealthStatus:  # async: must not wait for a thread that predictions use
@@ -125,8 +128,8 @@ def create_app(
 
     @app.get("/openapi.json", include_in_schema=False)
     def schema(request: Request) -> JSONResponse:
-        example = {"x-example": dict.fromkeys(predictor.columns)} if request.state.authorised else {}
-        return JSONResponse({**app.openapi(), **example})
+        shown = {"x-example": dict.fromkeys(predictor.columns), "x-explain": own.serving.explain}
+        return JSONResponse({**app.openapi(), **(shown if request.state.authorised else {})})
 
     @app.get("/", include_in_schema=False)
     @app.get("/docs", include_in_schema=False)
@@ -137,6 +140,18 @@ def create_app(
     app.add_exception_handler(FedSimError, _error_response)
     app.add_exception_handler(RequestValidationError, _validation_response)
     return app
+
+
+def _prediction_response(found: Predictions) -> PredictionResponse:
+    response = PredictionResponse(predictions=found.values, by=found.by, away=list(found.away), reason=found.reason)
+    if found.intervals is not None:
+        response.intervals = [(low, high) for low, high in found.intervals.tolist()]
+    if found.probabilities is not None:
+        names = [str(name) for name in found.classes]
+        response.probabilities = [dict(zip(names, row, strict=True)) for row in found.probabilities.tolist()]
+    if found.explanations:
+        response.explanations = list(found.explanations)
+    return response
 
 
 class RequestGate:

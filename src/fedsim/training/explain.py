@@ -1,11 +1,13 @@
-"""Explanations of a trained FedSim model: weight curves, matches, integrated gradients of the merge gate, attributions.
+"""Explanations: single predictions of any method; weight curves, matches and importances of FedSim's gates.
 
 Letters: n records, B records of a batch, K partners of a list, F compared fields, R outputs per pair, W numbers that a
-partner sends, G points of a curve.
+partner sends, C width of the cut layer, T outputs of the task, G points of a curve.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedsim.errors import SettingError
+from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours, gates, methods
+from fedsim.splitnn.layers import FeatureTensors
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
-from fedsim.training.primary import PrimaryRecords
-from fedsim.types import Floats, Integers
+from fedsim.training.primary import PartnerList
+from fedsim.types import Explanation, Floats, Integers, PartnerEffect
 
 INTEGRATION_STEPS = 50
 EXPLAINED_RECORDS = 256  # records per batch
+MIN_STEP = 1e-3  # of an output of the network, over which the slope of the decoded prediction is taken
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedRecords:
+    """Records with everything that the partners sent for them, so that no explanation requests it again."""
+
+    features: Features
+    lists: tuple[PartnerList, ...]
+    batch: gates.Batch
+
+    def take(self, rows: Integers) -> "LinkedRecords":
+        """Return some of the records."""
+        places = torch.from_numpy(rows).to(self.batch.features.numbers.device)
+        branches = [
+            replace(one, position=one.position[places], similarity=one.similarity[places])
+            for one in self.batch.branches
+        ]
+        lists = tuple(
+            PartnerList(one.partner[rows], branch.similarity, one.holders)
+            for one, branch in zip(self.lists, branches, strict=True)
+        )
+        return LinkedRecords(self.features.take(rows), lists, gates.Batch(self.batch.features.take(places), branches))
+
+    def chunks(self) -> "Iterator[LinkedRecords]":
+        """Yield the records a few at a time."""
+        for first in range(0, len(self.features), EXPLAINED_RECORDS):
+            yield self.take(np.arange(first, min(first + EXPLAINED_RECORDS, len(self.features))))
+
+
+def request_records(model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours]) -> LinkedRecords:
+    """Request what the partners send for these records, as in :meth:`Model.predict`."""
+    features = as_features(features)
+    records = model.records(features, lists)
+    return LinkedRecords(features, records.lists, model.primary.batch(records, np.arange(len(features))))
 
 
 def integrated_gradients(
@@ -165,7 +203,6 @@ def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: in
     return curves
 
 
-@torch.no_grad()
 def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:
     """Return which partners the match gates take for the records' matches, for every list that has such a gate.
 
@@ -176,16 +213,26 @@ def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:
     lists
         Partners of any records, as in :meth:`Model.predict`.
     """
+    return matches_of(model, model.arrange(lists, len(lists[0]))) if lists else []
+
+
+def matches_of(model: Model, lists: Sequence[PartnerList]) -> list[Matches]:
+    """Return the same for lists that the model has arranged."""
     network, found = model.primary.model.network, []
     if not isinstance(methods.member_networks(network)[0], methods.FedSimNetwork):
         return []
-    arranged = model.arrange(lists, len(lists[0]))
-    for holders, partners, entry in zip(model.groups, arranged, _list_gates(network), strict=True):
+    for holders, partners, entry in zip(model.groups, lists, _list_gates(network), strict=True):
         if entry.match is not None:
-            probability = entry.match(partners.similarity, entry.inputs(partners.similarity))[:, :-1]  # (n, K)
             rows = partners.partner.astype(np.int64)
-            found.append(Matches(holders[0].name, rows, probability.double().cpu().numpy()))
+            found.append(Matches(holders[0].name, rows, match_probabilities(entry, partners.similarity)))
     return found
+
+
+@torch.no_grad()
+def match_probabilities(list_gates: methods.ListGates, similarity: Tensor) -> Floats:
+    """Return the probability of the match gate that each partner is the record's match, (n, K, F) -> (n, K)."""
+    found: Tensor = list_gates.match(similarity, list_gates.inputs(similarity))[:, :-1]  # type: ignore[misc]
+    return np.asarray(found.double().cpu().numpy())
 
 
 def merge_importance(
@@ -202,7 +249,7 @@ def merge_importance(
     steps
         Points of the path integral.
     """
-    records = model.records(as_features(features), lists)
+    records = request_records(model, features, lists)
     totals: list[Floats] = []
     for contributions in _contributions(model, records, steps):
         sums = [part.abs().sum(dim=0).double().cpu().numpy() for part in contributions]
@@ -213,17 +260,19 @@ def merge_importance(
     ]
 
 
-def merge_attributions(
-    model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], steps: int = INTEGRATION_STEPS
-) -> list[Attribution]:
+def merge_attributions(model: Model, records: LinkedRecords, steps: int = INTEGRATION_STEPS) -> list[Attribution]:
     """Return the contributions for each record separately; all are held in memory.
 
     Parameters
     ----------
-    model, features, lists, steps
-        As in :func:`merge_importance`.
+    model
+        A trained FedSim model.
+    records
+        Records to explain, from :func:`request_records`.
+    steps
+        Points of the path integral.
     """
-    records, list_gates = model.records(as_features(features), lists), _list_gates(model.primary.model.network)
+    list_gates = _list_gates(model.primary.model.network)
     by_list = zip(*_contributions(model, records, steps), strict=True)
     attributions = []
     for holders, partners, entry, parts in zip(model.groups, records.lists, list_gates, by_list, strict=True):
@@ -239,12 +288,10 @@ def merge_attributions(
     return attributions
 
 
-def _contributions(model: Model, records: PrimaryRecords, steps: int) -> Iterator[list[Tensor]]:
+def _contributions(model: Model, records: LinkedRecords, steps: int) -> Iterator[list[Tensor]]:
     """Yield contributions, (B, K, R) per list, batch by batch."""
-    network = model.primary.model.network
-    for first in range(0, len(records.features), EXPLAINED_RECORDS):
-        rows = np.arange(first, min(first + EXPLAINED_RECORDS, len(records.features)))
-        yield merge_contributions(network, model.primary.batch(records, rows), steps)
+    for chunk in records.chunks():
+        yield merge_contributions(model.primary.model.network, chunk.batch, steps)
 
 
 def _fedsim_networks(network: nn.Module) -> list[methods.FedSimNetwork]:
@@ -253,3 +300,259 @@ def _fedsim_networks(network: nn.Module) -> list[methods.FedSimNetwork]:
     if not members:
         raise SettingError("only the method fedsim has gates to explain; train FedSim", code="no-gates")
     return members
+
+
+# Single predictions
+#
+# All is computed at the primary from what the partners send for a prediction anyway. A partner record is compared with
+# an average one, of which every number that crosses the cut is the mean over known records; links and similarities stay
+# as they are. Integrated gradients along the way from average to actual records give effects that add up.
+
+
+@dataclass(frozen=True, eq=False)
+class TypicalInputs:
+    """What a prediction is compared with: the primary's typical record, and what an average partner record sends."""
+
+    record: Features  # one record
+    sent: tuple[tuple[Tensor, ...], ...]  # by list and holder, each (C,)
+    places: Mapping[str, tuple[Sequence[int], Sequence[int]]]  # of the table's columns among numbers and codes
+
+    def state(self) -> dict[str, Any]:
+        """Return it as JSON values, for :func:`typical_from_state`."""
+        return {
+            "numbers": self.record.numbers[0].tolist(),
+            "codes": self.record.codes[0].tolist(),
+            "sent": [[part.tolist() for part in parts] for parts in self.sent],
+            "places": {column: [list(part) for part in places] for column, places in self.places.items()},
+        }
+
+
+def typical_from_state(state: Mapping[str, Any] | None) -> TypicalInputs:
+    """Return what :meth:`TypicalInputs.state` described."""
+    if state is None:
+        message = "this model was saved by an earlier release, which explained no predictions; train it again"
+        raise FileError(message, code="no-explanations")
+    sent = tuple(tuple(torch.tensor(part) for part in parts) for parts in state["sent"])
+    record = Features(np.array([state["numbers"]]), np.array([state["codes"]], dtype=np.int64))
+    return TypicalInputs(record, sent, state["places"])
+
+
+def average_sent(records: LinkedRecords) -> tuple[tuple[Tensor, ...], ...]:
+    """Return the mean of what the distinct partner records of these records sent, (C,) by list and holder."""
+    found = []
+    for one, branch in zip(records.lists, records.batch.branches, strict=True):
+        rows = branch.position[torch.from_numpy(one.partner >= 0)].unique()  # without the row of zeros of gaps
+        found.append(tuple(part[rows].mean(dim=0).cpu() for part in branch.activations))
+    return tuple(found)
+
+
+def predict_records(model: Model, records: LinkedRecords) -> tuple[Floats, Floats | None]:
+    """Predict as :meth:`Model.predict_with_intervals` does, without a further request."""
+    found = [_network_outputs(model, chunk) for chunk in records.chunks()]
+    ends = [part for _, part in found if part is not None]
+    values = model.target.decode_predictions(np.concatenate([outputs for outputs, _ in found]))
+    return values, np.concatenate(ends) if ends else None
+
+
+@torch.no_grad()
+def _network_outputs(model: Model, records: LinkedRecords) -> tuple[Floats, Floats | None]:
+    """Return the network's outputs, (n, T), and the ends of the intervals, (n, 2)."""
+    scores = model.primary.model.network(records.batch)
+    outputs = np.asarray(model.primary.task.predict(scores).double().cpu().numpy())
+    return outputs, model.target.decode_intervals(outputs, model.primary.spread(scores))
+
+
+Combine = Callable[[Floats, Floats | None, Features], tuple[Floats, Floats | None]]
+
+
+def explain_records(
+    model: Model,
+    records: LinkedRecords,
+    typical: TypicalInputs,
+    *,
+    combine: Combine | None = None,
+    classes: Sequence[Any] = (),
+    steps: int = INTEGRATION_STEPS,
+) -> list[Explanation]:
+    """Explain the prediction of every record.
+
+    Parameters
+    ----------
+    model
+        A trained model of any method.
+    records
+        Records to explain, from :func:`request_records`.
+    typical
+        What they are compared with.
+    combine
+        Turns predictions of the network, with intervals, into those of the model, for records with these features.
+    classes
+        The classes, where the label is one.
+    steps
+        Points of the path integral.
+    """
+    explainer = _Explainer(model, typical, combine or (lambda values, ends, _: (values, ends)), tuple(classes), steps)
+    return [found for chunk in records.chunks() for found in explainer.explain(chunk)]
+
+
+def number_partners(explanations: Sequence[Explanation]) -> list[Explanation]:
+    """Replace the rows of partners by numbers that count from one per secondary and mean nothing to anybody else."""
+    numbers: defaultdict[str, defaultdict[int, int]] = defaultdict(lambda: defaultdict(count(1).__next__))
+    return [
+        replace(one, partners=[replace(p, partner=numbers[p.secondary][p.partner]) for p in one.partners])
+        for one in explanations
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Explainer:
+    """Explains records a few at a time; ``chosen`` is the predicted class of every record, None for numbers."""
+
+    model: Model
+    typical: TypicalInputs
+    combine: Combine
+    classes: tuple[Any, ...]
+    steps: int
+
+    def explain(self, records: LinkedRecords) -> Iterator[Explanation]:
+        batch, features, target = records.batch, records.features, self.model.target
+        outputs, ends = _network_outputs(self.model, records)
+        predicted, ends = self.combine(target.decode_predictions(outputs), ends, features)
+        chosen = predicted.argmax(axis=1) if self.classes else None
+        value = self._value(outputs, features, chosen)
+        actual = [_by_pair(branch) for branch in batch.branches]
+        average = [self._average(place, records.lists[place], branch) for place, branch in enumerate(actual)]
+        base = self._outputs(gates.Batch(batch.features, average))
+        names = [" and ".join(holder.name for holder in holders) for holders in self.model.groups]
+        without = {}
+        for place, name in enumerate(names):
+            mixed = [*actual[:place], average[place], *actual[place + 1 :]]
+            without[name] = self._value(self._outputs(gates.Batch(batch.features, mixed)), features, chosen)
+        slope, base_value = self._slope(base, outputs, features, chosen), self._value(base, features, chosen)
+        raw = self._integrate(batch.features, average, actual, chosen)
+        effects = _add_up([slope[:, None] * part for part in raw], value - base_value)
+        columns = self._columns(records, value, chosen)
+        partners = [
+            _partner_effects(name, one, gate, effect)
+            for name, one, gate, effect in zip(names, records.lists, self._gates(), effects, strict=True)
+        ]
+        for place in range(len(features)):
+            yield Explanation(
+                prediction=float(value[place]) if chosen is None else self.classes[chosen[place]],
+                value=float(value[place]),
+                average=float(base_value[place]),
+                partners=sorted((one for part in partners for one in part[place]), key=lambda one: -abs(one.effect)),
+                without={name: float(left[place]) for name, left in without.items()},
+                columns=_largest_first({name: float(effect[place]) for name, effect in columns.items()}),
+                lower=None if ends is None else float(ends[place, 0]),
+                upper=None if ends is None else float(ends[place, 1]),
+            )
+
+    @torch.no_grad()
+    def _outputs(self, batch: gates.Batch) -> Floats:
+        found = self.model.primary.task.predict(self.model.primary.model.network(batch))
+        return np.asarray(found.double().cpu().numpy())
+
+    def _value(self, outputs: Floats, features: Features, chosen: Integers | None) -> Floats:
+        """Return the predicted number, or the probability of the chosen class, that outputs (n, T) stand for."""
+        found, _ = self.combine(self.model.target.decode_predictions(outputs), None, features)
+        return found if chosen is None else np.take_along_axis(found, chosen[:, None], axis=1)[:, 0]
+
+    def _average(self, place: int, one: PartnerList, branch: gates.Branch) -> gates.Branch:
+        """Return a list whose partner records are average ones; gaps stay gaps."""
+        present = torch.from_numpy(one.partner >= 0).to(branch.position.device).flatten()[:, None]
+        sent = [mean.to(present.device) for mean in self.typical.sent[place]]
+        return replace(branch, activations=tuple(torch.where(present, mean, 0.0) for mean in sent))
+
+    def _places(self, outputs: int, chosen: Integers | None, n: int) -> Integers:
+        """Return which output decides the value: the only one, or that of the class, (n, 1)."""
+        return np.zeros((n, 1), np.int64) if outputs == 1 or chosen is None else chosen[:, None]
+
+    def _slope(self, base: Floats, outputs: Floats, features: Features, chosen: Integers | None) -> Floats:
+        """Return how much the value changes with the output between two predictions, (n,); it may be a logarithm."""
+        at = self._places(outputs.shape[1], chosen, len(outputs))
+        first, last = (np.take_along_axis(found, at, axis=1) for found in (base, outputs))
+        middle, half = (first + last) / 2, np.maximum(np.abs(last - first), MIN_STEP) / 2
+        ends = []
+        for sign in (-1, 1):
+            moved = outputs.copy()
+            np.put_along_axis(moved, at, middle + sign * half, axis=1)
+            ends.append(self._value(moved, features, chosen))
+        return np.asarray((ends[1] - ends[0]) / (2 * half[:, 0]))
+
+    def _integrate(
+        self, features: FeatureTensors, average: list[gates.Branch], actual: list[gates.Branch], chosen: Integers | None
+    ) -> list[Floats]:
+        """Return the integrated gradients of the output by pair, (n, K) per list, from average to actual records."""
+        network, task = self.model.primary.model.network, self.model.primary.task
+        at = torch.from_numpy(self._places(task.outputs, chosen, len(features))).to(features.numbers.device)
+
+        def output(moves: Sequence[Tensor]) -> Tensor:
+            rest = iter(moves)
+            moved = [replace(one, activations=tuple(part + next(rest) for part in one.activations)) for one in average]
+            return task.predict(network(gates.Batch(features, moved))).gather(1, at).squeeze(1)  # (B,)
+
+        moves = [
+            there - here
+            for first, last in zip(average, actual, strict=True)
+            for here, there in zip(first.activations, last.activations, strict=True)
+        ]  # (B * K, C) per list and holder
+        parts = iter(integrated_gradients(output, moves, self.steps) if moves else [])
+        by_pair = [
+            torch.stack([next(parts).sum(dim=1) for _ in one.activations]).sum(dim=0).reshape(one.position.shape)
+            for one in actual
+        ]
+        return [part.double().cpu().numpy() for part in by_pair]
+
+    def _columns(self, records: LinkedRecords, value: Floats, chosen: Integers | None) -> dict[str, Floats]:
+        """Return by how much the value is greater than with the typical cell of each column, (n,)."""
+        own, typical, found = records.features, self.typical.record, {}
+        for column, (numbers, codes) in self.typical.places.items():
+            changed = replace(own, numbers=own.numbers.copy(), codes=own.codes.copy())
+            changed.numbers[:, list(numbers)] = typical.numbers[:, list(numbers)]
+            changed.codes[:, list(codes)] = typical.codes[:, list(codes)]
+            tensors = changed.on(self.model.primary.model.device)
+            outputs = self._outputs(gates.Batch(tensors, records.batch.branches))
+            found[column] = value - self._value(outputs, changed, chosen)
+        return found
+
+    def _gates(self) -> list[methods.ListGates | None]:
+        network = self.model.primary.model.network
+        fedsim = isinstance(methods.member_networks(network)[0], methods.FedSimNetwork)
+        return list(_list_gates(network)) if fedsim else [None] * len(self.model.groups)
+
+
+def _by_pair(branch: gates.Branch) -> gates.Branch:
+    """Return the same list with a row of its own for every pair, (U, C) -> (B * K, C)."""
+    pairs = branch.position.flatten()
+    position = torch.arange(len(pairs), device=pairs.device).reshape(branch.position.shape)
+    return replace(branch, activations=tuple(part[pairs] for part in branch.activations), position=position)
+
+
+def _add_up(effects: list[Floats], total: Floats) -> list[Floats]:
+    """Spread the error of the numeric integration over the effects, so that they add up to the total, (n,)."""
+    size = sum((np.abs(part).sum(axis=1) for part in effects), start=np.zeros(len(total)))
+    rest = total - sum((part.sum(axis=1) for part in effects), start=np.zeros(len(total)))
+    factor = rest / np.maximum(size, np.finfo(float).tiny)
+    return [part + factor[:, None] * np.abs(part) for part in effects]
+
+
+def _partner_effects(
+    name: str, one: PartnerList, gate: methods.ListGates | None, effects: Floats
+) -> list[list[PartnerEffect]]:
+    """Return the partners of every record in one list, without gaps."""
+    nothing = np.full(one.partner.shape, None)
+    weight, match = nothing, nothing
+    if gate is not None:
+        weight = learnt_weights(gate, one.similarity).double().cpu().numpy()
+        match = nothing if gate.match is None else match_probabilities(gate, one.similarity)
+    overall = one.similarity.double().nanmean(dim=2).cpu().numpy()
+    columns = (part.tolist() for part in (one.partner, overall, effects, weight, match))
+    return [
+        [PartnerEffect(name, *facts) for facts in zip(*record, strict=True) if facts[0] >= 0]
+        for record in zip(*columns, strict=True)
+    ]
+
+
+def _largest_first(effects: Mapping[str, float]) -> dict[str, float]:
+    return dict(sorted(effects.items(), key=lambda entry: -abs(entry[1])))

@@ -82,8 +82,11 @@ def refusal(folder: Path, column: str, value: object, rows: set[int]) -> InputEr
     ],
 )
 def test_whatever_a_party_reads_can_be_predicted_and_programs_hear_of_it(folder, words, records):
-    done = predict(folder, *words, "--quiet", "--json")
+    done = predict(folder, *words, "--quiet", "--json", "--explain", "why.csv")
     told = json.loads(done.output)
+    why = pl.read_csv(folder / "why.csv")
+    assert why.filter(part="prediction")["value"].to_list() == pl.read_csv(folder / "out.csv")["prediction"].to_list()
+    assert why.filter(part="effect of a column")["name"].n_unique() == 3
     assert (told["records"], told["by"], told["away"], told["file"]) == (records, "solo", ["rentals"], "out.csv")
     found = pl.read_csv(folder / "out.csv")
     assert len(found) == records

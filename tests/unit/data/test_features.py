@@ -239,3 +239,12 @@ def test_no_value_shows_in_a_repr():
     shown = repr(preparation) + repr(preparation.encoders) + repr(preparation.apply(frame))
     assert CANARY not in shown
     assert "31415" not in shown
+
+
+def test_the_typical_record_has_medians_and_the_most_frequent_category():
+    frame = pl.DataFrame({"lat": [1.0, 2.0, 9.0, 99.0], "town": ["b", "a", "b", "c"], "lon": [3.0, 4.0, None, 0.0]})
+    rows = np.arange(3)
+    fitted = fit_preprocessor(frame, party="city", rows=rows)
+    expected = fitted.apply(pl.DataFrame({"lat": [2.0], "town": ["b"], "lon": [4.0]}))
+    np.testing.assert_array_equal(fitted.typical_record(frame, rows).numbers, expected.numbers)
+    assert fitted.places == {"town": ((1, 2), ()), "lat and lon": ((0, 3, 4), ())}

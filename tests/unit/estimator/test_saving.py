@@ -203,3 +203,19 @@ def test_matches_of_names_are_found_and_survive_saving(tmp_path):
 
 def test_places_have_no_matches(model, flats):
     assert model.find_matches(flats[:20]) == []
+
+
+def test_explanations_add_up_and_survive_saving(model, town, flats, tmp_path):
+    found = model.explain(flats[:3])
+    assert [one.value for one in found] == pytest.approx(model.predict(flats[:3]), rel=1e-5)
+    for one in found:
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
+        assert list(one.columns.values()) == sorted(one.columns.values(), key=abs, reverse=True)
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu").explain(flats[:3])
+    assert list(map(str, again)) == list(map(str, found))
+    facts = json.loads((tmp_path / "model/primary/model.json").read_text())
+    del facts["typical"]
+    (tmp_path / "model/primary/model.json").write_text(json.dumps(facts))
+    with raises(FileError, "no-explanations"):
+        FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu").explain(flats[:3])

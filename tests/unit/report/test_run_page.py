@@ -18,6 +18,7 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
+from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.run_data import read_ladder
 from fedsim.report.run_report import escape_markdown, write_report
 from fedsim.runs.record import read_run_record
@@ -72,7 +73,7 @@ def test_the_answer_comes_first_then_every_part(tmp_path: Path) -> None:
     page = page_of(tmp_path)
     assert page.index("worth 14 S$ less error") < page.index("test rmse") < page.index("<section")
     parts = ["What the partner adds", "Links", "Training", "What the gates learned"]
-    parts += ["Predictions on the test records", "Privacy", "Cost", "Settings and versions"]
+    parts += ["Predictions on the test records", "Why these predictions", "Privacy", "Cost", "Settings and versions"]
     assert read(page).found == parts
 
 
@@ -130,18 +131,24 @@ def test_the_page_says_which_rung_the_runs_own_model_is_held_against(tmp_path: P
     assert "Compare it with" not in page_of(tmp_path)
 
 
-def test_a_match_gate_shows_the_share_without_a_match_and_how_sure_it_is(tmp_path: Path) -> None:
+def test_a_match_gate_shows_the_share_without_a_match(tmp_path: Path) -> None:
     plain = record_of("name")
-    examples = [
-        replace(example, unmatched=0.125, partners=[replace(partner, match=0.17) for partner in example.partners])
-        for example in plain.examples
-    ]
-    lists = [replace(links, unmatched=0.28) for links in plain.lists]
     write_run(tmp_path / "plain", plain)
-    write_run(tmp_path / "matched", replace(plain, examples=examples, lists=lists))
-    before, page = (page_of(tmp_path / name).replace("\N{NO-BREAK SPACE}", " ") for name in ("plain", "matched"))
-    for shown in ("28 %", "match 17 %", "NO MATCH"):
-        assert page.upper().count(shown.upper()) > before.upper().count(shown.upper())
+    lists = [replace(links, unmatched=0.28) for links in plain.lists]
+    write_run(tmp_path / "matched", replace(plain, lists=lists))
+    before, page = (page_of(tmp_path / name) for name in ("plain", "matched"))
+    assert page.count("28 %") > before.count("28 %")
+
+
+def test_a_waterfall_leads_from_average_partner_records_to_the_prediction(tmp_path: Path) -> None:
+    example = record_of().explained[0]
+    figure = waterfall_figure("record A", example, "price")
+    shown = [example.explanation.average, *(one.effect for one in example.explanation.partners)]
+    assert sum(shown) == pytest.approx(example.explanation.value)
+    assert [row[:2] for row in figure.rows][:2] == [("rentals no. 4", "+8"), ("rentals no. 5", "−5")]
+    assert figure.rows[-1][:2] == ("rentals, 1 further record", "+0.5")
+    write_run(tmp_path, record_of())
+    assert "+40.2" in page_of(tmp_path)  # of an own column
 
 
 def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path: Path) -> None:
@@ -149,12 +156,12 @@ def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path
     job, files = read_all(tmp_path)
     run_local(job, list(files.values()))
     folder = run_path(job, files["city"])
-    row = read_run_record(folder).examples[0].row
+    row = read_run_record(folder).explained[0].row
     places = [line.split(",")[:2] for line in (tmp_path / "flats.csv").read_text().splitlines()[1:]]
     page, named = page_of(folder), write_report(folder, named=files["city"]).read_text(encoding="utf-8")
     assert "record A</td>" in page
     assert not re.search(r"row \d", page)
-    assert f"row {row + 1}</td>" in named
+    assert f"row {row + 1}:" in named
     assert f"lat {places[row][0]}, lon {places[row][1]}" in named
     assert not [cell for place in places for cell in place if cell in page]
     assert ("IDENTIFIERS" in page, "IDENTIFIERS" in named) == (False, True)
@@ -191,7 +198,8 @@ def test_every_chart_has_words_and_a_table(tmp_path: Path) -> None:
     write_ladder(tmp_path)
     page = page_of(tmp_path)
     drawn = [ElementTree.fromstring(svg) for svg in re.findall(r"<svg.*?</svg>", page, re.DOTALL)]  # noqa: S314
-    assert len(drawn) == 4 + 4 + 2 + 2 + 3 + 1  # ladder, links of two partners, curves, gates, predictions, cost
+    # Ladder, links of two partners, curves, gates, predictions, examples, cost.
+    assert len(drawn) == 4 + 4 + 2 + 2 + 3 + 3 + 1
     assert all(svg.find("title") is not None and (svg.findtext("desc") or "") for svg in drawn)
     assert page.count("<summary>Show the numbers</summary>") == len(drawn)
     assert not re.search(r"\b(nan|inf)\b", page)

@@ -76,19 +76,24 @@ def test_links_and_gates_are_those_the_primary_saw(run: tuple[Job, dict[str, Pat
     assert len(importance.values) == 5
 
 
-def test_a_few_test_records_are_taken_apart_under_numbers_of_their_own(run: tuple[Job, dict[str, Path]]) -> None:
+def test_a_few_test_records_are_explained_under_numbers_of_their_own(run: tuple[Job, dict[str, Path]]) -> None:
     folder = run[1]["city"]
-    examples, sent = read_run_record(folder).examples, load_private_links(folder / "lists" / "rentals.safetensors")
+    examples, sent = read_run_record(folder).explained, load_private_links(folder / "lists" / "rentals.safetensors")
+    test = {row["row"]: row for row in read_test_predictions(folder).to_dicts()}
     assert len(examples) == 5
     for example in examples:
-        assert example.row in read_test_predictions(folder)["row"]
-        ranked = np.sort(sent.similarity[example.row])[::-1]
-        assert [seen.similarity for seen in example.partners] == pytest.approx(ranked.tolist(), rel=1e-6)
-        assert sum(seen.share or 0.0 for seen in example.partners) == pytest.approx(1.0)
-    best = [example.partners[0].similarity for example in examples]
+        found, seen = example.explanation, test[example.row]
+        assert (found.value, example.truth) == (pytest.approx(seen["predicted"]), seen["truth"])
+        assert (found.lower, found.upper) == (pytest.approx(seen["lower"]), pytest.approx(seen["upper"]))
+        assert found.average + sum(one.effect for one in found.partners) == pytest.approx(found.value)
+        assert found.without == {"rentals": pytest.approx(found.average)}
+        similarities = sorted(one.similarity for one in found.partners)
+        assert similarities == pytest.approx(np.sort(sent.similarity[example.row]).tolist(), rel=1e-6)
+    best = [max(one.similarity for one in example.explanation.partners) for example in examples]
     assert best == sorted(best, reverse=True)
     pseudonyms = {int(partner) for example in examples for partner in sent.partner[example.row]}
-    assert {seen.partner for example in examples for seen in example.partners} == set(range(1, len(pseudonyms) + 1))
+    numbers = {one.partner for example in examples for one in example.explanation.partners}
+    assert numbers == set(range(1, len(pseudonyms) + 1))
 
 
 def test_only_the_owner_may_read_it_and_only_the_primary_has_it(run: tuple[Job, dict[str, Path]]) -> None:
@@ -118,7 +123,8 @@ def test_classes_are_recorded_by_their_names_and_a_method_without_gates_has_none
     assert accuracy == pytest.approx(record.metrics["test"]["accuracy"])
     assert classification_metrics(np.array([[0.1, 0.9]]), np.array([1]))["accuracy"] == 1.0
     assert all(group.bias is None for group in record.groups)
-    assert {(seen.weight, seen.share) for example in record.examples for seen in example.partners} == {(None, None)}
+    assert {one.weight for example in record.explained for one in example.explanation.partners} == {None}
+    assert {example.explanation.prediction for example in record.explained} <= set(record.classes)
 
 
 def test_a_record_of_hidden_rows_has_no_reuse(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
     rmse = float(np.sqrt(np.mean((np.array(found.values) - truth) ** 2)))
     assert rmse == pytest.approx(world.outcome.metrics["test"]["rmse"], rel=1e-6)
     assert found.by == world.job.training.method
+    explained = predictor.predict(world.records[split.test[:2].tolist()], explained=True)
+    assert explained.values == pytest.approx(found.values[:2], rel=1e-5)
+    for one, value, ends in zip(explained.explanations, explained.values, explained.intervals, strict=True):
+        assert (one.value, one.lower, one.upper) == pytest.approx((value, *ends))
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value)
+    numbers = {partner.partner for one in explained.explanations for partner in one.partners}
+    assert numbers == set(range(1, len(numbers) + 1))
 
 
 def test_one_record_alone_is_predicted_as_among_others(world):

@@ -41,9 +41,18 @@ def ask(client: TestClient, records: list[dict[str, object]], **headers: str) ->
     return reply.status_code, reply.json()
 
 
+EXPLAIN = {'when_partner_is_away = "solo"': 'when_partner_is_away = "solo"\nexplain = true'}
+
+
+@pytest.mark.parametrize("world", [{"city": EXPLAIN}], indirect=True)
 def test_the_service_answers_single_records_and_says_who_is_there(world):
     world.bring("notary"), world.bring("rentals")
     client = client_of(world.predictor())
+    asked = {"records": world.records[:1].to_dicts(), "explain": True}
+    (explained,) = client.post("/predict", json=asked).json()["explanations"]
+    effects = [partner["effect"] for partner in explained["partners"]]
+    assert explained["average"] + sum(effects) == pytest.approx(explained["prediction"])
+    assert set(explained["columns"]) == {"area", "storey", "age"}
     status, answer = ask(client, world.records[:2].to_dicts())
     assert (status, answer["by"], len(answer["predictions"])) == (200, "fedsim", 2)
     assert all(
@@ -79,6 +88,8 @@ def test_the_service_tells_what_is_wrong_with_a_question(world):
     client = client_of(world.predictor())
     assert ask(client, [{"lat": 1.3}])[0] == 422
     assert ask(client, [])[0] == 422
+    asked = {"records": world.records[:1].to_dicts(), "explain": True}
+    assert client.post("/predict", json=asked).status_code == 422  # its owner did not allow explanations
     bad = {**world.records[:1].to_dicts()[0], "area": "large"}
     status, answer = ask(client, [bad])
     assert status == 422
@@ -116,12 +127,14 @@ class Stub:
 
     columns = ("salary",)
     coordinator_online = True
-    context = SimpleNamespace(job=SimpleNamespace(name="pay"))
+    context = SimpleNamespace(
+        job=SimpleNamespace(name="pay"), party_file=SimpleNamespace(serving=SimpleNamespace(explain=False))
+    )
 
     def online(self) -> dict[str, bool]:
         return {"bank": True}
 
-    def predict(self, records: pl.DataFrame) -> Predictions:
+    def predict(self, records: pl.DataFrame, *, explained: bool) -> Predictions:
         return Predictions([0.0] * len(records), None, (), "stub")
 
 

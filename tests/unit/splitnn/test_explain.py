@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,11 +14,16 @@ from fedsim.errors import SettingError
 from fedsim.splitnn.gates import WeightedOutputs
 from fedsim.splitnn.methods import member_networks
 from fedsim.training import train
+from fedsim.training.data import TaskType, as_features
 from fedsim.training.explain import (
+    TypicalInputs,
+    average_sent,
+    explain_records,
     integrated_gradients,
     merge_attributions,
     merge_contributions,
     merge_importance,
+    request_records,
     weight_curves,
 )
 from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
@@ -70,7 +77,7 @@ def test_importance_has_a_row_per_partner_and_a_column_per_output(trained):
 
 def test_single_records_taken_apart_average_to_the_importance(trained):
     lists, features = [data.neighbours for data in small_secondaries(2)], small_primary().features
-    found = merge_attributions(trained, features, lists, steps=8)
+    found = merge_attributions(trained, request_records(trained, features, lists), steps=8)
     for one, mean, listed in zip(found, merge_importance(trained, features, lists, steps=8), lists, strict=True):
         np.testing.assert_allclose(np.abs(one.values).mean(axis=0), mean.values, rtol=1e-4)
         np.testing.assert_array_equal(one.similarity, np.sort(listed.overall.astype(np.float32), axis=1))
@@ -99,3 +106,52 @@ def test_members_are_explained_by_their_mean():
     apart = [merge_contributions(member, batch)[0] for member in members]
     torch.testing.assert_close(merge_contributions(model.primary.model.network, batch)[0], sum(apart) / 3)
     assert all(member.lists is members[0].lists for member in members)
+
+
+def explain_all(model, primary, secondaries, **changes):
+    """Explanations of all records, against the first one as the typical record."""
+    features, lists = as_features(primary.features), [data.neighbours for data in secondaries]
+    linked = request_records(model, features, lists)
+    typical = TypicalInputs(features.take(np.arange(1)), average_sent(linked), {"a": ((0,), ()), "b": ((1, 2), ())})
+    return explain_records(model, linked, typical, steps=8, **changes), features, lists
+
+
+@pytest.mark.parametrize("name", ["fedsim with attention and match gate", "avgsim", "featuresim", "exact", "solo"])
+def test_every_method_is_explained_by_effects_that_add_up(name):
+    primary, secondaries = small_primary(), small_secondaries(2) if name != "solo" else []
+    model = train(primary, secondaries, SPLIT, small_config(METHODS[name], epochs=1, members=2)).model
+    found, features, lists = explain_all(model, primary, secondaries)
+    numbers = features.numbers.copy()
+    numbers[:, [1, 2]] = numbers[0, [1, 2]]
+    values = model.predict(features, lists)
+    changed = values - model.predict(replace(features, numbers=numbers), lists)
+    assert [one.value for one in found] == pytest.approx(values, rel=1e-4, abs=1e-4)
+    assert [one.columns["b"] for one in found] == pytest.approx(changed, rel=1e-3, abs=1e-4)
+    for one in found:
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
+        assert set(one.without) == {data.name for data in secondaries}
+
+
+def test_partner_records_that_all_send_the_same_have_no_effect():
+    alike = [replace(data, features=np.ones_like(as_features(data.features).numbers)) for data in small_secondaries(2)]
+    primary = small_primary()
+    model = train(primary, [alike[0], small_secondaries(2)[1]], SPLIT, small_config(epochs=1)).model
+    found, _, _ = explain_all(model, primary, [alike[0], small_secondaries(2)[1]])
+    for one in found:
+        assert one.without["first"] == pytest.approx(one.value, rel=1e-5)
+        effects = {name: [p.effect for p in one.partners if p.secondary == name] for name in ("first", "second")}
+        assert effects["first"] == pytest.approx([0.0] * 4, abs=1e-5)
+        assert max(map(abs, effects["second"])) > 1e-5
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_probability_of_the_predicted_class_is_explained(classes):
+    labels = np.arange(60) % classes
+    primary = replace(small_primary(), labels=labels, task_type=TaskType.CLASSES)
+    model = train(primary, small_secondaries(1), SPLIT, small_config(epochs=1)).model
+    found, features, lists = explain_all(model, primary, small_secondaries(1), classes=["x", "y", "z"][:classes])
+    probability = model.predict(features, lists)
+    assert [one.prediction for one in found] == ["xyz"[place] for place in probability.argmax(axis=1)]
+    for one, row in zip(found, probability, strict=True):
+        assert one.value == pytest.approx(row.max(), rel=1e-5)
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)

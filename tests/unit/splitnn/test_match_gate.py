@@ -18,7 +18,7 @@ from fedsim.splitnn.layers import initialise_weights
 from fedsim.splitnn.match_gate import MIN_VARIANCE, MatchGate, MatchModel, fit_match_model
 from fedsim.training import restore_model, train
 from fedsim.training.data import NeighbourList, check_lists
-from fedsim.training.explain import find_matches, merge_attributions, weight_curves
+from fedsim.training.explain import find_matches, merge_attributions, request_records, weight_curves
 from resume_fixtures import KillAt, run, same_bits, survive
 from training_fixtures import (
     MEAN,
@@ -169,7 +169,7 @@ def test_matches_name_partner_probability_and_no_match():
 def test_contributions_of_the_match_are_a_further_column():
     model = trained().model
     lists = [data.neighbours for data in small_secondaries(2)]
-    one = merge_attributions(model, small_primary().features, lists, steps=4)[0]
+    one = merge_attributions(model, request_records(model, small_primary().features, lists), steps=4)[0]
     assert one.values.shape == (60, 4, 4)
     assert (np.abs(one.values[:, :, 3]).sum(axis=1) > 0).all()
 
