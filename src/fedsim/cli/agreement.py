@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import typer
 from cryptography.x509 import Certificate
@@ -22,7 +23,7 @@ from fedsim import config
 from fedsim.cli.options import OutputMode, print_json, print_nothing, prompt_user
 from fedsim.cli.output import as_text, print_renderable, print_table, two_column_grid
 from fedsim.config.party_file import columns_outside_policy, resolve_columns
-from fedsim.config.policy import PolicyViolation, audit_command, audit_shortfall
+from fedsim.config.policy import PolicyViolation, attacks_on, audit_command, audit_shortfall, stored_audit
 from fedsim.config.toml_file import shorten
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, SettingError
@@ -31,7 +32,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.protocol import certificates
 from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.tls import RENEWAL_DAYS
-from fedsim.report.formatting import format_bytes, format_duration, pluralise
+from fedsim.report.formatting import format_bytes, format_duration, format_percent, pluralise
 from fedsim.runs.approval import ApprovalError, approve, current_user, require_approval
 from fedsim.runs.budget import PrimaryBudget
 from fedsim.runs.run_folder import open_audit_log
@@ -263,6 +264,8 @@ def approve_job(
         leaves = (*leaves, _describe_spending(job, party_file))
         if job.protection.sealed:
             leaves = (*leaves, _describe_embeddings(job, party_file))
+    if party_file.role is not Role.COORDINATOR:
+        leaves = (*leaves, _describe_audit(job, party_file))
     for name, value in (("party", str(party_file.party)), *config.summarise_settings(job)):
         say(_wrap(f"{name:<11} ", value))
     for paragraph in leaves:
@@ -304,6 +307,22 @@ def _describe_embeddings(job: config.Job, party_file: config.PartyFile) -> confi
     known, others = leaks[chosen].figures["known rows"], leaks[chosen].targets
     knowing = f"{known:,.0f} of {known + others:,.0f} rows"
     return config.Paragraph(f"Features that a primary who knows {knowing} can guess of the others", tuple(sentences))
+
+
+def _describe_audit(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:
+    """State the worst findings of the audit of this job, or the command that runs it."""
+    heading, report = "Audit of this job", stored_audit(job, party_file)
+    if report is None:
+        return config.Paragraph(heading, (f"none was made; run {audit_command(job, party_file)}",))
+    worst: dict[str, dict[str, Any]] = {}  # by adversary
+    for attack in sorted(attacks_on(party_file, report), key=lambda attack: attack["leak"]):
+        worst[attack["adversary"]] = attack
+    sentences = [str(report.get("headline", "an older report without a headline"))]
+    for adversary, attack in worst.items():
+        gain, name, learns = format_percent(attack["leak"]), attack.get("attack", "unnamed"), attack.get("learns", "?")
+        sentences.append(f"the {adversary} learns {learns}, {gain} of the way from guessing to certainty ({name})")
+    quick = (report.get("settings") or {}).get("quick") is not False
+    return config.Paragraph(f"{heading}{' (quick, less thorough)' if quick else ''}", tuple(sentences))
 
 
 def _describe_spending(job: config.Job, party_file: config.PartyFile) -> config.Paragraph:

@@ -21,6 +21,7 @@ from fedsim.cli.options import OutputMode, parse_names
 from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
 from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
+from fedsim.config.policy import audit_path, stored_audit
 from fedsim.config.schema import to_toml
 from fedsim.config.toml_file import read_text_file, set_values
 from fedsim.contribution.job_ladder import SPLITS, JobCases, ProtectedTrainer, train_remote_ladder
@@ -61,10 +62,15 @@ def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: 
     if not os.access(out.parent, os.W_OK):
         raise FileError(f"cannot write to {out.parent}; choose another --out", code="folder-not-writable")
     settings = replace(settings, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))  # what is free
-    report = audit_job(read_job(job), files, settings, progress_printer(silent=mode.silent or not sys.stderr.isatty()))
+    agreed = read_job(job)
+    report = audit_job(agreed, files, settings, progress_printer(silent=mode.silent or not sys.stderr.isatty()))
     page, value = audit_page(report), report.as_dict()  # both are ready before either is written
     write_page(page, out.with_name(f"{out.name}.html"))
     write_json(out.with_name(f"{out.name}.json"), value)
+    for own in files:
+        if own.data is not None and not (settings.quick and stored_audit(agreed, own)):  # the thorough one stays
+            make_private_folder(audit_path(agreed, own).parent)
+            write_json(audit_path(agreed, own), value)
     mode.show(value, lambda: _print_audit(report, out))
     return bool(report.over or report.broken)
 

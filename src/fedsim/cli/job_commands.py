@@ -328,7 +328,7 @@ def report(
 ) -> None:
     """Write report.html and the model card of a run again, with everything its folder contains by now.
 
-    It includes the results of `fedsim compare --out RUN/compare` and `fedsim audit --out RUN/audit`. The page works
+    It includes the results of `fedsim compare --out RUN/compare` and of the last `fedsim audit`. The page works
     offline. Example records appear without row number and identifiers unless --show-identifiers is given.
     """
     from fedsim.cli.results import run_report

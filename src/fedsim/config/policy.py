@@ -11,7 +11,7 @@ from fedsim.config.job import Job, SecondaryTerms
 from fedsim.config.party_file import PartyFile, Policy, columns_outside_policy
 from fedsim.protocol.messages import Role
 
-AUDIT_FORMAT = "fedsim audit 1"
+AUDIT_FORMAT, AUDITS_FOLDER = "fedsim audit 1", "audits"
 BROKEN_VERDICT = "broken"
 FEATURE_INVERSION = "feature inversion"
 # The roles that could learn something about a party of this role.
@@ -169,8 +169,8 @@ def _join(names: tuple[str, ...]) -> str:
 
 
 def audit_path(job: Job, party_file: PartyFile) -> Path:
-    """Return where the audit report of a job is stored."""
-    return party_file.folder / "audits" / f"{job.hash}.json"
+    """Return where `fedsim audit` stores the report of a job for a party whose table it attacked."""
+    return party_file.folder / AUDITS_FOLDER / f"{job.hash}.json"
 
 
 def audit_command(job: Job, party_file: PartyFile) -> str:
@@ -178,8 +178,23 @@ def audit_command(job: Job, party_file: PartyFile) -> str:
     job_path = job.path if job.path.name else Path("job.toml")
     primary = party_file.path.with_name(f"{job.primary.name}.toml")
     files = [primary, party_file.path] if party_file.role is Role.SECONDARY else [party_file.path]
-    out = audit_path(job, party_file).with_suffix("")
-    return shlex.join(["fedsim", "audit", str(job_path), *map(str, files), "--out", str(out)])
+    return shlex.join(["fedsim", "audit", str(job_path), *map(str, files)])
+
+
+def stored_audit(job: Job, party_file: PartyFile) -> dict[str, Any] | None:
+    """Return the audit report of exactly this job on this party's own table, as JSON; None if there is none."""
+    report = _read_audit(audit_path(job, party_file))
+    if report is None or report["hash"] != job.hash or str(party_file.party) not in report["tables"]:
+        return None
+    return report
+
+
+def attacks_on(party_file: PartyFile, report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the attacks of a report that other parties could run against this one."""
+    attacks = [finding for finding in report["findings"] if finding["adversary"] in ADVERSARIES[party_file.role]]
+    if party_file.role is Role.SECONDARY:  # only attacks on its own linkage concern a secondary
+        attacks = [finding for finding in attacks if finding["about"] == party_file.name]
+    return attacks
 
 
 def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
@@ -187,15 +202,12 @@ def audit_shortfall(job: Job, party_file: PartyFile) -> AuditShortfall | None:
     required = party_file.policy.audit
     if required is None:
         return None
-    report = _read_audit(audit_path(job, party_file))
-    if report is None or report["hash"] != job.hash or str(party_file.party) not in report["tables"]:
+    report = stored_audit(job, party_file)
+    if report is None:
         return AuditShortfall("missing", "has no audit report")
     if any(finding["verdict"] == BROKEN_VERDICT for finding in report["findings"]):
         return AuditShortfall("broken-guarantee", "its audit found a broken guarantee")
-    attacks = [finding for finding in report["findings"] if finding["adversary"] in ADVERSARIES[party_file.role]]
-    if party_file.role is Role.SECONDARY:  # only attacks on its own linkage concern a secondary
-        attacks = [finding for finding in attacks if finding["about"] == party_file.name]
-    return _audit_weakness(party_file, report, attacks, required.limit)
+    return _audit_weakness(party_file, report, attacks_on(party_file, report), required.limit)
 
 
 def _audit_weakness(

@@ -144,8 +144,9 @@ def read_run(folder: Path) -> FinishedRun:
     test, ledger = run_records.read_test_predictions(folder), read_ledger(folder)
     ladder, ladder_note = read_run_ladder(folder, record)
     audit: dict[str, Any] | None = None
-    audit_note, path = "", folder / AUDIT_FILE
-    if path.is_file():
+    audit_note, paths = "", (folder / AUDIT_FILE, folder.parent / policy.AUDITS_FOLDER / f"{record.hash}.json")
+    path = next((path for path in paths if path.is_file()), None)
+    if path is not None:
         try:
             audit = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.cells import read_number_columns
-from fedsim.config import PartyFile, disclosure, party_file
+from fedsim.config import PartyFile, disclosure, party_file, policy
 from fedsim.config.job import CutTerms, Job, coordinate_columns
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
@@ -111,6 +112,7 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
         (format_bytes(run.total_bytes), "transferred", "sent and received by the primary"),
         (format_duration(record.seconds), "total time", threads),
         (noise.pop() if len(noise) == 1 else "varies", "noise on similarities", "see Privacy"),
+        _risk_tile(run),
     ]
     return render_template(
         "run_page.html",
@@ -134,6 +136,18 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
     )
 
 
+def _risk_tile(run: FinishedRun) -> tuple[str, str, str]:
+    """Return the worst finding of the audit as a tile, or that there was no audit."""
+    if run.audit is None:
+        return "not audited", "attacks on this job", "see Privacy for the command"
+    broken = [attack for attack in run.audit["findings"] if attack["verdict"] == policy.BROKEN_VERDICT]
+    worst = max(broken or run.audit["findings"], key=lambda attack: attack["leak"])
+    measured = f"{worst['measure']} {format_number(worst['score']['value'])}, guessing {format_number(worst['blind'])}"
+    if broken:
+        return "broken", f"guarantee: {worst['attack']}", measured
+    return format_percent(worst["leak"]), f"worst attack: {worst['attack']}, by the {worst['adversary']}", measured
+
+
 # The sections of the page.
 
 
@@ -141,7 +155,8 @@ def cli_command(run: FinishedRun, name: str) -> str:
     """Return the command line of `fedsim compare` or `fedsim audit`, with the file names that `fedsim init` uses."""
     files = [shlex.quote(f"{party}.toml") for party in (run.job.primary.name, *run.job.secondaries)]
     folder = run.path_argument
-    return f"fedsim {name} job.toml {' '.join(files)} --out {folder}/{name} && fedsim report {folder}"
+    out = "" if name == "audit" else f" --out {folder}/{name}"  # an audit is stored where the report finds it
+    return f"fedsim {name} job.toml {' '.join(files)}{out} && fedsim report {folder}"
 
 
 def contribution_section(run: FinishedRun) -> PageSection:
@@ -360,7 +375,7 @@ def probability_warnings(run: FinishedRun) -> Iterator[str]:
 
 def _privacy(run: FinishedRun) -> PageSection:
     agreed = PageTable("Settings agreed by the parties", ("", "setting"), tuple(disclosure.summarise_settings(run.job)))
-    tables = (visibility_table(run.job), agreed)
+    tables = (visibility_table(run.job, run.audit), agreed)
     if run.audit is None:
         note = f"{run.audit_note or 'This job has not been audited.'} To audit it: {cli_command(run, 'audit')}"
         return PageSection("privacy", "Privacy", (note,), (), tables)
@@ -368,8 +383,26 @@ def _privacy(run: FinishedRun) -> PageSection:
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 
 
-def visibility_table(job: Job) -> PageTable:
-    """Return who received what in a job: one row per kind of information, one column per role."""
+# What an adversary infers from which row of the table.
+INFERRED_FROM = {
+    AttackKind.GREEDY: "similarities",
+    AttackKind.DISTANCES: "similarities",
+    AttackKind.LIKELIHOOD: "similarities",
+    AttackKind.LOCATION: "similarities",
+    AttackKind.BIT_ORDER: "identifiers of a secondary",
+    AttackKind.NAMES: "identifiers of a secondary",
+    AttackKind.INVERSION: "activations at the cut layer",
+    AttackKind.GRADIENTS: "gradients at the cut layer",
+    AttackKind.COMPLETION: "gradients at the cut layer",
+    AttackKind.ROW_COUNTS: "partner records of a record",
+}
+
+
+def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTable:
+    """Return who received what in a job: one row per kind of information, one column per role.
+
+    Where an audit shows that something can be inferred from it, the same cell says so.
+    """
     hidden = any(terms.hide_rows for terms in job.secondaries.values())
     numbers = "row numbers that never repeat" if hidden else "pseudonymous row numbers"
     noise = {name: disclosure.describe_noise(terms) for name, terms in job.secondaries.items()}
@@ -393,7 +426,23 @@ def visibility_table(job: Job) -> PageTable:
         ("activations at the cut layer", protection(job.protection.activations), "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )
-    return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), rows)
+    inferred = _inferred(audit)
+    cells = tuple(
+        (name, *(f"{cell}{inferred.get((name, role), '')}" for cell, role in zip(parts, Adversary, strict=True)))
+        for name, *parts in rows
+    )
+    return PageTable("Who received what", ("", "primary", "each secondary", "coordinator"), cells)
+
+
+def _inferred(audit: Mapping[str, Any] | None) -> dict[tuple[str, Adversary], str]:
+    """Return what the best attack above the limit infers, for each cell of the table."""
+    found: dict[tuple[str, Adversary], str] = {}
+    for attack in sorted(audit["findings"] if audit else (), key=lambda attack: attack["leak"]):
+        row = INFERRED_FROM.get(AttackKind(attack["kind"]))
+        if row and audit and attack["leak"] > audit["limit"]:
+            score = f"{attack['measure']} {format_number(attack['score']['value'])}"
+            found[row, Adversary(attack["adversary"])] = f"; reveals {attack['learns']} ({attack['attack']}: {score})"
+    return found
 
 
 def _cost(run: FinishedRun) -> PageSection:
@@ -516,7 +565,7 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     groups = [(g["by"], g["group"], f"{g['records']:,}", format_number(g["error"])) for g in worst]
     yield from _markdown_table(("column", "group", "test records", "error"), groups)
     yield "\n## Who received what\n"
-    seen = visibility_table(run.job)
+    seen = visibility_table(run.job, run.audit)
     yield from _markdown_table(("information", *seen.head[1:]), list(seen.rows))
     yield "\n## Privacy settings\n"
     yield from _markdown_table(("setting", "value"), list(card["privacy"].items()))

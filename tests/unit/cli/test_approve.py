@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from fedsim.cli.job_commands import approve, log
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
+from fedsim.config.policy import AUDIT_FORMAT, audit_command, audit_path
 from fedsim.errors import FileError, SettingError
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import read_audit_log
@@ -52,6 +53,34 @@ def test_the_owner_reads_what_leaves_and_says_yes():
     assert "[y/N]" in done.output
     assert is_approved()
     assert [entry.what for entry in read_audit_log(Path(LOG))] == ["job approved"]
+
+
+def audit_paragraph() -> list[str]:
+    paragraphs = json.loads(run_approve("--json", "--yes").output)["leaves"]
+    (found,) = [paragraph["sentences"] for paragraph in paragraphs if paragraph["heading"].startswith("Audit")]
+    return found
+
+
+def test_the_owner_reads_the_audit_of_exactly_this_job_or_how_to_make_it():
+    job, party = read_job(Path("job.toml")), read_party_file(Path("party.toml"))
+    assert audit_command(job, party) in audit_paragraph()[0]
+    weaker, worst, other = (
+        {"about": about, "adversary": who, "verdict": "kept", "leak": leak, "attack": name, "learns": "places"}
+        for about, who, leak, name in (
+            ("rentals", "primary", 0.1, "greedy"),
+            ("rentals", "primary", 0.4, "trilateration"),
+            ("schools", "coordinator", 0.9, "order"),
+        )
+    )
+    report = {"format": AUDIT_FORMAT, "hash": job.hash, "tables": [str(party.party)], "headline": "the worst"}
+    path = audit_path(job, party)
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({**report, "findings": [weaker, worst, other]}))
+    headline, *attacks = audit_paragraph()
+    assert headline == "the worst"
+    assert [("40 %" in text, "trilateration" in text) for text in attacks] == [(True, True)]
+    path.write_text(json.dumps({**report, "hash": "0" * 64, "findings": [worst]}))
+    assert audit_command(job, party) in audit_paragraph()[0]
 
 
 @pytest.mark.parametrize("width", [80, 100])

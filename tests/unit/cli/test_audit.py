@@ -34,6 +34,8 @@ def test_an_audit_prints_its_worst_finding_first_and_writes_both_files(folder, m
     found = json.loads((folder / "audit.json").read_text())
     assert found["format"] == "fedsim audit 1"
     assert (folder / "audit.html").read_text().startswith("<!doctype html>")
+    for party in ("city", "rentals"):  # where the owner finds it before approving, and the report after training
+        assert json.loads((folder / f"{party}-run" / "audits" / f"{found['hash']}.json").read_text()) == found
 
 
 def test_a_limit_that_is_exceeded_ends_with_two_and_a_generous_one_does_not(folder, monkeypatch):

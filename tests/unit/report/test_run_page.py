@@ -75,6 +75,8 @@ def test_the_answer_comes_first_then_every_part(tmp_path: Path) -> None:
     parts = ["What the partner adds", "Links", "Training", "What the gates learned"]
     parts += ["Predictions on the test records", "Why these predictions", "Privacy", "Cost", "Settings and versions"]
     assert read(page).found == parts
+    assert page.index("guarantee: greedy") < page.index("<section")
+    assert "reveals its filter (greedy" in page
 
 
 def test_without_a_ladder_the_page_says_how_to_get_one(tmp_path: Path) -> None:
