@@ -152,9 +152,10 @@ class Explanation:
 
     ``value`` is the predicted number, or the probability of the predicted class, in whose unit all effects are.
     ``average`` is what it would be if every partner record were an average one: ``average`` and the effects of all
-    partner records add up to ``value``. ``without`` has, by secondary, what it would be if that one had only average
-    records. ``columns`` has the record's own columns, the most important first: by how much ``value`` is greater than
-    with the median of that column, or its most frequent category, all else being equal.
+    partner records add up to ``value``. ``without`` has, by secondary, what it would be without it: if it were away,
+    where the model was trained with party dropout, else if it had only average records. ``columns`` has the record's
+    own columns, the most important first: by how much ``value`` is greater than with the median of that column, or its
+    most frequent category, all else being equal.
     """
 
     prediction: Any

@@ -59,6 +59,7 @@ def test_programs_get_one_object_from_every_party(tmp_path):
 )
 def test_every_method_learns_over_grpc_what_it_learns_in_process(method, preset, members, tmp_path):
     training = {"method": method, "preset": preset, "members": members, "epochs": 2}
+    training |= {"party_dropout": 0.25} if method == "fedsim" else {}
     here, there = (create_place(tmp_path / name, n_secondaries=2, training=training) for name in "ab")
     run_local(here.job, [here.own(name) for name in here.names])
     run_in_threads(there)

@@ -31,6 +31,8 @@ from fedsim.contribution.ladder import (
     RUNGS,
     Ladder,
     LadderTraining,
+    coalitions,
+    several,
     train_ladder,
 )
 from fedsim.contribution.rungs import PREDICTIONS_FOLDER, RESULTS_FILE, ResultStore, Rung, numbered_progress
@@ -189,10 +191,11 @@ def run_compare(job_path: Path, parties: Sequence[Path], out: Path, options: Com
     else:
         torch.set_num_threads(job.training.threads)
         cases = JobCases.read(job, files, out, options.unit).cases(options.seeds)
-        total = len(SPLITS) * options.seeds * (len(rungs) + MOST_FURTHER_TRAININGS)
+        further = MOST_FURTHER_TRAININGS + len(coalitions(job.secondaries)) + len(several(job.secondaries))
+        total = len(SPLITS) * options.seeds * (len(rungs) + further)
         progress = numbered_progress(progress_printer(silent=mode.silent), total)
         protected = ProtectedTrainer(job.protection, load_or_create_secret(out / SECRET_FILE))
-        result = train_ladder(cases, rungs, store, progress, protected.train)
+        result = train_ladder(cases, rungs, store, progress, protected.train, tell_apart=True)
     ladder = result.to_dict()
     write_json(out / LADDER_FILE, ladder)
     mode.show(ladder, lambda: _print_ladder(ladder, out / LADDER_FILE))
@@ -215,7 +218,9 @@ def _compare_remotely(
 ) -> Ladder:
     set_up_logging(own.name, mode)
     possible = [rung for rung in rungs if rung.key not in NEEDS_BOTH_TABLES]
-    total = options.seeds * (len(possible) + 1)  # and the placebo of the best
+    # The placebo of the best, and what tells the secondaries apart.
+    further = 1 + len(coalitions(job.secondaries)) + len(several(job.secondaries))
+    total = options.seeds * (len(possible) + further)
     progress = numbered_progress(progress_printer(silent=mode.silent), total)
     transport = open_transport(own, insecure=options.insecure)
     with (
@@ -231,7 +236,14 @@ def training_settings_of(job: Job) -> LadderTraining:
     """Return how a job trains its networks."""
     own = job.training
     return LadderTraining(
-        own.preset, own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width
+        own.preset,
+        own.epochs,
+        own.batch_size,
+        own.learning_rate,
+        own.patience,
+        own.members,
+        own.width,
+        own.party_dropout,
     )
 
 
@@ -250,6 +262,10 @@ def _print_ladder(ladder: dict[str, Any], path: Path) -> None:
     for split in splits:
         print_lines(["", f"parts of the gain, {split} split (95 % intervals):"])
         print_lines(f"  {gain['says']}" for gain in ladder["gains"] if gain["split"] == split)
+        partners = [partner for partner in ladder["partners"] if partner["split"] == split]
+        if partners:
+            print_lines(["", f"contribution by secondary, {split} split (95 % intervals):"])
+            print_lines(f"  {partner['says']}" for partner in partners)
     if any(rung["improving"] for rung in ladder["rungs"]):
         typer.echo(
             "* still improving when its epochs were over; only rungs that the contribution compares train longer"

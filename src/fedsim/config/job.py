@@ -35,6 +35,7 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("task", "label_scale"): "linear",
     ("training", "members"): None,
     ("training", "width"): None,
+    ("training", "party_dropout"): None,
     ("protection", "embedding"): None,
 }
 METRES_PER_KM = 1000.0
@@ -228,6 +229,12 @@ class TrainingSettings(ConfigSection):
     members: Annotated[int | None, whole_number(1, 64)] = setting(None, example=8)
     """Number of networks that the primary trains side by side and averages. They share the networks of the secondaries,
     so they add no traffic. Default: 8 for `modern`, 1 for `paper`."""
+    party_dropout: Annotated[float | None, Field(ge=0, le=0.5, title="a share from 0 to 0.5")] = setting(
+        None, example=0.1
+    )
+    """Share of the training records that do without a secondary, drawn for each secondary and step. The model can then
+    predict while a secondary is away (`serving.when_partner_is_away = "others"`), and the report says how much larger
+    the error is without each. Methods `fedsim` and `stacked` only. Default: 0."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
     checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
@@ -235,6 +242,13 @@ class TrainingSettings(ConfigSection):
     wire: WireFormat = "float32"
     """Number format of activations and gradients in messages. `float16` and `bfloat16` halve the traffic and round the
     numbers."""
+
+    @model_validator(mode="after")
+    def _check_party_dropout(self) -> Self:
+        if self.party_dropout and self.method not in ("fedsim", "stacked"):
+            message = f"method '{self.method}' needs every secondary; remove it, or choose fedsim or stacked"
+            raise RuleError(message, "party_dropout", code="party-dropout-without-fedsim")
+        return self
 
 
 class NetworkSettings(ConfigSection):

@@ -259,9 +259,10 @@ class LinkageSettings(ConfigSection):
 class ServingSettings(ConfigSection):
     """How `fedsim serve` answers."""
 
-    when_partner_is_away: Literal["error", "solo"] = "error"
+    when_partner_is_away: Literal["error", "solo", "others"] = "error"
     """What happens to a prediction while a secondary is offline: `error` fails; `solo` answers with a second model that
-    uses only the primary's features and is trained after the first."""
+    uses only the primary's features and is trained after the first; `others` goes on with the other secondaries, if the
+    job was trained with `party_dropout`."""
     explain: bool = False
     """Whether clients of `fedsim serve` may ask what a prediction is made of: similarities, weights and effects of
     partner records under numbers that are valid in one answer only, and effects of the record's own columns."""

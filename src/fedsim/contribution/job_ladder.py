@@ -270,7 +270,7 @@ def train_remote_ladder(
     acceptor = context.listen(context.secondaries)
     peers = {party.name: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     cases, trainer = remote_cases(context, table, seeds, unit), RemoteTrainer(context, peers)
-    ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=False)
+    ladder = train_ladder(cases, rungs, results, report, trainer.train, lengthen=False, tell_apart=True)
     close_sessions(context.sessions(), Farewell())
     return ladder
 
@@ -325,12 +325,12 @@ class RemoteTrainer:
 
     def _lists(self, rung: Rung, arrays: SplitArrays) -> list[NeighbourList]:
         job = self.context.job
-        study = ComparisonRun(arrays.about["seed"], placebo=rung.partner == "placebo")
         noise = RunStore(self.context.folder, job).cut_noise(job.protection.gradient_noise)
         form = cut_layer.wire_format(job.training.wire, job.protection.activations)
         device = party_model.resolve_device(self.context.party_file.device)
         order, lists = rung.link_order(arrays), []
-        for linked in arrays.secondaries:
+        for linked in rung.secondaries(arrays):
+            study = ComparisonRun(arrays.about["seed"], placebo=rung.is_placebo(linked))
             holder = RemoteSecondary(self.peers[linked.name].session(), form, noise=noise, device=device, study=study)
             lists.append(NeighbourList(Neighbours(*rung.links(linked, order)), (holder,)))
         return lists

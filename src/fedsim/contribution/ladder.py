@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -327,6 +328,95 @@ def _with_unit(size: float, unit: GainUnit) -> str:
     return text
 
 
+def share_sentence(name: str, share: Interval, features: Interval, unit: GainUnit) -> str:
+    """Say what one of several secondaries adds.
+
+    >>> share_sentence("rentals", Interval(2.0, 1.5, 2.5), Interval(1.25, 0.5, 2.0), GainUnit("rmse", "S$"))[:75]
+    'rentals: 2 S$ (1.5 to 2.5) of the contribution; its features, beyond its li'
+    """
+    parts = [
+        f"{_with_unit(part.estimate, unit)} ({format_number(part.low)} to {format_number(part.high)})"
+        for part in (share, features)
+    ]
+    return f"{name}: {parts[0]} of the contribution; its features, beyond its links, {parts[1]}."
+
+
+# Several secondaries: the contribution is shared out by Shapley values, the mean of what a secondary adds over all
+# orders in which they can join. Up to four secondaries all orders count, above that a sample in which every order comes
+# with its reverse.
+
+
+MAX_ALL_ORDERS = 4
+SAMPLED_ORDERS = 8
+
+
+def partner_orders(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the orders in which secondaries join.
+
+    >>> partner_orders(["a", "b"]), len(partner_orders("abcdef"))
+    ([('a', 'b'), ('b', 'a')], 8)
+    """
+    names = tuple(names)
+    if len(names) <= MAX_ALL_ORDERS:
+        return list(permutations(names))
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    drawn = [tuple(names[place] for place in rng.permutation(len(names))) for _ in range(SAMPLED_ORDERS // 2)]
+    return [order for one in drawn for order in (one, one[::-1])]
+
+
+def coalitions(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """Return the sets of secondaries, neither empty nor complete, that some order passes through.
+
+    >>> coalitions(["a", "b", "c"])
+    [('a',), ('a', 'b'), ('a', 'c'), ('b',), ('b', 'c'), ('c',)]
+    """
+    orders = partner_orders(several(names))
+    return list(dict.fromkeys(tuple(sorted(order[:size])) for order in orders for size in range(1, len(order))))
+
+
+def several(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the secondaries to tell apart: all if there are several."""
+    names = tuple(names)
+    return names if len(names) > 1 else ()
+
+
+def coalition_key(members: Sequence[str]) -> str:
+    """Return the name of a training with these secondaries only."""
+    return f"only {' and '.join(sorted(members))}"
+
+
+def placebo_key(name: str) -> str:
+    """Return the name of a training in which a placebo replaces one of several secondaries."""
+    return f"placebo of {name}"
+
+
+def shapley_shares(
+    scores: BootstrapScores, orders: Sequence[Sequence[str]], *, lower_is_better: bool
+) -> dict[str, Interval]:
+    """Return how much each secondary adds, with intervals; the estimates add up to the whole contribution.
+
+    Sampled orders are resampled too, so that the intervals know of the sampling.
+    """
+    names, sign = sorted(orders[0]) if orders else [], 1.0 if lower_is_better else -1.0
+    rng, found = np.random.default_rng(BOOTSTRAP_SEED), {}
+
+    def key(members: Sequence[str]) -> str:
+        ends = {0: ALONE, len(names): TOGETHER}
+        return ends.get(len(members)) or coalition_key(members)
+
+    draws = len(next(iter(scores.resamples.values())))
+    every = np.tile(np.arange(len(orders)), (draws, 1))  # (draws, orders)
+    taken = every if len(names) <= MAX_ALL_ORDERS else rng.integers(len(orders), size=every.shape)
+    for name in names:
+        steps = [(key(order[:place]), key(order[: place + 1])) for order in orders for place in [order.index(name)]]
+        estimate = float(np.mean([sign * (scores.scores[before] - scores.scores[after]) for before, after in steps]))
+        gains = np.array([sign * (scores.resamples[before] - scores.resamples[after]) for before, after in steps])
+        shares = gains.T[np.arange(draws)[:, None], taken].mean(axis=1)  # (draws,)
+        low, high = np.percentile(shares, [(100 - CONFIDENCE_PERCENT) / 2, (100 + CONFIDENCE_PERCENT) / 2])
+        found[name] = Interval(estimate, float(low), float(high))
+    return found
+
+
 # The ladder
 
 
@@ -338,7 +428,7 @@ class LadderTraining:
     ----------
     preset
         Networks, optimiser and sizes.
-    epochs, batch, rate, patience, members, hidden
+    epochs, batch, rate, patience, members, hidden, party_dropout
         As in :class:`Rung`; None keeps the preset's value.
     """
 
@@ -349,6 +439,7 @@ class LadderTraining:
     patience: int | None = None
     members: int | None = None
     hidden: int | None = None
+    party_dropout: float | None = None
 
     def rungs(self, rungs: Sequence[Rung] = RUNGS) -> list[Rung]:
         """Return the rungs with these settings."""
@@ -374,6 +465,8 @@ class Ladder:
         The stored results of every rung's key and split.
     chosen
         The rungs that stand for each side, by split and then by seed.
+    secondaries
+        Names of the secondaries whose contributions were told apart; none where there is only one.
     """
 
     about: Mapping[str, Any]
@@ -382,6 +475,7 @@ class Ladder:
     seeds: Mapping[str, Sequence[SeedPredictions]]
     lines: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
     chosen: Mapping[str, Sequence[Mapping[str, Rung]]]
+    secondaries: tuple[str, ...] = ()
 
     def contribution(self, split: str) -> Interval:
         """Return what the partner adds to the best that the primary can do alone."""
@@ -398,6 +492,7 @@ class Ladder:
         gains = {(key, each): scores[each].gain(*STEPS[key], lower_is_better=lower) for each in scores for key in STEPS}
         gain, links, features = (gains[key, split] for key in ("contribution", "links", "features"))
         first = next(iter(self.seeds.values()))
+        shares = {each: self._shares(each) for each in self.seeds}
         return {
             "format": LADDER_FORMAT,
             "job": self.about["name"],
@@ -416,6 +511,31 @@ class Ladder:
                 {"key": key, "split": each, **asdict(gain), "says": gain_sentence(key, gain, unit)}
                 for (key, each), gain in gains.items()
             ],
+            "partners": [
+                {
+                    "secondary": name,
+                    "split": each,
+                    **asdict(share),
+                    "features": asdict(features),
+                    "says": share_sentence(name, share, features, unit),
+                }
+                for each, found in shares.items()
+                for name, (share, features) in found.items()
+            ],
+        }
+
+    def _shares(self, split: str) -> dict[str, tuple[Interval, Interval]]:
+        """Return what each secondary adds, and what its features add to its links while all others take part."""
+        if not self.secondaries:
+            return {}
+        orders = partner_orders(self.secondaries)
+        singles = [placebo_key(name) for name in self.secondaries]
+        scores = self._bootstrap(split, [ALONE, TOGETHER, *map(coalition_key, coalitions(self.secondaries)), *singles])
+        lower = self.measure.lower_is_better
+        shares = shapley_shares(scores, orders, lower_is_better=lower)
+        return {
+            name: (shares[name], scores.gain(placebo_key(name), TOGETHER, lower_is_better=lower))
+            for name in self.secondaries
         }
 
     def _bootstrap(self, split: str, names: Sequence[str]) -> BootstrapScores:
@@ -457,7 +577,7 @@ def best_by_measure(measure: Measure, validation: Mapping[str, Metrics]) -> str:
     return max(validation, key=rank)
 
 
-def train_ladder(
+def train_ladder(  # noqa: PLR0913 - the last two are options by name
     cases: Iterable[SplitArrays],
     rungs: Sequence[Rung],
     results: ResultStore,
@@ -465,6 +585,7 @@ def train_ladder(
     train_rung: RungTrainer = run_training,
     *,
     lengthen: bool = True,
+    tell_apart: bool = False,
 ) -> Ladder:
     """Train the missing rungs of a ladder and return all of them.
 
@@ -482,11 +603,14 @@ def train_ladder(
         How to train a rung.
     lengthen
         Whether networks that stand for a side and still improve are trained longer.
+    tell_apart
+        Whether the contribution is shared out among several secondaries, which takes further trainings.
     """
     seeds: dict[str, list[SeedPredictions]] = {}
     lines: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     chosen: dict[str, list[Mapping[str, Rung]]] = {}
     about: dict[str, Any] = {}
+    names: tuple[str, ...] = ()
     measure: Measure | None = None
     for arrays in cases:
         about, test, split = arrays.about, arrays.split.test, arrays.about["split"]
@@ -494,7 +618,8 @@ def train_ladder(
         train = partial(_train_here, arrays, results, report, train_rung)
         trained = TrainedCase(arrays, rungs, results, train, measure, doublings=MAX_DOUBLINGS if lengthen else 0)
         sides = trained.choose_sides()
-        by_name = {**{rung.key: rung for rung in rungs}, **sides}
+        names = several(linked.name for linked in arrays.secondaries) if tell_apart else ()
+        by_name = {**{rung.key: rung for rung in rungs}, **sides, **trained.tell_apart(sides[TOGETHER], names)}
         predictions = {name: results.predictions(trained.key_of(rung)) for name, rung in by_name.items()}
         seeds.setdefault(split, []).append(SeedPredictions(arrays.labels[test], arrays.groups[test], predictions))
         chosen.setdefault(split, []).append(sides)
@@ -502,7 +627,7 @@ def train_ladder(
             lines.setdefault((rung.key, split), []).append(trained.line(rung))
     if measure is None:
         raise ValueError("no cases")  # pragma: no cover - callers give one seed at least
-    return Ladder(about, measure, rungs, seeds, lines, chosen)
+    return Ladder(about, measure, rungs, seeds, lines, chosen, names)
 
 
 def _train_here(
@@ -585,6 +710,19 @@ class TrainedCase:
         self.train([self._longest[twin.key]])
         self._lengthen(twin)
         return twin
+
+    def tell_apart(self, together: Rung, names: Sequence[str]) -> dict[str, Rung]:
+        """Train the best rung with some of the secondaries only, and with a placebo in place of each, by name."""
+        longest = self._longest.get(together.key, together)
+        found = {}
+        for members in coalitions(names):
+            key = coalition_key(members)
+            found[key] = replace(longest, key=key, name=f"{together.name}, {key}", taking_part=members)
+        for name in names:
+            key = placebo_key(name)
+            found[key] = replace(longest, key=key, name=f"{together.name}, {key}", partner="placebo", placebos=(name,))
+        self.train(list(found.values()))
+        return found
 
     def _lengthen(self, rung: Rung) -> None:
         """Double the epochs of a network until it stops improving."""

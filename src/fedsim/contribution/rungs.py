@@ -123,6 +123,10 @@ class Rung:
         As in :class:`fedsim.training.Config`; None keeps the preset's value.
     hidden, decay
         Width of the hidden layer of every local network, and weight decay.
+    party_dropout
+        As in :class:`fedsim.training.Config`; methods that cannot do without a partner ignore it.
+    taking_part, placebos
+        Names of the secondaries that take part, and of those that a placebo replaces; None means all of them.
     """
 
     key: str
@@ -140,6 +144,9 @@ class Rung:
     hidden: int | None = None
     decay: float | None = None
     members: int | None = None
+    party_dropout: float | None = None
+    taking_part: tuple[str, ...] | None = None
+    placebos: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for setting, known in (("partner", PARTNERS), ("inputs", INPUTS)):
@@ -164,7 +171,9 @@ class Rung:
         method: str | methods.Method = self.method
         if self.method in FEDSIM_VARIANTS:
             method = FEDSIM_VARIANTS[self.method](PRESETS[self.preset].build().method)
-        overrides = ConfigOverrides(self.epochs, self.batch, self.rate, self.patience, self.members, self.hidden)
+        overrides = ConfigOverrides(
+            self.epochs, self.batch, self.rate, self.patience, self.members, self.hidden, self.party_dropout
+        )
         config = build_config(self.preset, method, overrides, seed=seed, device=device, n_train=n_train)
         if self.decay is not None:
             if not 0 <= self.decay < 1:
@@ -229,12 +238,21 @@ class Rung:
         """Return the partners of a rung, real or not."""
         rng = np.random.default_rng([PLACEBO_SEED, arrays.about["seed"]])
         order, secondaries = self.link_order(arrays), []
-        for linked in arrays.secondaries:
+        for linked in self.secondaries(arrays):
             features = linked.features
-            if self.partner == "placebo":
+            if self.is_placebo(linked):
                 features = features.take(rng.permutation(len(features)))
             secondaries.append(SecondaryData(features, *self.links(linked, order), linked.name))
         return split_columns(secondaries[0], self.pieces) if self.pieces else secondaries
+
+    def secondaries(self, arrays: SplitArrays) -> list[LinkedSecondary]:
+        """Return the secondaries that take part."""
+        wanted = self.taking_part
+        return [linked for linked in arrays.secondaries if wanted is None or linked.name in wanted]
+
+    def is_placebo(self, linked: LinkedSecondary) -> bool:
+        """Return whether a placebo replaces this secondary."""
+        return self.partner == "placebo" and (self.placebos is None or linked.name in self.placebos)
 
     def link_order(self, arrays: SplitArrays) -> AnyArray:
         """Return whose links every record gets: its own, or those of another if they are shuffled."""
@@ -384,7 +402,8 @@ def combine_outcomes(arrays: SplitArrays, parts: Sequence[AnyArray], on_validati
 
 
 RESULTS_FILE, PREDICTIONS_FOLDER = "results.jsonl", "predictions"
-ADDED_SETTINGS = ("hidden", "decay", "members")  # settings that the first stored results lack
+# Settings that the first stored results lack.
+ADDED_SETTINGS = ("hidden", "decay", "members", "party_dropout", "taking_part", "placebos")
 
 
 class ResultStore:

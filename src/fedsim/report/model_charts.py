@@ -383,7 +383,28 @@ GAIN_LABELS = {
 def ladder_figures(ladder: run_data.LadderResults) -> list[Figure]:
     """Draw the gains and the rungs of every split, the strictest first."""
     splits = list(reversed(ladder.splits))
-    return [_gains_figure(ladder, split) for split in splits] + [_rungs_figure(ladder, split) for split in splits]
+    shares = [_shares_figure(ladder, split) for split in splits if ladder.partners]
+    gains, rungs = ([draw(ladder, split) for split in splits] for draw in (_gains_figure, _rungs_figure))
+    return [*gains, *shares, *rungs]
+
+
+def _shares_figure(ladder: run_data.LadderResults, split: str) -> Figure:
+    rows = []
+    for one in (share for share in ladder.partners if share.split == split):
+        parts = {"": (one.estimate, one.low, one.high), ", features beyond links": tuple(one.features.values())}
+        for suffix, (estimate, low, high) in parts.items():
+            text = f"{format_number(estimate)} ({format_number(low)} to {format_number(high)})"
+            row = charts.ChartRow(one.secondary + suffix, estimate, text, (low, high), strong=not suffix)
+            rows.append(row)
+    caption = "What each secondary adds: the mean over all orders in which they can join (Shapley value), so that the "
+    caption += "parts add up to the contribution; and what is lost if a placebo replaces its features."
+    labels = charts.ChartLabels(
+        f"Contribution by secondary, {split} split",
+        caption,
+        f"gain in {ladder.metric_text}; right of zero is better",
+        ("secondary", "gain (95 % interval)"),
+    )
+    return charts.rows_figure(rows, labels, include=(0.0,))
 
 
 def _gains_figure(ladder: run_data.LadderResults, split: str) -> Figure:

@@ -55,6 +55,19 @@ class GainEstimate:
 
 
 @dataclass(frozen=True)
+class PartnerShare:
+    """What one of several secondaries adds, with its 95 % interval, and what its features add to its links."""
+
+    secondary: str
+    split: str
+    estimate: float
+    low: float
+    high: float
+    features: dict[str, float]  # estimate, low and high
+    says: str
+
+
+@dataclass(frozen=True)
 class LadderResults:
     """All rungs and gains; the last split is the strictest one."""
 
@@ -72,6 +85,7 @@ class LadderResults:
     gains: tuple[GainEstimate, ...]
     hash: str = ""  # of the job; older files have neither this nor the next field
     chosen: dict[str, list[str]] = field(default_factory=dict)  # rungs that the contribution compares, one per seed
+    partners: tuple[PartnerShare, ...] = ()  # by split; only where there are several secondaries
 
     def belongs_to(self, job: str, job_hash: str) -> bool:
         """Return whether these are the results of this job, as far as the file says."""

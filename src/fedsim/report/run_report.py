@@ -350,7 +350,22 @@ def _predictions(run: FinishedRun) -> PageSection:
         figures = [model_charts.density_figure(truth, predicted, unit=label), errors]
     groups = model_charts.group_figures(run.groups, numbers=not run.record.classes)
     drawn = tuple(figure for figure in figures if figure)
-    return PageSection("predictions", title, warnings, (*drawn, *groups))
+    return PageSection("predictions", title, warnings, (*drawn, *groups), tuple(absence_tables(run)))
+
+
+def absence_tables(run: FinishedRun) -> Iterator[PageTable]:
+    """Show how much worse the predictions are while a secondary is away, if the model was trained to do without it."""
+    if not run.record.absence:
+        return
+    everyone, *others = run.record.absence
+    metric, start = next(iter(everyone.metrics.items()))
+    rows = [("all secondaries", format_number(start), "")]
+    for one in others:
+        value = one.metrics[metric]
+        change = f"{'+' if value >= start else '−'}{format_percent(abs(value / start - 1))}" if start else ""
+        rows.append((f"without {one.away}", format_number(value), change))
+    note = f"Of {pluralise(everyone.records, 'test record')}; the same model predicts while a secondary is away."
+    yield PageTable("If a secondary is away", ("", metric, "change"), tuple(rows), note)
 
 
 def interval_notes(run: FinishedRun) -> Iterator[str]:

@@ -89,6 +89,15 @@ class ExampleRecord:
 
 
 @dataclass(frozen=True)
+class AbsenceMetrics:
+    """The metrics of so many test records while one secondary is away, or (None) while none is."""
+
+    away: str | None
+    records: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
 class GroupError:
     """The test error of one group of records.
 
@@ -136,6 +145,7 @@ class RunRecord:
     phases: list[PhaseCost]
     format: int = RECORD_FORMAT
     explained: list[ExampleRecord] = field(default_factory=list, repr=False)  # missing in earlier releases
+    absence: list[AbsenceMetrics] = field(default_factory=list)  # only if the job was trained with party dropout
 
     @property
     def task(self) -> str:

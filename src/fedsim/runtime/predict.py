@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -121,7 +121,7 @@ class Predictor:
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
-        self._model: tuple[list[Session], Model] | None = None
+        self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
         self._lock = threading.Lock()
         self._coordinator_lost: float | None = time.monotonic()
@@ -198,11 +198,11 @@ class Predictor:
         while True:
             try:
                 if self.context.job.protection.sealed:
-                    model, lists = self._sealed_model(encoded)
+                    model, lists, away = self._sealed_model(encoded)
                 else:
-                    self._wait_for_secondaries()
-                    model = self._current_model()
-                    lists = [self._neighbours(name, table) for name, table in encoded.items()]
+                    away = self._wait_for_secondaries()
+                    model = self._current_model(away)
+                    lists = [self._neighbours(name, table, away) for name, table in encoded.items()]
                 method = self.context.job.training.method
                 if explained:
                     found = self._trained.explain(model, features, lists, method, self._trees)
@@ -211,40 +211,75 @@ class Predictor:
                     if self._trees is not None:
                         predicted = self._trees.combine(*predicted, features)
                     found = self._trained.predictions(*predicted, method)
-                return replace(found, matches=tuple(explain.find_matches(model, lists)))
+                matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in away)
+                reason = f"predicted without {', '.join(away)}" if away else ""
+                return replace(found, matches=matches, away=away, reason=reason)
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)
 
-    def _wait_for_secondaries(self) -> None:
-        """Wait for secondaries that disconnected just now, but not again for those that have long been gone."""
-        connection = self.context.connection
+    def _wait_for_secondaries(self) -> tuple[str, ...]:
+        """Wait for secondaries that disconnected just now, but not again for those that have long been gone.
+
+        Returns those that are away, if the model and the party file allow to go on without them.
+        """
+        connection, missing = self.context.connection, []
         for party in self.context.secondaries:
             while away := self._acceptor.disconnected_seconds(party):
                 connection.stop_signal.check()
                 if away > connection.wait_seconds:
+                    if self._goes_on_without_partners:
+                        missing.append(party.name)
+                        break
                     lost = f"{party} has been disconnected for {away:.0f} seconds"
                     raise AwayError(f"{lost}; its owner must start it with --stay", code="peer-away")
                 time.sleep(POLL_SECONDS)
+        return tuple(missing)
+
+    @property
+    def _goes_on_without_partners(self) -> bool:
+        allowed = self.context.party_file.serving.when_partner_is_away == "others"
+        return allowed and bool(self._trained.facts.get("party_dropout"))
 
     def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
         terms = self.context.job.secondaries[name].linkage
         return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
 
-    def _neighbours(self, name: str, encoded: EncodedTable) -> Neighbours:
+    def _neighbours(self, name: str, encoded: EncodedTable, away: Sequence[str]) -> Neighbours:
+        if name in away:
+            return self._absent_list(name, len(encoded))
         found = self._new_partners(name, encoded)
         self._remotes[name].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
-    def _sealed_model(self, encoded: Mapping[str, EncodedTable]) -> tuple[Model, list[Neighbours]]:
-        """Return the model over stored rows, and the links of new records; only rows not seen before are requested."""
+    def _absent(self, name: str) -> secondary_model.Secondary:
+        job = self.context.job
+        found: Any = secondary_model.AbsentSecondary(name, training_config(job).local.cut, job.secondaries[name].k)
+        return cast(secondary_model.Secondary, found)  # predictions use no more of it than there is
+
+    def _absent_list(self, name: str, n_records: int) -> Neighbours:
+        """Return links to a secondary that is away, which the network does not look at."""
+        terms = self.context.job.secondaries[name]
+        fields = max(1, len(terms.field_bytes))
+        return Neighbours(np.zeros((n_records, terms.k), np.int64), np.zeros((n_records, terms.k, fields)))
+
+    def _sealed_model(self, encoded: Mapping[str, EncodedTable]) -> tuple[Model, list[Neighbours], tuple[str, ...]]:
+        """Return the model over stored rows, the links of new records, and who is missing.
+
+        Only rows not seen before are requested.
+        """
         job, store, lists, holders = self.context.job, RunStore(self.context.folder, self.context.job), [], []
+        away: list[str] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
             found = self._new_partners(name, table)
             path = sealed_labels.rows_path(self.context.folder, name)
             rows = sealed_labels.StoredRows.load(path)
             missing = rows.missing(found.partner)
+            if len(missing) and name in self._wait_for_secondaries():
+                away.append(name)
+                holders.append(self._absent(name))
+                lists.append(self._absent_list(name, len(table)))
+                continue
             if len(missing):
-                self._wait_for_secondaries()
                 form = cut_layer.wire_format(job.training.wire, job.protection.activations)
                 remote = RemoteSecondary(peer.session(), form, predicting=True)
                 remote.use_partners(found)
@@ -256,20 +291,21 @@ class Predictor:
             lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
         shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
-        return self._trained.model(self.context, neighbours), lists
+        return self._trained.model(self.context, neighbours), lists, tuple(away)
 
-    def _current_model(self) -> Model:
+    def _current_model(self, away: Sequence[str]) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""
-        sessions = [peer.session() for peer in self._secondaries]
+        job, peers = self.context.job, zip(self.context.secondaries, self._secondaries, strict=True)
+        sessions = [None if party.name in away else peer.session() for party, peer in peers]
         if self._model is None or self._model[0] != sessions:
-            job = self.context.job
             form = cut_layer.wire_format(job.training.wire, job.protection.activations)
-            remotes = [RemoteSecondary(session, form, predicting=True) for session in sessions]
-            self._remotes = {remote.name: remote for remote in remotes}
-            neighbours = [
-                NeighbourList(Neighbours.without_records(terms.k, max(1, len(terms.field_bytes))), (remote,))
-                for terms, remote in zip(job.secondaries.values(), remotes, strict=True)
-            ]
+            neighbours = []
+            for (name, terms), session in zip(job.secondaries.items(), sessions, strict=True):
+                holder = self._absent(name)
+                if session is not None:
+                    holder = self._remotes[name] = RemoteSecondary(session, form, predicting=True)
+                shape = Neighbours.without_records(terms.k, max(1, len(terms.field_bytes)))
+                neighbours.append(NeighbourList(shape, (holder,)))
             self._model = sessions, self._trained.model(self.context, neighbours)
         return self._model[1]
 

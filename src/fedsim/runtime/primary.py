@@ -145,7 +145,9 @@ def training_config(
 ) -> training.Config:
     """Return the training configuration of a job for so many training records."""
     own = job.training
-    overrides = ConfigOverrides(own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width)
+    overrides = ConfigOverrides(
+        own.epochs, own.batch_size, own.learning_rate, own.patience, own.members, own.width, own.party_dropout
+    )
     config = build_config(own.preset, method or own.method, overrides, seed=job.seed, device=device, n_train=n_train)
     label: LabelScaler = LogLabel(config.label) if job.task.label_scale == "log" else config.label
     return replace(config, save_steps=own.checkpoint_steps, label=label)
@@ -290,6 +292,7 @@ def _save_model(
         "best_epoch": result.best.number,
         "unlabelled": len(prepared.split.unlabelled),
         "typical": typical.state(),
+        "party_dropout": result.model.config.party_dropout,
     }
     for party, weights in result.parts.items():
         if party != prepared.data.name:  # under sealed labels the primary trains all networks
@@ -399,6 +402,7 @@ class GateSummary:
     importances: list[record.GateImportance]
     examples: list[record.ExampleRecord]
     unmatched: dict[str, float] = field(default_factory=dict)  # mean probability of no match, by secondary
+    absence: list[record.AbsenceMetrics] = field(default_factory=list)
 
 
 def summarise_gates(
@@ -418,7 +422,24 @@ def summarise_gates(
         [record.GateImportance(part.party, np.abs(part.values).mean(axis=0).tolist()) for part in found],
         examples,
         {one.party: float(one.unmatched.mean()) for one in explain.matches_of(model, records.lists)},
+        measure_absence(model, prepared, records, trees),
     )
+
+
+def measure_absence(
+    model: training.Model, prepared: PreparedPrimary, records: explain.LinkedRecords, trees: StackedTrees | None
+) -> list[record.AbsenceMetrics]:
+    """Return the metrics of the explained records without each secondary; none if no record did so in training."""
+    if not model.config.party_dropout:
+        return []
+    labels, found = prepared.data.labels[explained_rows(prepared.split)], []
+    for place in (None, *range(len(records.lists))):
+        values, _ = explain.predict_records(model, records if place is None else records.without(place))
+        if trees is not None:
+            values, _ = trees.combine(values, None, records.features)
+        away = None if place is None else model.groups[place][0].name
+        found.append(record.AbsenceMetrics(away, len(labels), model.target.measure(values, labels)))
+    return found
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -472,6 +493,7 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         groups=_errors_by_group(ended),
         phases=[record.PhaseCost(stage["name"], stage["seconds"], stage["peak_bytes"]) for stage in progress.phases()],
         explained=ended.gates.examples,
+        absence=ended.gates.absence,
     )
     record.write_run_record(store.folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
     progress.enter(Phase.END.value)

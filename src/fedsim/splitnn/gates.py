@@ -244,10 +244,14 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """The primary's records and one branch per list of partners."""
+    """The primary's records and one branch per list of partners.
+
+    ``absent`` marks the lists that a record has to do without; only FedSim can.
+    """
 
     features: FeatureTensors
     branches: Sequence[Branch]
+    absent: Tensor | None = None  # (B, lists)
 
 
 @dataclass(frozen=True, eq=False)
@@ -342,6 +346,14 @@ class WeightedOutputs:
     weight: Tensor  # (B, K)
     taken: Tensor | None = None  # (B, K, W), what each partner sends times the probability that it is the match
     unmatched: Tensor | None = None  # (B, 1), the probability that none is
+
+    def drop(self, absent: Tensor) -> WeightedOutputs:
+        """Return the list as it is seen by records that do without it, (B,): nothing is sent, and nothing matches."""
+        keep = (~absent).to(self.outputs.dtype)[:, None]  # (B, 1)
+        outputs, weight = self.outputs * keep[:, :, None], self.weight * keep
+        if self.taken is None or self.unmatched is None:
+            return WeightedOutputs(outputs, weight)
+        return WeightedOutputs(outputs, weight, self.taken * keep[:, :, None], 1 - (1 - self.unmatched) * keep)
 
     @property
     def matched(self) -> list[Tensor]:

@@ -232,7 +232,10 @@ class FedSimNetwork(nn.Module):
         """Return what the merge gate takes: c_P and the weighted outputs of every list."""
         c_p = self.local(batch.features, generator)  # line 6: (B, C)
         pairs = zip(self.lists, batch.branches, strict=True)
-        return c_p, [list_gates(c_p, branch, self.task) for list_gates, branch in pairs]
+        weighted = [list_gates(c_p, branch, self.task) for list_gates, branch in pairs]
+        if batch.absent is not None:
+            weighted = [one.drop(batch.absent[:, place]) for place, one in enumerate(weighted)]
+        return c_p, weighted
 
 
 class ListGates(nn.Module):

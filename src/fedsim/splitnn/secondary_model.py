@@ -71,6 +71,22 @@ class Secondary(Protocol):
         """Delete checkpoints older than this step."""
 
 
+@dataclass(frozen=True)
+class AbsentSecondary:
+    """A secondary that is away when records are predicted; has the part of :class:`Secondary` that predictions use."""
+
+    name: str
+    width: int
+    n_records: int
+
+    def ask(self, rows: Tensor, step: int | None) -> None:
+        """Do nothing: nobody is asked."""
+
+    def infer(self, rows: Tensor) -> Tensor:
+        """Return zeros, which the network does not look at."""
+        return torch.zeros(len(rows), self.width, device=rows.device)
+
+
 INFERENCE_ROWS = 65536  # rows per forward pass outside training
 
 

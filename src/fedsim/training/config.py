@@ -4,10 +4,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from fedsim import registry, validation
+from fedsim.errors import SettingError
 from fedsim.splitnn import FedSim, gates, layers, methods, party_model, secondary_model
 from fedsim.splitnn.match_gate import MatchGate
 from fedsim.training.data import LabelScaler, MinMaxLabel, StandardLabel
 from fedsim.types import training_length
+
+MAX_PARTY_DROPOUT = 0.5
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,9 @@ class Config:
         Stop after so many epochs without a better one; None runs all epochs.
     members
         Networks of the primary that are trained side by side and averaged; the secondaries' networks are shared.
+    party_dropout
+        Share of the training records that do without a secondary, drawn for each secondary and step; FedSim can then
+        predict without one that is away.
     seed
         Random seed of weights, dropout and batches.
     save_every, save_steps
@@ -51,6 +57,7 @@ class Config:
     batch: int = 128
     patience: int | None = None
     members: int = field(default=1, metadata=party_model.OMITTED_IF_DEFAULT)
+    party_dropout: float = field(default=0.0, metadata=party_model.OMITTED_IF_DEFAULT)
     seed: int = 0
     save_every: int = 1
     save_steps: int | None = None
@@ -62,6 +69,12 @@ class Config:
                 object.__setattr__(self, name, validation.validate_integer(getattr(self, name), name, least=1))
         object.__setattr__(self, "seed", validation.validate_integer(self.seed, "seed", least=0))
         party_model.check_learning_rate(self.optimiser.rate)
+        if self.party_dropout and not isinstance(self.method, FedSim):
+            message = f"party_dropout={self.party_dropout}, but {type(self.method).__name__} needs every partner"
+            raise SettingError(f"{message}; choose the method fedsim, or 0", code="party-dropout-without-fedsim")
+        if not 0 <= self.party_dropout <= MAX_PARTY_DROPOUT:
+            message = f"party_dropout={self.party_dropout}; choose a share from 0 to {MAX_PARTY_DROPOUT}"
+            raise SettingError(message, code="dropout-out-of-range", limit=MAX_PARTY_DROPOUT)
 
     @property
     def secondary(self) -> secondary_model.SecondaryConfig:
@@ -129,6 +142,7 @@ class ConfigOverrides:
     patience: int | None = None
     members: int | None = None
     width: int | None = None
+    party_dropout: float | None = None
 
 
 def build_config(
@@ -161,6 +175,7 @@ def build_config(
         "batch": overrides.batch_size,
         "patience": overrides.patience,
         "members": overrides.members,
+        "party_dropout": overrides.party_dropout if isinstance(config.method, FedSim) else None,
     }
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)

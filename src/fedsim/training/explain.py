@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours, gates, methods
-from fedsim.splitnn.layers import FeatureTensors
+from fedsim.splitnn.secondary_model import AbsentSecondary
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PartnerList
@@ -47,7 +47,16 @@ class LinkedRecords:
             PartnerList(one.partner[rows], branch.similarity, one.holders)
             for one, branch in zip(self.lists, branches, strict=True)
         )
-        return LinkedRecords(self.features.take(rows), lists, gates.Batch(self.batch.features.take(places), branches))
+        absent = None if self.batch.absent is None else self.batch.absent[places]
+        batch = gates.Batch(self.batch.features.take(places), branches, absent)
+        return LinkedRecords(self.features.take(rows), lists, batch)
+
+    def without(self, place: int) -> "LinkedRecords":
+        """Return the records as they are seen while the holders of one list are away."""
+        device = self.batch.features.numbers.device
+        absent = torch.arange(len(self.lists), device=device).eq(place).expand(len(self.features), -1)
+        known = self.batch.absent
+        return replace(self, batch=replace(self.batch, absent=absent if known is None else absent | known))
 
     def chunks(self) -> "Iterator[LinkedRecords]":
         """Yield the records a few at a time."""
@@ -422,14 +431,16 @@ class _Explainer:
         value = self._value(outputs, features, chosen)
         actual = [_by_pair(branch) for branch in batch.branches]
         average = [self._average(place, records.lists[place], branch) for place, branch in enumerate(actual)]
-        base = self._outputs(gates.Batch(batch.features, average))
+        base = self._outputs(replace(batch, branches=average))
         names = [" and ".join(holder.name for holder in holders) for holders in self.model.groups]
         without = {}
         for place, name in enumerate(names):
-            mixed = [*actual[:place], average[place], *actual[place + 1 :]]
-            without[name] = self._value(self._outputs(gates.Batch(batch.features, mixed)), features, chosen)
+            left = replace(batch, branches=[*actual[:place], average[place], *actual[place + 1 :]])
+            if self.model.config.party_dropout:  # the model has learnt to do without it
+                left = records.without(place).batch
+            without[name] = self._value(self._outputs(left), features, chosen)
         slope, base_value = self._slope(base, outputs, features, chosen), self._value(base, features, chosen)
-        raw = self._integrate(batch.features, average, actual, chosen)
+        raw = self._integrate(batch, average, actual, chosen)
         effects = _add_up([slope[:, None] * part for part in raw], value - base_value)
         columns = self._columns(records, value, chosen)
         partners = [
@@ -481,16 +492,17 @@ class _Explainer:
         return np.asarray((ends[1] - ends[0]) / (2 * half[:, 0]))
 
     def _integrate(
-        self, features: FeatureTensors, average: list[gates.Branch], actual: list[gates.Branch], chosen: Integers | None
+        self, batch: gates.Batch, average: list[gates.Branch], actual: list[gates.Branch], chosen: Integers | None
     ) -> list[Floats]:
         """Return the integrated gradients of the output by pair, (n, K) per list, from average to actual records."""
         network, task = self.model.primary.model.network, self.model.primary.task
-        at = torch.from_numpy(self._places(task.outputs, chosen, len(features))).to(features.numbers.device)
+        numbers = batch.features.numbers
+        at = torch.from_numpy(self._places(task.outputs, chosen, len(numbers))).to(numbers.device)
 
         def output(moves: Sequence[Tensor]) -> Tensor:
             rest = iter(moves)
             moved = [replace(one, activations=tuple(part + next(rest) for part in one.activations)) for one in average]
-            return task.predict(network(gates.Batch(features, moved))).gather(1, at).squeeze(1)  # (B,)
+            return task.predict(network(replace(batch, branches=moved))).gather(1, at).squeeze(1)  # (B,)
 
         moves = [
             there - here
@@ -512,7 +524,7 @@ class _Explainer:
             changed.numbers[:, list(numbers)] = typical.numbers[:, list(numbers)]
             changed.codes[:, list(codes)] = typical.codes[:, list(codes)]
             tensors = changed.on(self.model.primary.model.device)
-            outputs = self._outputs(gates.Batch(tensors, records.batch.branches))
+            outputs = self._outputs(replace(records.batch, features=tensors))
             found[column] = value - self._value(outputs, changed, chosen)
         return found
 
@@ -540,7 +552,9 @@ def _add_up(effects: list[Floats], total: Floats) -> list[Floats]:
 def _partner_effects(
     name: str, one: PartnerList, gate: methods.ListGates | None, effects: Floats
 ) -> list[list[PartnerEffect]]:
-    """Return the partners of every record in one list, without gaps."""
+    """Return the partners of every record in one list, without gaps; none while its holder is away."""
+    if isinstance(one.holders[0], AbsentSecondary):
+        return [[] for _ in effects]
     nothing = np.full(one.partner.shape, None)
     weight, match = nothing, nothing
     if gate is not None:

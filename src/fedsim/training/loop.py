@@ -383,7 +383,8 @@ def prepare_job(
         store = _checkpoint_store(primary, arranged, split, context.folder, config)
         checkpoints = RunCheckpoints(store, model, holders)
         journal = TrainingLog(context.folder / "log.jsonl")
-    records, party = PrimaryRecords(features.on(context.device), arranged), Primary(model, target.task)
+    records = PrimaryRecords(features.on(context.device), arranged)
+    party = Primary(model, target.task, config.party_dropout)
     return TrainingJob(config, target, split, primary.labels, records, party, holders, checkpoints, journal, hooks)
 
 

@@ -141,7 +141,7 @@ def restore_model(
     model = loop.build_primary_model(columns, shapes, target.task, config, name)
     model.fill(weights)
     groups = tuple(entry.holders for entry in lists)
-    return Model(config, target, Primary(model, target.task), groups, columns.columns, name)
+    return Model(config, target, Primary(model, target.task, config.party_dropout), groups, columns.columns, name)
 
 
 @dataclass(frozen=True, eq=False)

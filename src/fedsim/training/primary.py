@@ -7,7 +7,7 @@ T outputs of the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -112,10 +112,14 @@ class PrimaryRecords:
 
 @dataclass(frozen=True, eq=False)
 class Primary:
-    """The party with the labels: its share of the model and the task."""
+    """The party with the labels: its share of the model and the task.
+
+    ``party_dropout`` is the share of the records of a step that do without a list of partners, for each list.
+    """
 
     model: party_model.PartyModel
     task: gates.PredictionTask
+    party_dropout: float = 0.0
 
     @property
     def members(self) -> int:
@@ -130,7 +134,11 @@ class Primary:
             [holder.activations(wanted.rows, step).requires_grad_() for holder in partners.holders]
             for partners, wanted in zip(records.lists, request.requests, strict=True)
         ]
-        scores = self.model.network(build_batch(records, request, replies), self.model.dropout)  # (B, M, T)
+        batch = build_batch(records, request, replies)
+        if self.party_dropout:
+            drawn = torch.rand(len(request.rows), len(replies), generator=self.model.dropout, device=self.model.device)
+            batch = replace(batch, absent=drawn < self.party_dropout)
+        scores = self.model.network(batch, self.model.dropout)  # (B, M, T)
         loss = self.task.loss(scores, labels.index_select(0, request.rows))
         loss.backward()  # Algorithm 1, line 12
         for partners, activations in zip(records.lists, replies, strict=True):
@@ -188,7 +196,9 @@ def build_batch(records: PrimaryRecords, request: BatchRequest, replies: Sequenc
         partners.branch(request.rows, wanted.position, activations)
         for partners, wanted, activations in zip(records.lists, request.requests, replies, strict=True)
     ]
-    return gates.Batch(records.features.take(request.rows), branches)
+    away = [isinstance(partners.holders[0], secondary_model.AbsentSecondary) for partners in records.lists]
+    absent = torch.tensor(away, device=request.rows.device).expand(len(request.rows), -1) if any(away) else None
+    return gates.Batch(records.features.take(request.rows), branches, absent)
 
 
 def _infer_partners(records: PrimaryRecords, rows: Rows) -> tuple[list[RowRequest], list[list[Tensor]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import stat
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,18 @@ from fedsim.contribution.ladder import (
     SOLO_WITH_IDENTIFIERS,
     WITH_PARTNER,
     WITHOUT_PARTNER,
+    BootstrapScores,
     GainUnit,
     Interval,
     Ladder,
     LadderTraining,
     best_by_measure,
+    coalition_key,
+    coalitions,
     contribution_sentence,
     format_number,
+    partner_orders,
+    shapley_shares,
     train_ladder,
 )
 from fedsim.contribution.rungs import ResultStore, Rung, RungOutcome, SplitArrays
@@ -50,13 +56,20 @@ def ladder_of(folder: Path, knobs: CitySettings) -> Ladder:
         [rung for rung in RUNGS if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_SHUFFLED, FEDSIM_WITH_IDENTIFIERS)]
     )
     cases = DatasetCases(city, secondaries=PARTNERS).each(["random"], range(1))
-    return train_ladder(cases, rungs, ResultStore(folder), lambda _: None)
+    return train_ladder(cases, rungs, ResultStore(folder), lambda _: None, tell_apart=True)
 
 
 @pytest.mark.usefixtures("_short")
-def test_partners_that_show_the_hidden_value_are_worth_something(tmp_path: Path) -> None:
-    gain = ladder_of(tmp_path, CitySettings(value=1.0, school_value=1.0)).contribution("random")
-    assert gain.low > 5.0
+def test_a_partner_that_shows_the_hidden_value_is_worth_something_and_the_other_is_not(tmp_path: Path) -> None:
+    ladder = ladder_of(tmp_path, CitySettings(value=1.0, school_value=0.0))
+    assert ladder.contribution("random").low > 5.0
+    found = ladder.to_dict()
+    rentals, schools = found["partners"]
+    whole = next(gain["estimate"] for gain in found["gains"] if gain["key"] == "contribution")
+    assert (rentals["secondary"], schools["secondary"]) == PARTNERS
+    assert rentals["estimate"] + schools["estimate"] == pytest.approx(whole)
+    assert rentals["low"] > 5.0 > schools["high"]
+    assert rentals["features"]["low"] > 5.0 > schools["features"]["high"]
 
 
 @pytest.mark.usefixtures("_short")
@@ -78,7 +91,8 @@ def compare(folder: Path, *more: str) -> dict[str, object]:
 def test_compare_climbs_every_rung_of_both_splits_once(tmp_path: Path) -> None:
     lay_out(tmp_path, flats=80)
     ladder = compare(tmp_path, "--unit", "S$")
-    assert set(ladder) == TOP | {"chosen", "rungs", "gains"}
+    assert set(ladder) == TOP | {"chosen", "rungs", "gains", "partners"}
+    assert ladder["partners"] == []  # there is nothing to share out
     assert {(rung["key"], rung["split"]) for rung in ladder["rungs"]} == {
         (rung.key, split) for rung in RUNGS for split in ("random", "group")
     }
@@ -184,3 +198,23 @@ def test_a_network_that_stands_for_a_side_is_trained_until_it_stops_improving(tm
     ladder = train_ladder([arrays], rungs, ResultStore(tmp_path), lambda _: None, train_rung)
     assert trained == [("solo", 2), ("fedsim", 2), ("fedsim", 4), ("fedsim", 8), ("fedsim-placebo", 8)]
     assert ladder.lines["fedsim", "random"][0]["limit"] == 8
+
+
+@pytest.mark.parametrize("n", [3, 6])
+def test_shares_are_shapley_values_that_add_up(n: int) -> None:
+    names, rng = "abcdef"[:n], np.random.default_rng(0)
+    worth = {members: float(rng.random()) for members in [(), *coalitions(names), tuple(names)]}
+    keys = {(): "alone", tuple(names): "together"}
+    scores = {keys.get(members) or coalition_key(members): -value for members, value in worth.items()}
+    stored = BootstrapScores(scores, {key: np.full(5, value) for key, value in scores.items()})
+    found = shapley_shares(stored, partner_orders(names), lower_is_better=True)
+    assert sum(share.estimate for share in found.values()) == pytest.approx(worth[tuple(names)] - worth[()])
+    if n > 4:  # only some orders are drawn, and the interval knows
+        assert all(share.low < share.estimate < share.high for share in found.values())
+        return
+    for name, share in found.items():
+        others = [members for members in worth if name not in members]
+        weights = [math.factorial(len(m)) * math.factorial(n - len(m) - 1) / math.factorial(n) for m in others]
+        gains = [worth[tuple(sorted((*members, name)))] - worth[members] for members in others]
+        assert share.estimate == pytest.approx(float(np.dot(weights, gains)))
+        assert share.low == pytest.approx(share.estimate) == share.high

@@ -10,7 +10,13 @@ import safetensors.numpy
 
 from error_fixtures import raises
 from fedsim.contribution.job_ladder import remote_cases, train_remote_ladder
-from fedsim.contribution.ladder import CENTRAL, RUNGS, LadderTraining
+from fedsim.contribution.ladder import (
+    CENTRAL,
+    FEDSIM_WITH_IDENTIFIERS,
+    RUNGS,
+    SOLO_WITH_IDENTIFIERS,
+    LadderTraining,
+)
 from fedsim.contribution.rungs import ResultStore, run_training
 from fedsim.data.features import fit_preprocessor
 from fedsim.data.table_reader import infer_numbers, read_table
@@ -23,7 +29,7 @@ from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
-from job_fixtures import lay_out, read_all, staying
+from job_fixtures import create_place, lay_out, read_all, staying
 
 LEARNING = LadderTraining(epochs=1, batch=256)  # as the job
 NONE = {"rentals": {"max_studies = 100": ""}}
@@ -77,6 +83,31 @@ def with_features(arrays, job, own):
     (linked,) = arrays.secondaries
     order[order < 0] = np.setdiff1d(np.arange(len(order)), order)  # rows that nobody is linked to, in any order
     return replace(arrays, secondaries=(replace(linked, features=features.take(order)),))
+
+
+def test_several_secondaries_are_told_apart_afar(tmp_path):
+    place = create_place(tmp_path / "place", n_secondaries=2, training={"epochs": 1, "batch_size": 64})
+    job, files, transport = place.job, {name: place.own(name) for name in place.names}, InProcessTransport()
+    for name in job.secondaries:
+        policy = files[name].policy.model_copy(update={"max_studies": 5})
+        files[name] = files[name].model_copy(update={"policy": policy})
+    run_local(job, list(files.values()))
+    rungs = LadderTraining(preset="paper", epochs=1, batch=64).rungs(RUNGS)
+    needed = [rung for rung in rungs if rung.key in (SOLO_WITH_IDENTIFIERS, FEDSIM_WITH_IDENTIFIERS)]
+    with (
+        staying(job, files["rentals"], transport),
+        staying(job, files["schools"], transport),
+        open_party_context(job, files["city"], transport, software_versions()) as post,
+    ):
+        ladder = train_remote_ladder(post, ResultStore(tmp_path / "results"), needed, 1, "S$", lambda _: None)
+    found = ladder.to_dict()
+    whole = next(gain["estimate"] for gain in found["gains"] if gain["key"] == "contribution")
+    assert sum(partner["estimate"] for partner in found["partners"]) == pytest.approx(whole)
+    # With both, alone, with a placebo of itself and of the other, and where both are placebos; not without itself.
+    assert {name: PrimaryBudget.of(files[name], "city").read().studies for name in job.secondaries} == {
+        "rentals": 5,
+        "schools": 5,
+    }
 
 
 def test_a_secondary_takes_part_in_no_more_studies_than_its_owner_allows(tmp_path):

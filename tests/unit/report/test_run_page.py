@@ -21,7 +21,7 @@ from fedsim.linkage.private_linkage import PrivateLinks, save_private_links
 from fedsim.report.model_charts import waterfall_figure
 from fedsim.report.run_data import read_ladder
 from fedsim.report.run_report import escape_markdown, write_report
-from fedsim.runs.record import read_run_record
+from fedsim.runs.record import AbsenceMetrics, read_run_record
 from fedsim.runs.run_folder import run_path
 from fedsim.runtime.run_local import run_local
 from job_fixtures import lay_out, read_all
@@ -151,6 +151,18 @@ def test_a_waterfall_leads_from_average_partner_records_to_the_prediction(tmp_pa
     assert figure.rows[-1][:2] == ("rentals, 1 further record", "+0.5")
     write_run(tmp_path, record_of())
     assert "+40.2" in page_of(tmp_path)  # of an own column
+
+
+def test_several_secondaries_are_told_apart_and_their_absence_is_measured(tmp_path: Path) -> None:
+    away = [AbsenceMetrics(None, 120, {"rmse": 5.0}), AbsenceMetrics("left", 120, {"rmse": 5.75})]
+    write_run(tmp_path, replace(record_of(), absence=away))
+    gain = {"estimate": 3.25, "low": 1.5, "high": 4.5}
+    share = {"secondary": "left", "split": "random", **gain, "features": {**gain, "estimate": 2.125}, "says": "so"}
+    write_ladder(tmp_path, partners=[share, {**share, "split": "group"}])
+    page = page_of(tmp_path)
+    assert page.count("Contribution by secondary") >= 2
+    assert "2.12 (1.5 to 4.5)" in page
+    assert "+15 %" in page
 
 
 def test_examples_have_neither_row_nor_identifier_unless_the_owner_asks(tmp_path: Path) -> None:

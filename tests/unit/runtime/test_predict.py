@@ -17,6 +17,7 @@ from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
+from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData
@@ -57,6 +58,32 @@ def test_test_records_are_predicted_as_well_as_training_said(world):
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value)
     numbers = {partner.partner for one in explained.explanations for partner in one.partners}
     assert numbers == set(range(1, len(numbers) + 1))
+
+
+WITHOUT = {
+    "job": {'method = "fedsim"': 'method = "fedsim"\nparty_dropout = 0.25'},
+    "city": {'when_partner_is_away = "solo"': 'when_partner_is_away = "others"'},
+}
+
+
+@pytest.mark.parametrize("world", [WITHOUT], indirect=True)
+def test_a_model_trained_with_party_dropout_goes_on_without_a_partner(world):
+    world.bring("notary")
+    predictor = world.predictor(wait_seconds=0.2)
+    found = predictor.predict(world.records[:3], explained=True)
+    assert (found.by, found.away) == ("fedsim", ("rentals",))
+    assert [one.partners for one in found.explanations] == [[], [], []]
+    everyone, without = read_run_record(predictor.context.folder).absence
+    assert (everyone.away, without.away) == (None, "rentals")
+    assert everyone.metrics["rmse"] != without.metrics["rmse"]
+    world.bring("rentals")
+    while not all(predictor.online().values()):
+        time.sleep(0.02)
+    again = predictor.predict(world.records[:3], explained=True)
+    assert again.away == ()
+    without_rentals = [one.without["rentals"] for one in again.explanations]
+    assert without_rentals == pytest.approx(found.values, rel=1e-4)
+    assert again.values != pytest.approx(found.values, rel=1e-4)
 
 
 def test_one_record_alone_is_predicted_as_among_others(world):

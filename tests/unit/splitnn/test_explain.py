@@ -23,6 +23,7 @@ from fedsim.training.explain import (
     merge_attributions,
     merge_contributions,
     merge_importance,
+    predict_records,
     request_records,
     weight_curves,
 )
@@ -155,3 +156,20 @@ def test_the_probability_of_the_predicted_class_is_explained(classes):
     for one, row in zip(found, probability, strict=True):
         assert one.value == pytest.approx(row.max(), rel=1e-5)
         assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(one.value)
+
+
+def test_what_a_secondary_sends_does_not_matter_while_it_is_away():
+    primary, secondaries = small_primary(), small_secondaries(2)
+    name = "fedsim with attention and match gate"
+    model = train(primary, secondaries, SPLIT, small_config(METHODS[name], epochs=1, party_dropout=0.5)).model
+    features, lists = as_features(primary.features), [data.neighbours for data in secondaries]
+    moved = replace(lists[1], partner=(lists[1].partner + 1) % 7)
+    linked, other = (request_records(model, features, found) for found in (lists, [lists[0], moved]))
+    before, after = (predict_records(model, one.without(1))[0] for one in (linked, other))
+    np.testing.assert_array_equal(before, after)
+    assert not np.array_equal(before, predict_records(model, linked)[0])
+
+
+def test_only_fedsim_can_do_without_a_partner():
+    with raises(SettingError, "party-dropout-without-fedsim"):
+        small_config(METHODS["avgsim"], party_dropout=0.1)
