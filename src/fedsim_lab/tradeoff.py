@@ -1,6 +1,6 @@
 """The privacy-utility trade-off: vary one protection, attack every setting, and measure what it costs the model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,7 @@ class TradeoffPoint:
 
 
 def sweep_mechanism(
-    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: run.ProgressCallback
+    job: Job, files: Sequence[PartyFile], settings: report.AuditSettings, sweep: str, progress: Callable[[str], None]
 ) -> list[TradeoffPoint]:
     """Measure the attacker's gain and the model's quality under every setting of one mechanism, beginning with none."""
     if sweep not in SWEEPS:

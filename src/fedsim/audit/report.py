@@ -10,7 +10,7 @@ from fedsim import errors, validation
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, RADIUS_METRES, Adversary, AttackFinding, AttackKind
 from fedsim.config.policy import AUDIT_FORMAT
 
-MIN_RECORDS = 20
+MIN_RECORDS, MIN_TARGETS = 20, 10
 GIB = 1 << 30
 DEFAULT_MEMORY = 4 * GIB
 FULL_EPOCHS, FULL_TARGETS = 3, 500  # an audit with less is quick
@@ -59,7 +59,7 @@ class AuditSettings:
     def __post_init__(self) -> None:
         validation.validate_number(self.limit, "limit", least=0, below=1)
         validation.validate_number(self.metres, "metres", above=0)
-        least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": 10, "tries": 0}
+        least = {"seed": 0, "most_records": MIN_RECORDS, "epochs": 1, "targets": MIN_TARGETS, "tries": 0}
         for name, low in least.items():
             validation.validate_integer(getattr(self, name), name, least=low)
 

@@ -1,7 +1,6 @@
 """Attack a job's tables, estimate the partner's contribution, tune (``audit``, ``privacy``, ``compare``, ``tune``)."""
 
 import os
-import sys
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import AuditReport, AuditRow, AuditSettings, Verdict
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
 from fedsim.cli.options import OutputMode, parse_names
-from fedsim.cli.output import print_lines, print_renderable, print_table, progress_printer, write_json
+from fedsim.cli.output import print_lines, print_renderable, print_table, progress_bar, progress_printer, write_json
 from fedsim.cli.party import measure_traffic, set_up_logging
 from fedsim.config import Job, PartyFile, read_job, read_party_file
 from fedsim.config.policy import audit_path, stored_audit
@@ -65,7 +64,8 @@ def run_audit(job: Path, parties: Sequence[Path], settings: AuditSettings, out: 
         raise FileError(f"cannot write to {out.parent}; choose another --out", code="folder-not-writable")
     settings = replace(settings, memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES"))  # what is free
     agreed = read_job(job)
-    report = audit_job(agreed, files, settings, progress_printer(silent=mode.silent or not sys.stderr.isatty()))
+    with progress_bar("auditing", hidden=mode.silent) as move:
+        report = audit_job(agreed, files, settings, lambda share: move(round(1000 * share), 1000) if move else None)
     page, value = audit_page(report), report.as_dict()  # both are ready before either is written
     write_page(page, out.with_name(f"{out.name}.html"))
     write_json(out.with_name(f"{out.name}.json"), value)

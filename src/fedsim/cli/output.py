@@ -8,12 +8,13 @@ from pathlib import Path
 
 import typer
 from rich.console import Console, RenderableType
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 from rich.text import Text
 
 from fedsim.cli.options import print_nothing
 from fedsim.protocol.messages import replace_unprintable
+from fedsim.report.formatting import format_duration
 from fedsim.storage.files import atomic_write
 
 ProgressCallback = Callable[[int, int], None]
@@ -86,12 +87,14 @@ def progress_bar(title: str, unit: str = "", *, hidden: bool = False) -> Iterato
         yield None
         return
     columns = TextColumn(title), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}")
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(title, total=None, rate="")
         started = time.perf_counter()
 
         def move(done: int, total: int) -> None:
-            rate = f"{done / max(time.perf_counter() - started, 1e-9):,.0f} {unit}/s" if unit else ""
-            progress.update(task, completed=done, total=total, rate=rate)
+            seconds = max(time.perf_counter() - started, 1e-9)
+            rate = f"{done / seconds:,.0f} {unit}/s, " if unit else ""
+            left = f"{format_duration(seconds * (total - done) / done)} left" if done else ""
+            progress.update(task, completed=done, total=total, rate=f"{rate}{left}")
 
         yield move
