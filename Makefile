@@ -2,6 +2,7 @@
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
 WORKERS ?= 3
+SECONDS ?= 60
 
 .PHONY: setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
 

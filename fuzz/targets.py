@@ -13,21 +13,18 @@ from tempfile import mkdtemp
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import polars as pl
-import xxhash
-from google.protobuf.message import DecodeError
 
 from fedsim.config.job import Job
 from fedsim.config.party_file import PartyFile
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FedSimError, WireError
 from fedsim.protocol.bounds import ListSizes, MessageBounds
-from fedsim.protocol.frame_pb2 import Header
-from fedsim.protocol.messages import KINDS, PROTOCOL, Party, Role
+from fedsim.protocol.messages import KINDS, Party, Role
 from fedsim.protocol.session import ConnectionState, Session
-from fedsim.protocol.transport import LAYOUTS, MAGIC, PREFIX, Envelope, decode, encode, stream_pair
+from fedsim.protocol.transport import Envelope, decode, encode, stream_pair
 from fedsim.storage.tensor_file import load_tensors
+from fedsim_lab.faults.hostile_frames import sample_message, seal_frame
 
 FOLDER = Path(mkdtemp(prefix="fedsim-fuzz-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None))  # noqa: S108
 PARTIES = {
@@ -49,22 +46,7 @@ def frames(data: bytes) -> None:
 def _sealed(data: bytes) -> bytes:
     """Take the bytes for a header and the rest of a frame, and compute the checksums."""
     length = int.from_bytes(data[:2], "little")
-    header, body = Header(), data[2 + length :]
-    with suppress(DecodeError):
-        header.ParseFromString(data[2 : 2 + length])
-    header.protocol = PROTOCOL
-    if header.kind not in KINDS:
-        header.kind = list(KINDS)[len(header.kind) % len(KINDS)]
-    start = 0
-    for array in header.arrays:
-        with suppress(TypeError, ValueError, SyntaxError):
-            size = int(np.prod([min(each, 1 << 20) for each in array.shape])) * np.dtype(array.dtype).itemsize
-            array.checksum = xxhash.xxh3_64_intdigest(body[start : start + size])
-            start += -(-size // 8) * 8
-    packed = header.SerializeToString()
-    padding = bytes(-(PREFIX.size + len(packed)) % 8)
-    total = PREFIX.size + len(packed) + len(padding) + len(body)
-    return PREFIX.pack(MAGIC, len(packed), total, xxhash.xxh3_64_intdigest(packed)) + packed + padding + body
+    return seal_frame(data[2 : 2 + length], data[2 + length :])
 
 
 def session(data: bytes) -> None:
@@ -77,29 +59,13 @@ def session(data: bytes) -> None:
         here.attach(ours, 0)
         for place in range(0, min(len(data), 400) - 3, 4):
             kind, number, sequence, acknowledged = data[place : place + 4]
-            message = _message(kinds[kind % len(kinds)].kind, number)
+            message = sample_message(kinds[kind % len(kinds)].kind, number)
             theirs.send(encode(Envelope(message, IDENT, place // 4 + 1 + sequence // 85, acknowledged // 64)))
         theirs.close()
         here.read(ours)
         with suppress(FedSimError):
             while True:
                 here.receive(0.0)
-
-
-def _message(kind: str, number: int) -> Any:
-    layout, size = LAYOUTS[kind], number % 5
-    numbers = {
-        "whole": (number - 128) << (number % 57),
-        "number": float(number),
-        "text": "x" * number,
-        "flag": number > 9,
-    }
-    facts = {name: numbers[slot] for name, slot in layout.facts.items()}
-    arrays = {
-        name: np.full([size] * len(shape.letters), number % 100).astype(shape.dtypes[number % len(shape.dtypes)])
-        for name, shape in layout.arrays.items()
-    }
-    return KINDS[kind](**facts, **arrays)
 
 
 def job(data: bytes) -> None:

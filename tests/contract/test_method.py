@@ -17,7 +17,7 @@ from fedsim.splitnn.gates import Neighbours
 from fedsim.splitnn.methods import PartnerRequirement
 from fedsim.splitnn.party_model import AdamW, describe
 from fedsim.training import train
-from job_fixtures import RENTALS, create_place
+from fedsim_lab.faults.local_job import RENTALS, create_local_job
 from training_fixtures import METHODS, SPLIT, small_config, small_features, small_primary, small_secondaries
 
 EVERY = pytest.mark.parametrize("name", METHODS)
@@ -148,7 +148,7 @@ class NarrowCut(methods.Top1Sim):
 
 def test_a_method_registered_from_outside_trains_over_grpc_with_the_secondary_network_it_names(tmp_path):
     with registry.METHODS.temporarily("narrow", NarrowCut, secondary_network=lambda local: replace(local, cut=7)):
-        place = create_place(tmp_path / "job", training={"method": "narrow"})
+        place = create_local_job(tmp_path / "job", training={"method": "narrow"})
         run_in_threads(place)
         weights, _ = RunStore(run_path(place.job, place.own(RENTALS)), place.job).load_weights(TRAINED_MODEL)
     assert weights["perceptron.others.0.weight"].shape[0] == 7

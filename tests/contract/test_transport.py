@@ -19,7 +19,7 @@ from fedsim.protocol.messages import Done, KeepBest, Party, Role, Save
 from fedsim.protocol.transport import ConnectionLost, InProcessTransport
 from fedsim.registry import TRANSPORTS
 from fedsim.runtime.party_context import open_transport
-from job_fixtures import create_place
+from fedsim_lab.faults.local_job import create_local_job
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
 from tls_fixtures import PAPERS, echo, large
 
@@ -261,14 +261,14 @@ class OutsideTransport:
 
 def test_a_transport_registered_from_outside_carries_a_job(tmp_path):
     with TRANSPORTS.temporarily("outside", OutsideTransport):
-        place = create_place(tmp_path / "job")
+        place = create_local_job(tmp_path / "job")
         ledgers = run_in_threads(place, lambda own: open_transport(own, name="outside"))
     assert {peer.role for peer in OutsideTransport.dialled} == {Role.COORDINATOR, Role.PRIMARY}
     assert all(any(entry.kind == "welcome" for entry in entries) for entries in ledgers.values())
 
 
 def test_the_environment_names_a_transport_that_is_not_registered(tmp_path, monkeypatch):
-    place = create_place(tmp_path / "job")
+    place = create_local_job(tmp_path / "job")
     own = place.own(place.names[0])
     monkeypatch.setenv("FEDSIM_TRANSPORT", f"{__name__}:OutsideTransport")
     transport = open_transport(own)
@@ -278,6 +278,6 @@ def test_the_environment_names_a_transport_that_is_not_registered(tmp_path, monk
 
 
 def test_an_unknown_transport_is_an_error(tmp_path):
-    place = create_place(tmp_path / "job")
+    place = create_local_job(tmp_path / "job")
     with raises(SettingError, "unknown-transport"):
         open_transport(place.own(place.names[0]), name="grcp")

@@ -13,7 +13,7 @@ from fedsim.runtime.coordinator import run_coordinator
 from fedsim.runtime.party_context import open_party_context, open_transport, software_versions
 from fedsim.runtime.primary import run_primary
 from fedsim.runtime.secondary import run_secondary
-from job_fixtures import Place
+from fedsim_lab.faults.local_job import LocalJob
 
 RUN = {Role.COORDINATOR: run_coordinator, Role.PRIMARY: run_primary, Role.SECONDARY: run_secondary}
 
@@ -23,7 +23,7 @@ def mutual_tls(own: PartyFile) -> Transport:
 
 
 def run_in_threads(
-    place: Place, transport_of: Callable[[PartyFile], Transport] = mutual_tls
+    place: LocalJob, transport_of: Callable[[PartyFile], Transport] = mutual_tls
 ) -> dict[str, list[LedgerEntry]]:
     """Run the job; gives every party's ledger."""
     with ThreadPoolExecutor() as threads:
@@ -34,7 +34,7 @@ def run_in_threads(
         return {name: one.result() for name, one in running.items()}
 
 
-def _run(place: Place, name: str, transport_of: Callable[[PartyFile], Transport]) -> list[LedgerEntry]:
+def _run(place: LocalJob, name: str, transport_of: Callable[[PartyFile], Transport]) -> list[LedgerEntry]:
     own = place.own(name)
     with open_party_context(place.job, own, transport_of(own), software_versions()) as post:
         RUN[own.role](post)  # type: ignore[operator]

@@ -23,7 +23,7 @@ from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.methods import AvgSim
 from fedsim.splitnn.secondary_model import PAPER, Preset
 from fedsim.training.config import paper_preset
-from job_fixtures import RENTALS, create_place
+from fedsim_lab.faults.local_job import RENTALS, create_local_job
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def lay_out_extended(folder):
     ]
     terms = {"tau": None, "sigma": 0.4, "metric": "mismatch", "schema": {"version": 1, "fields": fields}}
     training = {"method": "mean", "preset": "small", "epochs": 2}
-    return create_place(folder, training=training, secondaries={RENTALS: terms})
+    return create_local_job(folder, training=training, secondaries={RENTALS: terms})
 
 
 @pytest.mark.usefixtures("extensions")
@@ -103,4 +103,4 @@ def test_choices_from_outside_pass_the_preflight_and_are_in_the_schema(tmp_path)
 
 def test_choices_that_nobody_registered_are_refused(tmp_path):
     with pytest.raises(SettingError):
-        create_place(tmp_path / "job", training={"method": "mean"})
+        create_local_job(tmp_path / "job", training={"method": "mean"})

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from e2e.faulty_proxy import Proxy
-from e2e.party_processes import crew, heartbeat, slow_steps
-from job_fixtures import CITY, NOTARY, RENTALS, create_place, free_ports
+from e2e.process_hooks import slow_steps
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
+from fedsim_lab.faults.network import ProxyNetwork
+from fedsim_lab.faults.processes import heartbeat, party_processes
 
 TRAINING = {"epochs": 8}
 LAST_STEP = 48
@@ -21,30 +22,25 @@ LAST_STEP = 48
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     """What the job learns where nothing happens."""
-    with crew(create_place(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
+    with party_processes(create_local_job(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
         parties.start()
         return parties.finish()
 
 
 @contextmanager
 def proxies(place):
-    """Networks before coordinator and primary, which then listen elsewhere; their owners approve nothing anew."""
-    found, ports = {}, free_ports()
-    for name, address in ((NOTARY, place.job.coordinator.address), (CITY, place.job.primary.address)):
-        port = next(ports)
-        place.change_party(name, network={"listen": f"127.0.0.1:{port}"})
-        found[name] = Proxy(int(address.split(":")[1]), port)
+    """Networks before coordinator and primary."""
+    network = ProxyNetwork(place)
     try:
-        yield list(found.values())
+        yield list(network.proxies.values())
     finally:
-        for proxy in found.values():
-            proxy.close()
+        network.close()
 
 
 @pytest.mark.parametrize("stopped", [[CITY], [RENTALS, NOTARY]])
 def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopped, expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
-    with crew(place, dict.fromkeys(place.names, heartbeat(1.0))) as parties:
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    with party_processes(place, dict.fromkeys(place.names, heartbeat(1.0))) as parties:
         parties.start()
         parties.until_step(6)
         for name in stopped:
@@ -59,8 +55,8 @@ def test_a_party_that_hangs_longer_than_the_heartbeat_goes_on_where_it_was(stopp
 
 
 def test_a_network_that_delays_cuts_and_stalls_at_random_changes_nothing(expected, tmp_path):
-    place, rng = create_place(tmp_path / "job", training=TRAINING), np.random.default_rng()
-    with proxies(place) as networks, crew(place) as parties:
+    place, rng = create_local_job(tmp_path / "job", training=TRAINING), np.random.default_rng()
+    with proxies(place) as networks, party_processes(place) as parties:
         parties.start()
         for step in range(-1, LAST_STEP, 2):
             parties.until_step(step)
@@ -80,12 +76,12 @@ def misbehave(network, rng):
         network.stall()
     time.sleep(rng.uniform(0, 0.5))
     network.closed = False
-    network.go_on()
+    network.resume()
 
 
 def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
-    with proxies(place) as networks, crew(place) as parties:
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    with proxies(place) as networks, party_processes(place) as parties:
         parties.start()
         parties.until_step(6)
         for network in networks:
@@ -93,13 +89,13 @@ def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_pa
         time.sleep(30)
         assert "secondary 'rentals' is connected but has not answered" in parties.said(CITY)
         for network in networks:
-            network.go_on()
+            network.resume()
         assert parties.finish() == expected
 
 
 def test_a_slow_party_is_waited_for(expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
-    with crew(place, {RENTALS: slow_steps(4.0, 3)}) as parties:
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    with party_processes(place, {RENTALS: slow_steps(4.0, 3)}) as parties:
         parties.start()
         assert parties.finish() == expected
         assert "secondary 'rentals' is connected but has not answered" in parties.said(CITY)
@@ -107,8 +103,8 @@ def test_a_slow_party_is_waited_for(expected, tmp_path):
 
 @pytest.mark.parametrize("name", [CITY, RENTALS])
 def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(name, expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
-    with crew(place) as parties:
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    with party_processes(place) as parties:
         parties.start()
         parties.until_step(6)
         # A file of this size is as large as the disk allows: audit log and messages still fit, a checkpoint does not.
@@ -124,8 +120,8 @@ def test_a_full_disk_stops_everybody_with_the_reason_and_spoils_no_checkpoint(na
 
 
 def test_a_coordinator_with_a_full_disk_says_so_and_links_later(expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
-    with crew(place) as parties:
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    with party_processes(place) as parties:
         parties.start(NOTARY)
         parties.until(lambda: parties.running[NOTARY].pid is not None)
         resource.prlimit(parties.running[NOTARY].pid, resource.RLIMIT_FSIZE, (10_000, 10_000))
@@ -138,8 +134,8 @@ def test_a_coordinator_with_a_full_disk_says_so_and_links_later(expected, tmp_pa
 
 
 def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_path):
-    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
-    with crew(place, {RENTALS: slow_steps(1.0, 3)}) as parties:
+    place = create_local_job(tmp_path / "job", network={"wait_seconds": 3})
+    with party_processes(place, {RENTALS: slow_steps(1.0, 3)}) as parties:
         parties.start()
         parties.until_step(2)
         parties.running.pop(CITY).kill()
@@ -148,8 +144,8 @@ def test_a_primary_that_is_gone_for_good_is_named_by_all_who_wait_for_it(tmp_pat
 
 
 def test_a_coordinator_that_started_anew_is_not_left_alone_while_the_others_train(tmp_path):
-    place, quiet = (create_place(tmp_path / name, network={"wait_seconds": 3}) for name in ("job", "quiet"))
-    with crew(place, {RENTALS: slow_steps(0.6, *range(3, 13))}) as parties, crew(quiet) as others:
+    place, quiet = (create_local_job(tmp_path / name, network={"wait_seconds": 3}) for name in ("job", "quiet"))
+    with party_processes(place, {RENTALS: slow_steps(0.6, *range(3, 13))}) as parties, party_processes(quiet) as others:
         parties.start()
         parties.until_step(2)
         parties.restart(NOTARY)

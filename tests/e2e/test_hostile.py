@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from e2e.party_processes import crew, few_descriptors
+from e2e.process_hooks import few_descriptors
 from fedsim.errors import FedSimError
 from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Done, Hello, Party, Role, Trouble
 from fedsim.protocol.tls import read_credentials, split_address
 from fedsim.protocol.transport import PREFIX, ConnectionLost, Envelope, encode
-from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, create_place
+from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, create_local_job
+from fedsim_lab.faults.processes import party_processes
 
 STRANGER = Party(Role.SECONDARY, "stranger")
 TRAINING = {"epochs": 12}
@@ -28,7 +29,7 @@ DESCRIPTORS = 400
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    with crew(create_place(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
+    with party_processes(create_local_job(tmp_path_factory.mktemp("quiet") / "job", training=TRAINING)) as parties:
         parties.start()
         return parties.finish()
 
@@ -105,7 +106,7 @@ def under(attacks):
 
 
 def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path):
-    place = create_place(tmp_path / "job", training=TRAINING)
+    place = create_local_job(tmp_path / "job", training=TRAINING)
     issue_certificates(place.folder / "certs", [STRANGER], datetime.now(UTC))
     notary, city, rentals = (MEMBERS[name] for name in (NOTARY, CITY, RENTALS))
     attacks = [
@@ -115,7 +116,7 @@ def test_an_honest_job_learns_the_same_while_strangers_shout(expected, tmp_path)
         Attack(place, notary, rentals, city),  # in another role
         *(Noise(address) for address in (place.job.primary.address, place.job.coordinator.address)),
     ]
-    with crew(place, dict.fromkeys(place.names, few_descriptors(DESCRIPTORS))) as parties:
+    with party_processes(place, dict.fromkeys(place.names, few_descriptors(DESCRIPTORS))) as parties:
         parties.start()
         parties.until_step(0)
         with under(attacks):

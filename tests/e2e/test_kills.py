@@ -11,8 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from e2e.party_processes import crew, fatal, setting
-from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
+from e2e.process_hooks import fatal
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job
+from fedsim_lab.faults.processes import party_processes, setting
 
 KILLS = int(os.environ.get("FEDSIM_KILLS", "6"))
 EPOCHS, STEPS_PER_EPOCH = 10, 6
@@ -26,19 +27,19 @@ SHORT = {
 
 
 def learnt_in_quiet(folder, **changes):
-    with crew(create_place(folder, **changes)) as parties:
+    with party_processes(create_local_job(folder, **changes)) as parties:
         parties.start()
         return parties.finish()
 
 
 def test_every_role_is_killed_at_random_and_the_weights_are_those_of_a_quiet_run(tmp_path):
     job = {"n_secondaries": 2, "training": {"epochs": EPOCHS}}
-    expected, place = learnt_in_quiet(tmp_path / "quiet", **job), create_place(tmp_path / "shot", **job)
+    expected, place = learnt_in_quiet(tmp_path / "quiet", **job), create_local_job(tmp_path / "shot", **job)
     rng = np.random.default_rng()
     secondaries = [RENTALS, SCHOOLS] * KILLS
     victims = rng.permutation([NOTARY] * KILLS + [CITY] * KILLS + secondaries[:KILLS])
     moments = np.sort(rng.integers(-1, LAST_STEP + 1, len(victims)))
-    with crew(place, SHORT) as parties:
+    with party_processes(place, SHORT) as parties:
         parties.start()
         for victim, moment in zip(victims, moments, strict=True):
             parties.until_step(moment)
@@ -69,7 +70,7 @@ def expected(tmp_path_factory):
     ],
 )
 def test_a_kill_at_the_worst_moment_is_survived_too(name, moment, expected, tmp_path):
-    with crew(create_place(tmp_path / "job"), SHORT | {name: fatal(moment)}) as parties:
+    with party_processes(create_local_job(tmp_path / "job"), SHORT | {name: fatal(moment)}) as parties:
         parties.start()
         assert parties.running[name].wait() == -9, parties.logs()
         parties.before = SHORT

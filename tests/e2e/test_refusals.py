@@ -12,9 +12,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from e2e.party_processes import crew, setting, skewed_clock, slow_steps
+from e2e.process_hooks import skewed_clock, slow_steps
 from fedsim.protocol.certificates import issue_certificates
-from job_fixtures import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS, create_place, moved
+from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS, create_local_job, moved
+from fedsim_lab.faults.processes import party_processes, setting
 
 AT_ONCE = 15.0  # seconds, on a busy machine
 AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there when a second process comes
@@ -22,13 +23,13 @@ AT_LEISURE = {RENTALS: slow_steps(8.0, 3)}  # so that the job is still there whe
 
 @pytest.fixture
 def place(tmp_path):
-    return create_place(tmp_path / "job", n_secondaries=2)
+    return create_local_job(tmp_path / "job", n_secondaries=2)
 
 
 def run_to_the_end(place, before=None):
     """Everybody's exit code and words, and how long the last one took."""
     began = time.monotonic()
-    with crew(place, before) as parties:
+    with party_processes(place, before) as parties:
         parties.start()
         codes = parties.wait()
         return codes, {name: parties.said(name) for name in place.names}, time.monotonic() - began
@@ -46,7 +47,7 @@ def assert_nothing_sent(place, name):
     """Not even encoded: the party had looked at nothing yet. What others approved may be linked before they hear."""
     assert not (place.run(name) / "encoded").exists()
     assert not list(place.run(NOTARY).glob(f"lists/{name if name in (RENTALS, SCHOOLS) else '*'}/linked*"))
-    assert place.checkpoint_step() == -1
+    assert place.checkpoints().steps() == []
 
 
 @pytest.mark.parametrize(
@@ -138,8 +139,8 @@ def answer_rudely(server):
 
 
 def test_a_peer_that_never_comes_is_named_after_the_time_the_job_gives(tmp_path):
-    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
-    with crew(place) as parties:
+    place = create_local_job(tmp_path / "job", network={"wait_seconds": 3})
+    with party_processes(place) as parties:
         parties.start(NOTARY, CITY)
         codes = parties.wait(30)
         assert set(codes.values()) <= {2, 3}  # waited for it, or heard of it
@@ -170,7 +171,7 @@ def with_certificate(place, files, days_ago=0):
     ],
 )
 def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_path, files, days_ago, reason):
-    place = create_place(tmp_path / "job", network={"wait_seconds": 3})
+    place = create_local_job(tmp_path / "job", network={"wait_seconds": 3})
     with_certificate(place, files, days_ago)
     codes, said, _ = run_to_the_end(place)
     assert codes.pop(RENTALS) == 2
@@ -181,10 +182,14 @@ def test_a_wrong_certificate_is_named_by_its_owner_and_missed_by_the_others(tmp_
 
 
 def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_path):
-    place, quiet = create_place(tmp_path / "job"), create_place(tmp_path / "quiet")
+    place, quiet = create_local_job(tmp_path / "job"), create_local_job(tmp_path / "quiet")
     elsewhere = moved(place, tmp_path / "elsewhere")
     impatient = setting("fedsim.protocol.handshake", "NAME_TAKEN_SECONDS", 1.0)
-    with crew(place, AT_LEISURE) as parties, crew(elsewhere, {RENTALS: impatient}) as others, crew(quiet) as calm:
+    with (
+        party_processes(place, AT_LEISURE) as parties,
+        party_processes(elsewhere, {RENTALS: impatient}) as others,
+        party_processes(quiet) as calm,
+    ):
         parties.start()
         parties.until_step(2)
         others.start(RENTALS)
@@ -195,8 +200,8 @@ def test_a_second_process_of_a_party_leaves_and_the_first_does_not_notice(tmp_pa
 
 
 def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path):
-    place = create_place(tmp_path / "job")
-    with crew(place, AT_LEISURE) as parties, crew(place) as twins:
+    place = create_local_job(tmp_path / "job")
+    with party_processes(place, AT_LEISURE) as parties, party_processes(place) as twins:
         parties.start()
         parties.until_step(2)
         twins.start()
@@ -206,8 +211,8 @@ def test_a_party_that_runs_already_on_this_machine_is_not_started_again(tmp_path
 
 
 def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
-    ahead, right = create_place(tmp_path / "ahead"), create_place(tmp_path / "right")
-    with crew(ahead, {CITY: skewed_clock(86_400.0)}) as parties, crew(right) as others:
+    ahead, right = create_local_job(tmp_path / "ahead"), create_local_job(tmp_path / "right")
+    with party_processes(ahead, {CITY: skewed_clock(86_400.0)}) as parties, party_processes(right) as others:
         parties.start()
         hashes = parties.finish()
         assert "the clock of primary 'city' differs by +1440 minutes" in parties.said(NOTARY)
@@ -218,8 +223,8 @@ def test_a_clock_that_is_a_day_ahead_is_worth_a_word_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_party_that_dials_in_vain_stops_at_once_when_its_owner_says_so(tmp_path, how):
-    place = create_place(tmp_path / "job", n_secondaries=2)
-    with crew(place) as parties:
+    place = create_local_job(tmp_path / "job", n_secondaries=2)
+    with party_processes(place) as parties:
         parties.start(RENTALS, SCHOOLS)
         for name, seconds in ((RENTALS, 0.0), (SCHOOLS, 0.3)):
             parties.until(lambda name=name: "waiting for coordinator 'notary'" in parties.said(name))
@@ -229,8 +234,8 @@ def test_a_party_that_dials_in_vain_stops_at_once_when_its_owner_says_so(tmp_pat
 
 
 def test_an_owner_who_stops_a_party_is_heard_by_everybody(tmp_path):
-    place = create_place(tmp_path / "job")
-    with crew(place, AT_LEISURE) as parties:
+    place = create_local_job(tmp_path / "job")
+    with party_processes(place, AT_LEISURE) as parties:
         parties.start()
         parties.until_step(2)
         parties.running[CITY].send(signal.SIGTERM)

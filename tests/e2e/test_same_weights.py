@@ -7,19 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from e2e.party_processes import cold, crew
 from e2e.party_threads import run_in_threads
 from fedsim.runtime.run_local import run_local
-from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job
+from fedsim_lab.faults.processes import cold, party_processes
 
 
 def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
-    together, apart, again = (create_place(tmp_path / name, n_secondaries=2) for name in ("together", "apart", "again"))
+    together, apart, again = (
+        create_local_job(tmp_path / name, n_secondaries=2) for name in ("together", "apart", "again")
+    )
     log, paths = tmp_path / "train.log", [together.path(name) for name in (NOTARY, CITY, RENTALS, SCHOOLS)]
     command = cold(log, "train", together.job_path, *paths)
     hashes = []
     for place in (apart, again):
-        with crew(place) as parties:
+        with party_processes(place) as parties:
             parties.start()
             hashes.append(parties.finish())
     assert command.wait(60) == 0, log.read_text()
@@ -27,11 +29,11 @@ def test_four_processes_learn_what_one_process_learns_every_time(tmp_path):
 
 
 def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
-    typed, apart = create_place(tmp_path / "typed"), create_place(tmp_path / "apart")
+    typed, apart = create_local_job(tmp_path / "typed"), create_local_job(tmp_path / "apart")
     commands = {
         name: cold(typed.log(name), "party", typed.job_path, typed.path(name)) for name in (NOTARY, CITY, RENTALS)
     }
-    with crew(apart) as parties:
+    with party_processes(apart) as parties:
         parties.start()
         expected = parties.finish()
     assert {name: command.wait(60) for name, command in commands.items()} == {NOTARY: 0, CITY: 0, RENTALS: 0}
@@ -40,8 +42,8 @@ def test_the_commands_as_a_person_types_them_learn_the_same(tmp_path):
 
 
 def test_programs_get_one_object_from_every_party(tmp_path):
-    place = create_place(tmp_path / "job")
-    with crew(place, words=["--json"]) as parties:
+    place = create_local_job(tmp_path / "job")
+    with party_processes(place, words=["--json"]) as parties:
         parties.start()
         parties.finish()
         told = {name: [each for each in parties.said(name).splitlines() if each[:1] == "{"] for name in place.names}
@@ -60,7 +62,7 @@ def test_programs_get_one_object_from_every_party(tmp_path):
 def test_every_method_learns_over_grpc_what_it_learns_in_process(method, preset, members, tmp_path):
     training = {"method": method, "preset": preset, "members": members, "epochs": 2}
     training |= {"party_dropout": 0.25} if method == "fedsim" else {}
-    here, there = (create_place(tmp_path / name, n_secondaries=2, training=training) for name in "ab")
+    here, there = (create_local_job(tmp_path / name, n_secondaries=2, training=training) for name in "ab")
     run_local(here.job, [here.own(name) for name in here.names])
     run_in_threads(there)
     assert there.hashes() == here.hashes()

@@ -6,14 +6,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-from e2e.party_processes import crew, fatal
 from e2e.party_threads import mutual_tls, run_in_threads
+from e2e.process_hooks import fatal
 from fedsim.config.job import Protection
 from fedsim.config.toml_file import ConfigFileError
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
-from job_fixtures import CITY, RENTALS, create_place, small_tables
+from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job, small_tables
+from fedsim_lab.faults.processes import party_processes
 from privacy.test_canaries import Recorded
 
 SEALED = {"protection": {"gradients": "none"}}
@@ -39,7 +40,9 @@ def received_by_the_secondary(place):
 def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path):
     tables = small_tables()
     upside_down = {**tables, CITY: tables[CITY].with_columns(price=1e6 - pl.col("price").shuffle(seed=1))}
-    places = [create_place(tmp_path / name, tables=one, **SEALED) for name, one in (("a", tables), ("b", upside_down))]
+    places = [
+        create_local_job(tmp_path / name, tables=one, **SEALED) for name, one in (("a", tables), ("b", upside_down))
+    ]
     first, second = map(received_by_the_secondary, places)
     assert first == second
     assert {kind for kind, _, _ in first} == {"want", "row-order", "meet", "infer", "finish", "farewell"}
@@ -48,7 +51,7 @@ def test_a_secondary_receives_the_same_bytes_whatever_the_labels_are(tmp_path):
 @pytest.mark.parametrize("kind", ["features", "autoencoder"])
 def test_processes_learn_what_one_process_learns(tmp_path, kind):
     terms = {"protection": {"gradients": "none", "embedding": kind, "activations": {"clip": 5.0, "noise": 0.1}}}
-    here, there = (create_place(tmp_path / name, n_secondaries=2, **terms) for name in "ab")
+    here, there = (create_local_job(tmp_path / name, n_secondaries=2, **terms) for name in "ab")
     run_local(here.job, [here.own(name) for name in here.names])
     ledgers = run_in_threads(there)
     assert there.hashes() == here.hashes()
@@ -66,9 +69,9 @@ def test_processes_learn_what_one_process_learns(tmp_path, kind):
     ],
 )
 def test_a_kill_changes_nothing(tmp_path, name, moment):
-    quiet, shot = (create_place(tmp_path / folder, **SEALED) for folder in ("quiet", "shot"))
+    quiet, shot = (create_local_job(tmp_path / folder, **SEALED) for folder in ("quiet", "shot"))
     run_local(quiet.job, [quiet.own(party) for party in quiet.names])
-    with crew(shot, {name: fatal(moment)}) as parties:
+    with party_processes(shot, {name: fatal(moment)}) as parties:
         parties.start()
         assert parties.running[name].wait() == -9, parties.logs()
         parties.before = {}
@@ -84,4 +87,4 @@ def test_an_embedding_without_sealed_labels_is_refused():
 def test_rows_cannot_be_hidden_under_sealed_labels(tmp_path):
     terms = {"gradients": "none", "activations": {"clip": 1.0, "noise": 1.0}}
     with pytest.raises(ConfigFileError):
-        create_place(tmp_path / "job", protection=terms, secondaries={RENTALS: {"hide_rows": True}})
+        create_local_job(tmp_path / "job", protection=terms, secondaries={RENTALS: {"hide_rows": True}})

@@ -17,7 +17,7 @@ from fedsim.errors import FedSimError
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
-from job_fixtures import CITY, NOTARY, RENTALS, SCHOOLS, create_place
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job
 from privacy.canaries import Canaries
 
 FLATS, LODGINGS, CLASSES = 150, 120, 60
@@ -126,7 +126,7 @@ def lay_out_planted(folder, tables):
     encoding = {"kind": "numeric", "low": 1e20, "high": 6e20, "threshold": 2e19}
     fields = [{"column": column, "encoding": encoding} for column in ("lat", "lon")]
     schema = {"version": 1, "fields": fields}
-    return create_place(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
+    return create_local_job(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
 
 
 class Run:

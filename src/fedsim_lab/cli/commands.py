@@ -1,4 +1,4 @@
-"""Commands of ``fedsim lab``: bench, datasets, experiment, reproduce, sweep and tradeoff."""
+"""Commands of ``fedsim lab``: bench, datasets, experiment, faults, reproduce, sweep and tradeoff."""
 
 from __future__ import annotations
 
@@ -203,6 +203,38 @@ def experiment(
     mode.show(value, lambda: typer.echo(markdown_table(results.lines, known)))
 
 
+def faults(
+    schedules: Annotated[int, opt.option("N", "Random schedules to run.", min=0)] = 10,
+    seed: Annotated[int, opt.option("N", "Random seed of the first schedule; the others follow.", min=0)] = 0,
+    kills: Annotated[int, opt.option("N", "Also run one job that is killed so many times.", min=0)] = 0,
+    frames: Annotated[int, opt.option("N", "Also send so many mutated frames to every role and phase.", min=0)] = 0,
+    workers: Annotated[int, opt.option("N", "Jobs to run at the same time.", min=1)] = 2,
+    out: OutFolder = Path("fedsim-faults"),
+    report: Annotated[Path | None, opt.option("FILE", "Write a report in Markdown.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Run jobs of real processes under kills, pauses, broken networks, wrong clocks and full disks.
+
+    Every job must end with the weights of an undisturbed run, or refuse with the cause and end with them after repair;
+    if one does not, its folder is kept and the exit code is 2. Network namespaces and full disks need root on Linux,
+    wrong clocks a C compiler; without them these faults are left out. Schedules that held are not run again.
+
+    fedsim lab faults --schedules 3
+    """
+    from fedsim.cli.output import print_lines, progress_printer
+    from fedsim_lab.faults.report import CampaignOptions, run_campaign, summary_lines, write_fault_report
+
+    mode = OutputMode(quiet, as_json)
+    options = CampaignOptions(schedules, opt.check_seed(seed), kills, frames, workers, out)
+    results = run_campaign(options, progress_printer(silent=mode.silent))
+    if report is not None:
+        write_fault_report(results, report)
+    mode.show({"results": results}, lambda: print_lines(summary_lines(results)))
+    if any(result["result"] == "violated" for result in results):
+        raise typer.Exit(2)
+
+
 def reproduce(
     name: Annotated[str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., ladder, or all.")],
     seeds: Annotated[
@@ -334,5 +366,5 @@ app = typer.Typer(
     cls=opt.SectionedGroup,
     help="Work with the paper's datasets, experiments, figures and benchmarks.",
 )
-for command in (datasets, experiment, reproduce, sweep, tradeoff, bench):
+for command in (datasets, experiment, reproduce, sweep, tradeoff, bench, faults):
     app.command()(command)

@@ -29,7 +29,8 @@ from fedsim.runtime.party_data import PartyData, RunStore
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
-from job_fixtures import create_place, lay_out, read_all, staying
+from fedsim_lab.faults.local_job import create_local_job
+from job_fixtures import lay_out, read_all, staying
 
 LEARNING = LadderTraining(epochs=1, batch=256)  # as the job
 NONE = {"rentals": {"max_studies = 100": ""}}
@@ -86,7 +87,7 @@ def with_features(arrays, job, own):
 
 
 def test_several_secondaries_are_told_apart_afar(tmp_path):
-    place = create_place(tmp_path / "place", n_secondaries=2, training={"epochs": 1, "batch_size": 64})
+    place = create_local_job(tmp_path / "place", n_secondaries=2, training={"epochs": 1, "batch_size": 64})
     job, files, transport = place.job, {name: place.own(name) for name in place.names}, InProcessTransport()
     for name in job.secondaries:
         policy = files[name].policy.model_copy(update={"max_studies": 5})

@@ -3,6 +3,7 @@
 The primary requests rows by pseudonym, or by link if the job hides rows; the coordinator says which row is meant.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -20,6 +21,8 @@ from fedsim.splitnn.secondary_model import LocalSecondary
 from fedsim.storage.files import DigestSet
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
+
+log = logging.getLogger("fedsim.parties")
 
 MAX_CHECKPOINTS = 4
 
@@ -313,7 +316,8 @@ class SecondaryResponder:
             try:
                 party.restore(message.step)
                 self._next_step = message.step
-            except DamagedCheckpoint:  # whose text names our folders
+            except DamagedCheckpoint as error:  # whose text names our folders: for our log only
+                log.warning("%s", error)
                 return m.Done(f"its checkpoint of step {message.step} cannot be read")
         elif isinstance(message, m.Finish):
             session.phase = m.Phase.END

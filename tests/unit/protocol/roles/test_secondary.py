@@ -143,9 +143,10 @@ def test_a_prediction_uses_the_part_that_was_saved(hear):
     assert hear(Infer(rows=NUMBERS, sealed=NO_BYTES)).values.shape == (4, 4)
 
 
-def test_a_checkpoint_that_is_not_there_is_a_fault_and_no_end(hear):
+def test_a_checkpoint_that_is_not_there_is_a_fault_and_no_end(hear, caplog):
     hear(Begin(STEPS))
     assert hear(Restore(3)).fault == "its checkpoint of step 3 cannot be read"
+    assert "step-000000003" in caplog.text  # for the owner, whose folder it is
     assert hear(Save(3)).fault == ""
     assert hear(Restore(3)).fault == ""
     hear(ForgetBefore(4))

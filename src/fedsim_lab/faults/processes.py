@@ -6,42 +6,61 @@ two to three; ``cold`` starts one as its owner would.
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
-import resource
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from importlib import import_module
+from multiprocessing.forkserver import ensure_running
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from job_fixtures import Place
+from fedsim.errors import FedSimError
+from fedsim_lab.faults.local_job import LocalJob
 
 SECONDS = 60.0  # more than any of these jobs takes on a busy machine
+CLOCK_SHIM = Path(__file__).with_name("clock_shim.c")
 Before = Callable[[], object]
 _warm = multiprocessing.get_context("forkserver")
+# What a party imports before and while it works, but for gRPC, which must not be there before a fork.
 _warm.set_forkserver_preload(
-    ["pytest", "fedsim.cli.app", "fedsim.cli.party", "fedsim.runtime.run_local", "fedsim.training.hooks"]
+    [
+        "pytest",
+        "fedsim.cli.app",
+        "fedsim.cli.party",
+        "fedsim.report.run_report",
+        "fedsim.runtime.run_local",
+        "fedsim.training.hooks",
+        "numba.core.typing.cffi_utils",
+        "torch._dynamo",
+    ]
 )
 
 
-class Running:
+class ProcessError(FedSimError):
+    """A party's process did not do what it should; the message has its log."""
+
+
+class PartyProcess:
     """One process of a party."""
 
-    def __init__(self, place: Place, name: str, before: Before | None = None, words: Sequence[str] = ()) -> None:
+    def __init__(self, place: LocalJob, name: str, before: Before | None = None, words: Sequence[str] = ()) -> None:
         self.name, self.log = name, place.log(name)
         arguments = ["party", str(place.job_path_of(name)), str(place.path(name)), *words]
         self._process = _warm.Process(target=_run, args=(arguments, self.log, before), daemon=True)
         self._process.start()
 
     def send(self, what: signal.Signals) -> None:
+        """Send a signal, unless the process has ended."""
         if self._process.is_alive():
             os.kill(self.pid, what)
 
@@ -52,34 +71,40 @@ class Running:
 
     @property
     def pid(self) -> int:
+        """The number of the process."""
         return self._process.pid or 0
 
     @property
     def code(self) -> int | None:
+        """The exit code; ``None`` while the process runs."""
         return self._process.exitcode
 
     def wait(self, seconds: float = SECONDS) -> int:
+        """Wait for the end and return the exit code; kill a process that takes longer."""
         self._process.join(seconds)
         if self.code is None:
             self.kill()
-            raise AssertionError(f"{self.name} still ran after {seconds:.0f} s:\n{self.log.read_text()}")
+            fault = f"{self.name} still ran after {seconds:.0f} s:\n{self.log.read_text()}"
+            raise ProcessError(fault, code="still-running")
         return self.code
 
 
 @dataclass
-class Crew:
+class PartyProcesses:
     """The processes of one job; whoever still runs at the end of a test is killed."""
 
-    place: Place
+    place: LocalJob
     before: Mapping[str, Before] = field(default_factory=dict)
     words: Sequence[str] = ()
-    running: dict[str, Running] = field(default_factory=dict)
+    running: dict[str, PartyProcess] = field(default_factory=dict)
 
     def start(self, *names: str) -> None:
+        """Start these parties, or all."""
         for name in names or self.place.names:
-            self.running[name] = Running(self.place, name, self.before.get(name), self.words)
+            self.running[name] = PartyProcess(self.place, name, self.before.get(name), self.words)
 
     def restart(self, name: str) -> None:
+        """Kill a party and start it again."""
         self.running[name].kill()
         self.start(name)
 
@@ -91,11 +116,12 @@ class Crew:
     def finish(self, seconds: float = SECONDS) -> dict[str, str]:
         """Wait for all to end well; gives the hashes of what they learnt."""
         codes = self.wait(seconds)
-        assert set(codes.values()) == {0}, f"{codes}\n{self.logs()}"
-        assert "Traceback" not in self.logs(), self.logs()
+        if set(codes.values()) != {0} or "Traceback" in self.logs():
+            raise ProcessError(f"{codes}\n{self.logs()}", code="party-failed")
         return self.place.hashes()
 
     def logs(self) -> str:
+        """All logs in one text."""
         return "\n".join(f"--- {name}\n{self.said(name)}" for name in self.running)
 
     def said(self, name: str) -> str:
@@ -104,20 +130,25 @@ class Crew:
         return log.read_text() if log.exists() else ""
 
     def until(self, happened: Callable[[], bool], seconds: float = SECONDS) -> None:
+        """Wait until something has happened."""
         deadline = time.monotonic() + seconds
         while not happened():
-            assert time.monotonic() < deadline, self.logs()
+            if time.monotonic() > deadline:
+                raise ProcessError(self.logs(), code="too-slow")
             time.sleep(0.01)
 
     def until_step(self, step: int) -> None:
         """Wait until the primary has kept a checkpoint of this step or a later one."""
-        self.until(lambda: self.place.checkpoint_step() >= step)
+        checkpoints = self.place.checkpoints()
+        self.until(lambda: max(checkpoints.steps(), default=-1) >= step)
 
 
 @contextmanager
-def crew(place: Place, before: Mapping[str, Before] | None = None, words: Sequence[str] = ()) -> Iterator[Crew]:
+def party_processes(
+    place: LocalJob, before: Mapping[str, Before] | None = None, words: Sequence[str] = ()
+) -> Iterator[PartyProcesses]:
     """Processes that do not outlive the test; ``before`` says what a party's process does first."""
-    found = Crew(place, before or {}, words)
+    found = PartyProcesses(place, before or {}, words)
     try:
         yield found
     finally:
@@ -129,12 +160,12 @@ def cold(log: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
     """The command as a person types it."""
     command = Path(sys.executable).parent / "fedsim"
     with log.open("ab") as file:
-        return subprocess.Popen([command, *map(str, arguments)], stdout=file, stderr=subprocess.STDOUT)
+        return subprocess.Popen([command, *map(str, arguments)], stdout=file, stderr=subprocess.STDOUT)  # noqa: S603
 
 
 def setting(module: str, name: str, value: Any) -> Before:
     """Something to do before a process starts: give a constant another value."""
-    return partial(_set, module, name, value)
+    return partial(set_constant, module, name, value)
 
 
 def heartbeat(seconds: float) -> Before:
@@ -142,49 +173,57 @@ def heartbeat(seconds: float) -> Before:
     return partial(_beat, seconds)
 
 
-def slow_steps(seconds: float, *steps: int) -> Before:
-    """A secondary that takes so much longer for some steps."""
-    return partial(_slow, seconds, steps)
+def each(*hooks: Before) -> Before:
+    """Several things to do before a process starts."""
+    return partial(_do_each, hooks)
 
 
-def fatal(moment: str) -> Before:
-    """A process that kills itself as soon as a function, named as ``module:Class.method``, has returned."""
-    return partial(_die_after, moment)
+def shifted_clock(path: Path) -> Before:
+    """A wall clock that is wrong by the seconds that a file of :func:`set_clock` holds; needs the preloaded shim."""
+    return partial(_shift_clock, str(path))
 
 
-def few_descriptors(count: int) -> Before:
-    """A process that may have so many files and connections open, and no more."""
-    return partial(resource.setrlimit, resource.RLIMIT_NOFILE, (count, count))
+def set_clock(path: Path, seconds: int) -> None:
+    """Shift the clock of the processes that use this file."""
+    with path.open("r+b" if path.exists() else "wb") as file:
+        file.write(struct.pack("=q", seconds))
 
 
-def skewed_clock(seconds: float) -> Before:
-    """A machine whose clock is ahead."""
-    return partial(_skew, seconds)
+def can_shift_clock() -> bool:
+    """Whether this machine can compile the shim that shifts clocks."""
+    return sys.platform == "linux" and shutil.which("cc") is not None
 
 
-def _set(module: str, name: str, value: Any) -> None:
+def preload_clock_shim(folder: Path) -> None:
+    """Compile the shim into a folder and start the server of all later processes with it.
+
+    libfaketime would do, but version 0.9.10 breaks the sleep of Python 3.11 unless it shifts the monotonic clock too.
+    """
+    library = folder.resolve() / "clock_shim.so"
+    command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(CLOCK_SHIM), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)  # noqa: S603 - our own words
+    os.environ["LD_PRELOAD"] = str(library)
+    try:
+        ensure_running()
+    finally:
+        del os.environ["LD_PRELOAD"]
+
+
+def set_constant(module: str, name: str, value: Any) -> None:
+    """Give a constant of a module another value in this process."""
     holder = import_module(module)
     getattr(holder, name)  # a misspelt setting must fail, or the test proves nothing
     setattr(holder, name, value)
 
 
-def _die_after(moment: str) -> None:
-    module, _, name = moment.partition(":")
-    *above, last = name.split(".")
-    holder = reduce(getattr, above, import_module(module))
-    function = getattr(holder, last)
-
-    def once(*given: Any, **named: Any) -> None:
-        function(*given, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(holder, last, once)
+def _do_each(hooks: Sequence[Before]) -> None:
+    for hook in hooks:
+        hook()
 
 
-def _skew(seconds: float) -> None:
-    """Only what a party says of its clock: gRPC would stumble over one that differs from the kernel's."""
-    wrong = SimpleNamespace(time=lambda: time.time() + seconds, monotonic=time.monotonic, sleep=time.sleep)
-    _set("fedsim.protocol.handshake", "time", wrong)
+def _shift_clock(path: str) -> None:
+    if ctypes.CDLL(None).shift_clock_by(path.encode()):
+        raise ProcessError(f"cannot read the clock file {path}", code="no-clock-file")
 
 
 def _beat(seconds: float) -> None:
@@ -192,17 +231,6 @@ def _beat(seconds: float) -> None:
     pings = ("keepalive_time_ms", "keepalive_timeout_ms", "ping_timeout_ms", "ping_interval_without_data_ms")
     for options in (grpc.CLIENT_OPTIONS, grpc.SERVER_OPTIONS):
         options[:] = [(name, int(500 * seconds) if name.endswith(pings) else value) for name, value in options]
-
-
-def _slow(seconds: float, steps: Sequence[int]) -> None:
-    party = import_module("fedsim.splitnn.secondary_model").LocalSecondary
-    activations = party.activations
-
-    def slowly(self: Any, rows: Any, step: int) -> Any:
-        time.sleep(seconds if step in steps else 0.0)
-        return activations(self, rows, step)
-
-    party.activations = slowly
 
 
 def _run(arguments: list[str], log: Path, before: Before | None) -> None:

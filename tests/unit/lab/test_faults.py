@@ -1,0 +1,109 @@
+"""Schedules of faults, how their outcomes are judged, and mutated frames; campaigns themselves run by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedsim.cli.app import app
+from fedsim.errors import WireError
+from fedsim.protocol.messages import KINDS
+from fedsim.protocol.transport import PREFIX, Envelope, decode, encode
+from fedsim_lab.faults import campaign
+from fedsim_lab.faults.campaign import Facilities, ViolationError
+from fedsim_lab.faults.hostile_frames import mutate, sample_message, seal_frame
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS
+from fedsim_lab.faults.network import ProxyNetwork
+
+EVERYTHING, NOTHING = Facilities(namespaces=True, clock=True), Facilities(namespaces=False, clock=False)
+
+
+def test_a_schedule_is_replayed_by_its_seed():
+    first, again, other = (campaign.draw_schedule(seed, EVERYTHING) for seed in (3, 3, 4))
+    assert first == again
+    assert first != other
+
+
+def test_two_hundred_schedules_try_every_kind_of_fault_at_every_party():
+    faults = [fault for seed in range(200) for fault in campaign.draw_schedule(seed, EVERYTHING).faults]
+    tried = {(fault.kind, fault.party) for fault in faults}
+    assert tried == {(kind, party) for kind in campaign.KINDS for party in campaign.PARTIES}
+
+
+def test_without_root_and_compiler_only_what_a_user_may_do_is_tried():
+    schedules = [campaign.draw_schedule(seed, NOTHING) for seed in range(50)]
+    assert {schedule.network for schedule in schedules} == {"proxy"}
+    kinds = {fault.kind for schedule in schedules for fault in schedule.faults}
+    assert kinds == set(campaign.KINDS) - {"disk full", "clock jump"}
+
+
+def test_every_kill_of_the_long_job_meets_a_party_that_has_not_ended():
+    schedule = campaign.draw_kills(50, seed=0)
+    kills = [fault for fault in schedule.faults if fault.kind == "kill"]
+    assert (len(kills), {fault.party for fault in kills}) == (50, set(campaign.PARTIES))
+    assert max(fault.step for fault in kills) < (schedule.epochs - 1) * campaign.STEPS_PER_EPOCH
+    assert {fault.party for fault in schedule.faults if fault.kind == "lossy link"} == set(ProxyNetwork.parties)
+
+
+def supervisor(log: str) -> campaign._ScheduleRun:
+    """A supervisor whose parties have all written this log."""
+    parties = SimpleNamespace(said=lambda name: log, running={})
+    return campaign._ScheduleRun(None, campaign.draw_schedule(0, NOTHING), None, parties)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "violation"),
+    [
+        (1, "Traceback", "crashed"),
+        (-11, "", "crashed"),
+        (2, "error: something is wrong", "unexplained"),
+    ],
+)
+def test_a_crash_or_an_unexplained_refusal_is_a_violation(code, log, violation):
+    with pytest.raises(ViolationError) as caught:
+        supervisor(log)._judge_exit(CITY, code)
+    assert caught.value.code == violation
+
+
+def test_a_refusal_that_names_the_damage_is_repaired_and_its_peers_start_again():
+    run, repaired = supervisor("error: the file checkpoint.json of 'rentals' is damaged"), []
+    run._damage(RENTALS, "truncation", ("checkpoint.json",), lambda: repaired.append(True))
+    run._judge_exit(RENTALS, 2)
+    run._judge_exit(NOTARY, 2)
+    run._judge_exit(CITY, 3)
+    assert (run.outcome.refusals, repaired, run.outcome.restarts) == (["truncation"], [True], 3)
+
+
+def test_a_campaign_that_was_violated_says_so_in_its_report_and_its_exit_code(tmp_path: Path):
+    schedule = {"seed": 7, "network": "proxy", "epochs": 2}
+    same = {"name": "schedule-7", "kind": "schedule", "result": "same", "fault": "", "schedule": schedule}
+    same |= {"applied": ["kill", "pause"], "refusals": [], "restarts": 1}
+    lost = {**same, "name": "schedule-8", "result": "violated", "fault": "wrong-weights: other weights"}
+    command = ["lab", "faults", "--schedules", "0", "--out", str(tmp_path), "--report", str(tmp_path / "report.md")]
+    for results, code in (([same], 0), ([same, lost], 2), ([same, lost, {**lost, "result": "same"}], 0)):
+        (tmp_path / "results.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
+        assert CliRunner().invoke(app, command).exit_code == code
+        report = (tmp_path / "report.md").read_text()
+        assert ("| clock jump |" in report, "wrong-weights" in report) == (True, code == 2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mutated_frame_is_refused_by_one_kind_of_error(kind):
+    rng = np.random.default_rng(0)
+    frame = encode(Envelope(sample_message(kind, 100)))
+    _, length, _, _ = PREFIX.unpack_from(frame)
+    header, body = frame[PREFIX.size : PREFIX.size + length], frame[-(-(PREFIX.size + length) // 8) * 8 :]
+    assert decode(seal_frame(header, body)).message.kind == kind
+    refused = 0
+    for _ in range(50):
+        for mutation in (mutate(rng, frame), seal_frame(mutate(rng, header), body)):
+            try:
+                decode(mutation)
+            except WireError:
+                refused += 1
+    assert refused > 50
