@@ -397,7 +397,7 @@ class Job(ConfigFile):
     ...     "secondaries": {"rentals": {"k": 20, "schema": {"version": 1, "fields": fields}}},
     ... })
     >>> job.short_hash, [party.name for party in job.parties]
-    ('79d9811e6643', ['notary', 'city', 'rentals'])
+    ('b07d5f76a83b', ['notary', 'city', 'rentals'])
     """
 
     name: PartyName = setting(example="flats")
@@ -467,8 +467,14 @@ class Job(ConfigFile):
 
     @property
     def hash(self) -> str:
-        """SHA-256 of all settings in hexadecimal; it does not depend on the layout of the file."""
-        text = json.dumps(self.to_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        """SHA-256 of the settings in hexadecimal; neither the layout of the file nor addresses count.
+
+        Certificates say who a party is, so a job whose coordinator moves is still the job that its owners approved.
+        """
+        settings = self.to_dict()
+        for role in ("coordinator", "primary"):
+            del settings[role]["address"]
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -514,6 +520,6 @@ def read_job(path: Path) -> Job:
     Examples
     --------
     >>> read_job(Path("job.toml")).short_hash  # doctest: +SKIP
-    '79d9811e6643'
+    'b07d5f76a83b'
     """
     return Job.read(path)
