@@ -6,71 +6,88 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from fedsim.cli.options import parse_names
+from fedsim.config import read_job
 from fedsim.config.schema import SCHEMA_FILES, read_schema_text
 from fedsim.config.toml_file import shorten
 from fedsim.data.profile import TableProfile, guess_identifiers, profile_table
-from fedsim.data.sql import parse_source
+from fedsim.data.sql import TableSource, parse_source
 from fedsim.data.table_reader import detect_separator, read_table
-from fedsim.errors import FileError, SettingError, nearest_word
+from fedsim.errors import FedSimError, FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding import Key
 from fedsim.preflight.estimate import TRAIN_SHARE
 from fedsim.report.formatting import pluralise
 from fedsim.storage.files import atomic_write
 from fedsim.types import training_length
 from fedsim.wizard import proposal
-from fedsim.wizard.file_templates import KEY_FILE, SetupPlan, TablePlan, propose_party_names, render_job, render_party
+from fedsim.wizard.file_templates import (
+    KEY_FILE,
+    SetupPlan,
+    TablePlan,
+    propose_party_names,
+    render_coordinator,
+    render_job,
+    render_party,
+)
 from fedsim.wizard.proposal import Guess, LinkageProposal, TableProfiles
 
 JOB_FILE, SCHEMA_FOLDER = "job.toml", "schemas"
 MAX_LISTED, MAX_LINE_LENGTH = 8, 10_000
 TASK_NAMES = ("regression", "classification")
-USER_CHOICE = "as requested"
+USER_CHOICE, NO_TABLE = "as requested", "none"
+MAX_PREVIEWED, MAX_NAME_WIDTH, MAX_PREVIEW_WIDTH = 30, 24, 78
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
 class InitRequest:
-    """The user's options; ``None`` and empty lists are proposed and confirmed by ``prompt(question, proposal)``."""
+    """The user's options; ``None`` and empty lists are proposed and confirmed by ``prompt(question, proposal)``.
+
+    ``explain`` prints to a person at a terminal, who sees the columns and is asked again after a mistake. Without it a
+    mistake is an error.
+    """
 
     tables: Mapping[str, str | None]
-    on: list[str]
-    on_secondary: list[str]
-    label: str | None
-    task: str | None
-    k: int | None
-    sigma: float | None
-    epochs: int | None
-    separators: Mapping[str, str | None]
     prompt: Callable[[str, str], str]
+    explain: Callable[[str], None] | None = None
+    on: Sequence[str] = ()
+    on_secondary: Sequence[str] = ()
+    label: str | None = None
+    task: str | None = None
+    k: int | None = None
+    sigma: float | None = None
+    epochs: int | None = None
+    separators: Mapping[str, str | None] = field(default_factory=lambda: dict.fromkeys(("primary", "secondary")))
 
-    def confirm(self, question: str, guess: Guess) -> Guess:
-        """Return the guess, or the user's answer instead."""
-        answer = self.prompt(question, guess.word)
-        return guess if answer == guess.word else Guess(answer, USER_CHOICE)
+    def ask(self, question: str, guess: Guess, use: Callable[[Guess], Answer], hint: str = "") -> Answer:
+        """Return what ``use`` makes of the guess or of the user's answer instead; ask again if that is an error."""
+        while True:
+            answer = self.prompt(question, guess.word)
+            try:
+                return use(guess if answer == guess.word else Guess(answer, USER_CHOICE))
+            except FedSimError as error:
+                if self.explain is None:
+                    raise
+                self.explain("\n".join(filter(None, (f"{error}", hint))))
 
 
 def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
     """Write the files and return their content in short; nothing is written before everything is known."""
     sources = {role: parse_source(table) for role, table in request.tables.items() if table}
-    if not sources:
-        raise SettingError("no table; use --primary, --secondary or both", code="no-table")
+    sources = sources or _ask_for_tables(request)
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
-    separators, tables = dict(request.separators), {}
+    separators = dict(request.separators)
     for role, source in sources.items():
         if isinstance(source, Path) and separators[role] is None:
             separators[role] = detect_separator(source)
-        name = source.name if isinstance(source, Path) else str(source)
-        tables[role] = profile_table(read_table(source, separator=separators[role]), name)
-    for role, table in tables.items():
-        cut = f", split at {separators[role]!r}" if separators[role] else ""
-        size = f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"
-        say(format_line(table.name, size))
+    tables = {role: _read_profile(source, separators[role], request, say) for role, source in sources.items()}
     profiles = TableProfiles(*(tables.get(role) for role in request.tables))
+    proposal.propose_k(profiles, request.k)  # a wrong K is no reason to ask for other columns
     linked = _propose_linkage(profiles, request)
     label, task, split, warnings = _propose_goal(profiles.primary, linked, request)
     scale = None
@@ -106,7 +123,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     say(format_line("wrote", ", ".join(written)))
     for line in _next_step_lines(plan, targets):
         say(line)
-    kinds = {column: field.encoding.KIND for field in linked.schema.fields for column in field.columns}
+    kinds = {column: linking.encoding.KIND for linking in linked.schema.fields for column in linking.columns}
     return {
         "parties": plan.names(),
         "link_by": [{"primary": p.primary, "secondary": p.secondary, "kind": kinds[p.agreed]} for p in linked.pairs],
@@ -128,20 +145,79 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     }
 
 
+def _read_profile(
+    source: TableSource, separator: str | None, request: InitRequest, say: Callable[[str], None]
+) -> TableProfile:
+    name = source.name if isinstance(source, Path) else str(source)
+    table = profile_table(read_table(source, separator=separator), name)
+    if table.rows < 2:
+        message = f"{name} has one record, and nothing can be learnt or linked by it; give a table of many records"
+        raise InputError(message, code="too-few-records", table=name, found=table.rows)
+    cut = f", split at {separator!r}" if separator else ""
+    say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
+    if request.explain:
+        request.explain("\n".join(_preview_lines(table)))
+    return table
+
+
+def _ask_for_tables(request: InitRequest) -> dict[str, TableSource]:
+    """Ask a person for the tables of both parties; a party without a table here is "none"."""
+    missing = SettingError("no table; use --primary, --secondary or both", code="no-table")
+    if request.explain is None:
+        raise missing
+
+    def readable(answer: Guess) -> TableSource | None:
+        if answer.word == NO_TABLE:
+            return None
+        source = parse_source(answer.word)
+        read_table(source, separator=detect_separator(source) if isinstance(source, Path) else None)
+        return source
+
+    questions = {
+        "primary": f"Table with the label (a file, or {NO_TABLE} if it is the partner's)",
+        "secondary": f"Table of the partner to learn from (a file, or {NO_TABLE} if you do not have it)",
+    }
+    found = {role: request.ask(text, Guess(NO_TABLE, ""), readable) for role, text in questions.items()}
+    if not any(found.values()):
+        raise missing
+    return {role: source for role, source in found.items() if source}
+
+
+def _preview_lines(table: TableProfile) -> Iterator[str]:
+    """Yield name, kind and first value of every column, for the owner of the table."""
+    width = min(MAX_NAME_WIDTH, max(map(len, table.columns)))
+    for column in list(table.columns.values())[:MAX_PREVIEWED]:
+        first = next(iter(column.filled.head(1).to_list()), "")
+        kind = f"{'code' if column.code else column.kind:<10}{column.distinct:>9,} different"
+        yield shorten(f"  {column.name:<{width}}  {kind}, such as {first}", MAX_PREVIEW_WIDTH)
+    if len(table.columns) > MAX_PREVIEWED:
+        yield f"  and {len(table.columns) - MAX_PREVIEWED} more columns"
+
+
+def _column_hint(table: TableProfile | None) -> str:
+    return f"columns of {table.name}: {', '.join(table.columns)}" if table else ""
+
+
 def _propose_linkage(tables: TableProfiles, request: InitRequest) -> LinkageProposal:
     if request.on:
         pairs = proposal.pairs_from_names(tables, request.on, request.on_secondary or request.on)
         return proposal.propose_linkage(tables, pairs, request.k)
-    pairs = guess_identifiers(tables.primary, tables.secondary)
-    guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in pairs), "")
-    answer = request.confirm("Columns to link by, separated by commas", guess)
-    if answer is not guess:
-        ours, known = parse_names(answer.word), {pair.primary: pair.secondary for pair in pairs}
+    guessed = guess_identifiers(tables.primary, tables.secondary)
+    guess = Guess(",".join(pair.primary or pair.secondary or "" for pair in guessed), "")
+
+    def link(answer: Guess) -> LinkageProposal:
+        if answer is guess:
+            return proposal.propose_linkage(tables, guessed, request.k)
+        ours, known = parse_names(answer.word), {pair.primary: pair.secondary for pair in guessed}
         theirs, secondary = [known.get(name) or name for name in ours], tables.secondary
         if tables.primary and secondary and not set(theirs) <= set(secondary.columns):
+            for name in ours:
+                proposal.column_profile(tables.primary, name)
             theirs = parse_names(request.prompt(f"The same columns in {secondary.name}, separated by commas", ""))
-        pairs = proposal.pairs_from_names(tables, ours, theirs)
-    return proposal.propose_linkage(tables, pairs, request.k)
+        return proposal.propose_linkage(tables, proposal.pairs_from_names(tables, ours, theirs), request.k)
+
+    hints = "\n".join(_column_hint(table) for _, table in tables.sides)
+    return request.ask("Columns to link by, separated by commas", guess, link, hints)
 
 
 def _propose_goal(
@@ -152,15 +228,21 @@ def _propose_goal(
     if primary is None:
         return None, task, Guess("random", "or group, which keeps records with equal identifiers on one side"), ()
     identifiers = list(linked.columns_of("primary").values())
+
+    def use(label: Guess) -> tuple[Guess, Guess, Sequence[str]]:
+        if not label.word:
+            raise SettingError(
+                f"no column of {primary.name} looks like a label; name one with --label", code="no-label"
+            )
+        notes = proposal.check_label_choice(primary, label.word, identifiers)
+        return label, task or proposal.guess_task(proposal.column_profile(primary, label.word)), notes
+
     if request.label:
-        label = Guess(request.label, USER_CHOICE)
+        label, likely, notes = use(Guess(request.label, USER_CHOICE))
     else:
-        label = request.confirm("Column to predict", proposal.guess_label(primary, identifiers) or Guess("", ""))
-    if not label.word:
-        raise SettingError(f"no column of {primary.name} looks like a label; name one with --label", code="no-label")
-    notes = proposal.check_label_choice(primary, label.word, identifiers)
-    profile = proposal.column_profile(primary, label.word)
-    task = task or _check_task(request.confirm("Task", proposal.guess_task(profile)))
+        guess = proposal.guess_label(primary, identifiers) or Guess("", "")
+        label, likely, notes = request.ask("Column to predict", guess, use, _column_hint(primary))
+    task = task or request.ask("Task", likely, _check_task)
     return label, task, proposal.guess_split(primary, identifiers), notes
 
 
@@ -177,11 +259,11 @@ def _plan_lines(plan: SetupPlan, linked: LinkageProposal, notes: Sequence[str]) 
     pairs = {
         pair.agreed: dict.fromkeys(name for name in (pair.primary, pair.secondary) if name) for pair in linked.pairs
     }
-    for field in linked.schema.fields:
-        columns = ", ".join(" = ".join(pairs[column]) for column in field.columns)
-        kind, detail = field.encoding.KIND, f"{field.encoding.bits:,} bits"
+    for linking in linked.schema.fields:
+        columns = ", ".join(" = ".join(pairs[column]) for column in linking.columns)
+        kind, detail = linking.encoding.KIND, f"{linking.encoding.bits:,} bits"
         if plan.metric == "position":  # such encodings have one setting, their resolution
-            (resolution,) = asdict(field.encoding).values()  # type: ignore[call-overload]
+            (resolution,) = asdict(linking.encoding).values()  # type: ignore[call-overload]
             detail = f"resolution {resolution:g}{' m' if kind == 'place' else ''}"
         yield format_line("link by", f"{columns} ({kind}, {detail})")
     if linked.quality:
@@ -239,8 +321,11 @@ def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
             copy = f"# get {KEY_FILE} from the primary over a secure channel"
         else:
             copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
-        commands = [*cd, copy, f"fedsim check {JOB_FILE} {files[0]}", f"fedsim approve {JOB_FILE} {files[0]}"]
+        (role,) = plan.own
+        request = f"fedsim certs request --role {role} --name {plan.names()[role]} # its certificate, to be signed"
+        commands = [*cd, copy, request, *(f"fedsim {word} {JOB_FILE} {files[0]}" for word in ("check", "approve"))]
         yield from (f"  {command}" for command in commands)
+        yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
     yield "\nNext, try it with all parties in one process:"
     approvals = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
@@ -294,6 +379,31 @@ class InitFiles:
                 Key.generate().write(self.folder / KEY_FILE)
                 written.append(KEY_FILE)
         return written
+
+
+def init_coordinator(folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
+    """Write the coordinator's party file for the job file in a folder; it needs no table and no key."""
+    if not (folder / JOB_FILE).exists():
+        message = f"no {JOB_FILE} in {folder.absolute()}; get it from the primary and copy it there"
+        raise FileError(message, code="no-job-file")
+    name = read_job(folder / JOB_FILE).coordinator.name
+    file = f"{name}.toml"
+    if (folder / file).exists() and not force:
+        message = f"{file} in {folder.absolute()} would be replaced; use --force or another --out"
+        raise FileError(message, code="files-exist", files=[file])
+    texts = {file: render_coordinator(name)}
+    texts |= {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[kind]}": read_schema_text(kind) for kind in SCHEMA_FILES}
+    with create_folder(folder / SCHEMA_FOLDER):
+        for path, text in texts.items():
+            with atomic_write(folder / path) as part:
+                part.write_text(text, encoding="utf-8")
+    say(format_line("wrote", f"{file}, {SCHEMA_FOLDER}/"))
+    say("\nNext:")
+    commands = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
+    commands.append(f"fedsim certs request --role coordinator --name {name} # its certificate, signed by the authority")
+    for command in (*commands, *(f"fedsim {word} {JOB_FILE} {file}" for word in ("check", "approve", "party"))):
+        say(f"  {command}")
+    return {"parties": {"coordinator": name}, "folder": str(folder), "files": [file, f"{SCHEMA_FOLDER}/"]}
 
 
 @contextmanager

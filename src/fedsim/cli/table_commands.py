@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +34,7 @@ def demo(
     """Run three parties on generated tables and show what the partner contributes.
 
     Coordinator, primary and secondary run as three processes with mutual TLS. The demo needs no data and no network,
-    and takes about 90 seconds on two cores. The files it writes are the ones you would write for your own job.
+    and takes about a minute on two cores. The files it writes are the ones you would write for your own job.
     """
     from fedsim.cli.demo import run_demo
 
@@ -56,6 +58,9 @@ def init(
     separator: opt.Separator = None,
     separator_secondary: opt.SecondarySeparator = None,
     out: Annotated[Path, option("FOLDER", "Folder to write to; created if missing.")] = Path(),
+    coordinator: Annotated[
+        bool, flag("Write the coordinator's file for the job.toml in --out; no table is needed.", "--coordinator")
+    ] = False,
     yes: Annotated[bool, flag("Accept every proposal without asking.", "--yes")] = False,
     force: Annotated[bool, flag("Replace job and party files; never a key.", "--force")] = False,
     quiet: Quiet = False,
@@ -63,12 +68,22 @@ def init(
 ) -> None:
     """Propose how to link two tables and what to predict, and write the job file and the party files.
 
-    With one table only, the job file contains marks where the other party has to fill in its settings.
+    With one table only, the job file contains marks where the other party has to fill in its settings. On a terminal
+    it shows the columns, asks for what no option names, and asks again after a mistake.
 
     fedsim init --primary flats.csv --secondary rentals.csv --label price
     """
-    from fedsim.cli.init import InitRequest, run_init
+    from fedsim.cli.init import InitRequest, init_coordinator, run_init
 
+    say = opt.print_nothing if quiet or as_json else typer.echo
+    if coordinator and (primary or secondary):
+        message = "--coordinator is for the party without a table; omit --primary and --secondary"
+        raise SettingError(message, code="coordinator-with-table")
+    if coordinator:
+        written = init_coordinator(out, force=force, say=say)
+        if as_json:
+            opt.print_json(written)
+        return
     request = InitRequest(
         tables={"primary": primary, "secondary": secondary},
         on=opt.parse_names(on),
@@ -80,8 +95,9 @@ def init(
         epochs=epochs,
         separators={"primary": separator, "secondary": separator_secondary or separator},
         prompt=(lambda question, proposal: proposal) if yes else _prompt_for_text,
+        explain=partial(typer.echo, err=True) if sys.stdin.isatty() and not yes else None,
     )
-    summary = run_init(request, out, force=force, say=opt.print_nothing if quiet or as_json else typer.echo)
+    summary = run_init(request, out, force=force, say=say)
     if as_json:
         opt.print_json(summary)
 

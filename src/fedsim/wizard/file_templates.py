@@ -168,8 +168,12 @@ def render_party(plan: SetupPlan, role: str, folder: Path) -> str:
     return "\n".join(_party_lines(plan, role, folder)) + "\n"
 
 
-def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
-    name, own = plan.names()[role], plan.own.get(role)
+def render_coordinator(name: str) -> str:
+    """Return the text of a coordinator's party file, which needs nothing but its name."""
+    return "\n".join(_head_lines(name, "coordinator")) + "\n"
+
+
+def _head_lines(name: str, role: str) -> Iterator[str]:
     yield f"#:schema ./schemas/{SCHEMA_FILES['party']}"
     yield f"# {name}, {_ROLE_COMMENTS[role]}. No other party sees this file."
     yield f"name = {to_toml(name)}"
@@ -179,6 +183,11 @@ def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
     yield f'authority = "{CERTIFICATE_FOLDER}/ca.pem"'
     yield f'certificate = "{CERTIFICATE_FOLDER}/{role}-{name}.pem"'
     yield f'key = "{CERTIFICATE_FOLDER}/{role}-{name}.key"'
+
+
+def _party_lines(plan: SetupPlan, role: str, folder: Path) -> Iterator[str]:
+    own = plan.own.get(role)
+    yield from _head_lines(plan.names()[role], role)
     if own is None:
         return
     yield "\n[data]"

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from error_fixtures import raises
 from fedsim.cli.app import app
+from fedsim.cli.init import InitRequest, run_init
 from fedsim.config.job import read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.config.schema import load_schema
@@ -162,6 +163,38 @@ def test_the_owner_is_asked_and_may_say_otherwise():
     assert list(encodings(job)) == ["lat"]
     assert job.task.kind == "classification"
     assert read_party_file(Path("flats.toml")).label.column == "age"
+
+
+def test_a_person_names_tables_sees_columns_and_is_asked_again_after_a_typo():
+    answers = iter(
+        [
+            "flat.csv",
+            "flats.csv",
+            "rentals.csv",
+            "lat,lom",
+            "lat,lon",
+            "prize",
+            "lat",
+            "price",
+            "regresion",
+            "regression",
+        ]
+    )
+    shown: list[str] = []
+    request = InitRequest({"primary": None, "secondary": None}, lambda *_: next(answers), shown.append)
+    assert run_init(request, Path(), force=False, say=lambda _: None)["label"] == "price"
+    assert next(answers, None) is None
+    assert sum("columns of flats.csv: lat, lon, area" in text for text in shown) == 3
+    assert all(len(line) <= 80 for text in shown for line in text.splitlines() if "such as" in line)
+
+
+def test_the_coordinator_gets_its_file_by_the_job_alone():
+    assert error_of("init", "--coordinator").code == "no-job-file"
+    fedsim("init", "--primary", "flats.csv", "--yes")
+    fedsim("init", "--coordinator")
+    assert str(read_party_file(Path("notary.toml")).party) == "coordinator 'notary'"
+    assert error_of("init", "--coordinator").code == "files-exist"
+    assert error_of("init", "--coordinator", *BOTH).code == "coordinator-with-table"
 
 
 def test_flags_are_not_asked_for():
