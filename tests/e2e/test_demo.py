@@ -15,6 +15,7 @@ import pytest
 
 from browser import browser_page, needs_browser
 from fedsim.cli import ExitCode, main
+from fedsim.config import read_job
 from fedsim.report.board import BoardServer
 from fedsim.report.formatting import format_number
 from fedsim.report.run_data import read_ladder
@@ -48,33 +49,47 @@ def test_every_phase_has_its_line_with_seconds_and_bytes(shown: tuple[Path, list
     assert len(lines) <= MOST_LINES
     phases = [line.split()[0] for line in lines if re.match(r"  (tables|setup|start|link|train|compare) ", line)]
     assert phases == ["tables", "setup", "start", "link", "train", "compare"]
-    assert re.search(r"\(.* m?s, [\d.]+ MB\)", next(line for line in lines if line.startswith("  link ")))
+    assert re.search(r"\(.* m?s, [\d.]+ [kM]B\)", next(line for line in lines if line.startswith("  link ")))
 
 
 def test_it_says_who_saw_what_the_worth_and_the_truth(shown: tuple[Path, list[str]]) -> None:
     folder, lines = shown
     said = " ".join(" ".join(lines).split())
-    (ladder,) = folder.glob("city-run/flats-*/ladder.json")
+    (ladder,) = folder.glob("city-run/city-*/ladder.json")
     assert json.loads(ladder.read_text())["worth"] in said
-    assert "the rentals can contribute at most" in said
-    assert "without the key" in said
-    assert f"report: {next(folder.glob('city-run/flats-*/report.html'))}" in said
+    assert "the best possible models with and without rentals differ by" in said
+    assert "not the key" in said
+    assert f"report: {folder / 'report.html'}" in said
+    assert (folder / "report.html").samefile(next(folder.glob("city-run/city-*/report.html")))
     assert not (folder / "old.csv").exists()
 
 
-def test_its_figures_say_what_they_are_and_agree(shown: tuple[Path, list[str]]) -> None:
+def test_model_ladder_and_headline_are_the_same_job(shown: tuple[Path, list[str]]) -> None:
     folder, lines = shown
-    (run_folder,) = folder.glob("city-run/flats-*")
+    (run_folder,) = folder.glob("city-run/city-*")
     record, ladder = read_run_record(run_folder), read_ladder(run_folder)
     score, said = format_number(record.metrics["test"]["rmse"]), " ".join(" ".join(lines).split())
     assert f"test RMSE {score} thousand S$" in said
-    assert f"on {record.table.test} test flats" in said
-    assert f"this run: {score}" in said
     assert ladder is not None
     assert (ladder.hash, ladder.records) == (record.hash, record.table.test)
-    page = (run_folder / "report.html").read_text(encoding="utf-8")
-    assert f"its test rmse is {score}" in page
-    assert "on the same test records (group split)" in page
+    (model,) = (rung for rung in ladder.rungs if rung.key == record.method)
+    assert model.mean == pytest.approx(record.metrics["test"]["rmse"])
+    assert json.loads((run_folder / "ladder.json").read_text())["chosen"]["together"] == [record.method]
+    assert f"to {model.mean:.4g} (random split)" in said
+
+
+def test_its_job_is_what_init_proposes_for_its_tables(shown: tuple[Path, list[str]], tmp_path: Path) -> None:
+    folder, _ = shown
+    tables = "--primary", str(folder / "city.csv"), "--secondary", str(folder / "rentals.csv")
+    assert run("init", *tables, "--k", "8", "--epochs", "12", "--yes", "--quiet", "--out", str(tmp_path)) == 0
+    proposed, ours = read_job(tmp_path / "job.toml"), read_job(folder / "job.toml")
+    assert ours.seed == 7
+    quick = {"batch_size": ours.training.batch_size, "patience": ours.training.patience}
+    training = proposed.training.model_copy(update=quick)
+    assert ours.hash == proposed.model_copy(update={"training": training, "seed": 7}).hash
+    assert (folder / "city.toml").read_text().split("[features]")[1] == (tmp_path / "city.toml").read_text().split(
+        "[features]"
+    )[1]
 
 
 def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple[Path, list[str]]) -> None:
@@ -83,19 +98,19 @@ def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple
     assert not any("\r" in line or "\x1b" in line for line in lines)
     steps = " ".join(lines[lines.index(next(line for line in lines if "Next steps" in line)) :])
     assert all(word in steps for word in ("report.html", "fedsim init", "fedsim check", "fedsim train"))
-    assert "Next steps" in lines[-5] or any(str(folder) in line for line in lines[-7:])
+    assert "Next steps" in lines[-5]
 
 
 def test_three_processes_ran_with_certificates(shown: tuple[Path, list[str]]) -> None:
     folder, _ = shown
-    numbers = {json.loads(path.read_text())["process"] for path in folder.glob("*-run/flats-*/progress.json")}
+    numbers = {json.loads(path.read_text())["process"] for path in folder.glob("*-run/city-*/progress.json")}
     assert len(numbers) == 3
     assert (folder / "certs" / "ca.pem").is_file()
 
 
 @needs_browser
 def test_its_report_opens_without_a_complaint(shown: tuple[Path, list[str]]) -> None:
-    page = browser_page(next(shown[0].glob("city-run/flats-*/report.html")), 400)
+    page = browser_page(next(shown[0].glob("city-run/city-*/report.html")), 400)
     assert (page.errors, page.requests, page.overflows) == ([], [], False), page.screenshot
     assert "What the partner adds" in page.text
 
@@ -110,22 +125,27 @@ def test_the_board_shows_all_three_at_their_end(shown: tuple[Path, list[str]]) -
     assert "train: activations, rentals → city" in page.text
 
 
-def test_programs_get_the_figures_and_nothing_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_programs_get_the_same_figures_from_a_second_demo_and_nothing_else(
+    shown: tuple[Path, list[str]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("fedsim.cli.demo.FLATS", 320)
     assert run("demo", "--out", str(tmp_path), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert Path(found["report"]).is_file()
-    assert found["metrics"]["test"]["rmse"] > 0
-    assert found["ladder"]["chosen"]["together"]
+    (first,) = shown[0].glob("city-run/city-*")
+    assert found["metrics"] == read_run_record(first).metrics
+    assert found["ladder"]["worth"] == json.loads((first / "ladder.json").read_text())["worth"]
     assert found["truth"] > 10
 
 
 def test_a_party_that_refuses_fails_the_demo_and_stops_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsim.cli.demo.FLATS", 120)  # fewer rentals than their owner's policy asks for
+    monkeypatch.setattr("fedsim.cli.demo.FLATS", 120)
+    monkeypatch.setattr("fedsim.cli.demo.approve", lambda *_, **__: None)
     assert run("demo", "--out", str(tmp_path / "new" / "folder"), "--quiet") != 0
     told = capsys.readouterr()
     assert told.out == ""

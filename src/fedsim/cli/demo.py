@@ -12,9 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -24,39 +23,54 @@ import torch
 
 from fedsim.cli import STOP_SIGNALS
 from fedsim.cli.evaluation import training_settings_of
-from fedsim.cli.options import OutputMode, print_json
+from fedsim.cli.init import JOB_FILE, InitRequest, run_init
+from fedsim.cli.options import OutputMode, print_json, print_nothing
 from fedsim.cli.output import ProgressCallback, print_lines, progress_bar, write_json
 from fedsim.config import Job, PartyFile, read_job, read_party_file
+from fedsim.config.toml_file import set_values
 from fedsim.contribution.job_ladder import JobCases
-from fedsim.contribution.ladder import FEDSIM_PLACEBO, train_ladder
-from fedsim.contribution.rungs import ResultStore
+from fedsim.contribution.ladder import (
+    RUNGS,
+    SOLO,
+    SOLO_WITH_IDENTIFIERS,
+    STACKED_SHUFFLED,
+    TREES_WITH_IDENTIFIERS,
+    train_ladder,
+)
+from fedsim.contribution.rungs import STACKED, ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import generate_city
 from fedsim.data.table_reader import read_table
 from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key
+from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.protocol.certificates import issue_certificates
 from fedsim.report.formatting import format_bytes, format_duration, format_number
 from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
 from fedsim.runs.approval import approve
-from fedsim.runs.record import RunRecord, read_run_record
-from fedsim.runs.run_folder import PROGRESS_FILE, read_ledger, run_path
+from fedsim.runs.record import PREDICTED_COLUMN, RunRecord, read_run_record, read_test_predictions
+from fedsim.runs.run_folder import PROGRESS_FILE, make_private_folder, read_ledger, run_path
+from fedsim.runtime.party_data import SECRET_FILE
 from fedsim.storage.files import atomic_write
+from fedsim.wizard.file_templates import KEY_FILE
 
 FLATS = 1_500
 PARTY_NAMES = ("notary", "city", "rentals")
-PORT_PLACEHOLDERS = ("COORDINATOR_PORT", "PRIMARY_PORT")
 MARKER_FILE = ".fedsim-demo"
-DEMO_SPLIT = "group"
 UNIT = "thousand S$"
+# The settings in which the job differs from what `fedsim init --yes` writes, so that the demo takes a minute.
+K, EPOCHS = 8, 12
+FAST_TRAINING: Mapping[tuple[str, ...], str] = {("training", "batch_size"): "128", ("training", "patience"): "3"}
 MAX_WIDTH, NAME_WIDTH = 80, 9  # of a line, and of the first word in it
-TIMEOUT_SECONDS = 240.0  # until the parties are stopped
+NO_BREAK = "\xa0"  # a space at which no line is wrapped
+TIMEOUT_SECONDS = 600.0  # until the parties are stopped
 POLL_SECONDS = 0.2
 STOP_SECONDS = 5.0  # for a party to exit by itself after SIGTERM
-SHOWN_RUNGS = ("solo", "solo-identifiers", "top1sim", "avgsim", "fedsim", "fedsim-identifiers", FEDSIM_PLACEBO)
-BEST_REMARKS = {"alone": "best alone", "together": "best with the partner"}  # by the side they are chosen for
+# What the primary can do alone, and the model of the job, the only one with the partner.
+COMPARED = (SOLO, SOLO_WITH_IDENTIFIERS, TREES_WITH_IDENTIFIERS, STACKED_SHUFFLED, STACKED)
+N_TRAININGS = 8  # of the comparison, with those that are combined
 DISCLOSURES = {
-    "notary": "encoded identifiers without the key; no features, no labels",
+    "notary": "encoded identifiers, not the key; no features, no labels",
     "city": "noisy similarities, pseudonyms, activations; no rental",
     "rentals": "requested rows and gradients; no flat, price or similarity",
 }
@@ -79,6 +93,11 @@ class DemoSetup:
         """Return the file with the output of a party."""
         return self.folder / f"{name}.log"
 
+    @property
+    def compare(self) -> Path:
+        """The folder of the comparison."""
+        return self.folder / "compare"
+
 
 @dataclass(frozen=True)
 class DemoPrinter:
@@ -92,12 +111,12 @@ class DemoPrinter:
         indent = " " * (2 + NAME_WIDTH) if text.startswith("  ") else ""
         lines = textwrap.wrap(text, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
         if not self.silent:
-            print_lines(lines or [""])
+            print_lines([line.replace(NO_BREAK, " ") for line in lines] or [""])
 
     def phase(self, name: str, text: str, seconds: float, n_bytes: int = 0) -> None:
         """Print the line of a phase that has ended."""
         cost = f"{format_duration(seconds)}, {format_bytes(n_bytes)}" if n_bytes else format_duration(seconds)
-        self.say(f"  {name:<{NAME_WIDTH}}{text} ({cost})")
+        self.say(f"  {name:<{NAME_WIDTH}}{text} ({cost.replace(' ', NO_BREAK)})")
 
 
 def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
@@ -108,23 +127,24 @@ def run_demo(folder: Path, seed: int, mode: OutputMode) -> None:
     began = time.perf_counter()
     # Flats with prices for the city and rentals for the agency; they share locations, but no key.
     town = generate_city(np.random.default_rng(seed), flats=FLATS)
-    for name, table in (("flats", town.flats), ("rentals", town.rentals)):
+    for name, table in (("city", town.flats), ("rentals", town.rentals)):
         with atomic_write(folder / f"{name}.csv") as part:
             table.write_csv(part)
-    text = f"flats.csv with {len(town.flats):,} records, rentals.csv with {len(town.rentals):,}"
+    text = f"city.csv with {len(town.flats):,} flats, rentals.csv with {len(town.rentals):,}"
     printer.phase("tables", text, time.perf_counter() - began)
     began = time.perf_counter()
-    demo = write_agreement(folder)
-    printer.phase("setup", "job and party files, key, certificates, approvals", time.perf_counter() - began)
+    demo = write_agreement(folder, seed)
+    printer.phase("setup", "fedsim init, certs and approve: all files of the job", time.perf_counter() - began)
     record = _train(demo, printer)
-    ladder = _compare(demo, printer)
-    page = write_report(demo.run_of("city"), mapped=demo.parties["city"])
+    ladder = _compare(demo, record, printer)
+    page = folder / "report.html"  # a short name for the page in the run folder
+    page.symlink_to(write_report(demo.run_of("city"), mapped=demo.parties["city"]).relative_to(folder))
     truth = town.truth.contribution("rentals")
-    _print_results(demo, record, ladder, truth, printer)
+    _print_results(demo, ladder, truth, printer)
     seconds = time.perf_counter() - started
     printer.say(f"Done in {format_duration(seconds)}. Next steps:")
     printer.say(f"  report:  {page}")
-    printer.say(f"  files:   {folder} has the tables, job and party files, logs and models")
+    printer.say(f"  files:   {folder}")
     printer.say("  start:   fedsim init --primary YOURS.csv --secondary THEIRS.csv")
     printer.say("  then:    fedsim approve, fedsim check, fedsim train; see fedsim --help")
     if mode.json:
@@ -147,23 +167,35 @@ def create_demo_folder(folder: Path) -> None:
         raise FileError(message, code="folder-not-writable") from error
 
 
-def write_agreement(folder: Path) -> DemoSetup:
-    """Write job and party files on free ports, the linkage key, certificates and each owner's approval."""
-    ports = dict(zip(PORT_PLACEHOLDERS, free_ports(len(PORT_PLACEHOLDERS)), strict=True))
-    for name in ("job", *PARTY_NAMES):
-        text = files("fedsim.cli").joinpath("demo_files", f"{name}.toml").read_text(encoding="utf-8")
-        for placeholder, port in ports.items():
-            text = text.replace(placeholder, str(port))
-        with atomic_write(folder / f"{name}.toml") as part:
-            part.write_text(text, encoding="utf-8")
-    job, now = read_job(folder / "job.toml"), datetime.now(UTC)
-    Key.generate().write(folder / "linkage.key")
+def write_agreement(folder: Path, seed: int) -> DemoSetup:
+    """Write what ``fedsim init`` proposes, on free ports; keys and secrets, certificates and each owner's approval.
+
+    Keys and secrets come from the seed, so that a second demo prints the same figures. Real ones never do.
+    """
+    rng, now = np.random.default_rng([seed, SECRET_BYTES]), datetime.now(UTC)
+    Key(rng.bytes(SECRET_BYTES)).write(folder / KEY_FILE)
+    tables = {"primary": str(folder / "city.csv"), "secondary": str(folder / "rentals.csv")}
+    accept = InitRequest(tables, k=K, epochs=EPOCHS, prompt=lambda _, proposal: proposal)
+    run_init(accept, folder, force=False, say=print_nothing)
+    addresses = zip(("coordinator", "primary"), free_ports(2), strict=True)
+    settings = {**FAST_TRAINING, ("seed",): str(seed)}
+    settings |= {(role, "address"): f'"127.0.0.1:{port}"' for role, port in addresses}
+    text = set_values((folder / JOB_FILE).read_text(encoding="utf-8"), settings)
+    with atomic_write(folder / JOB_FILE) as part:
+        part.write_text(text, encoding="utf-8")
+    job = read_job(folder / JOB_FILE)
     issue_certificates(folder / "certs", job.parties, now)
-    parties = {name: read_party_file(folder / f"{name}.toml") for name in PARTY_NAMES}
-    for own in parties.values():
+    demo = DemoSetup(folder, job, {name: read_party_file(folder / f"{name}.toml") for name in PARTY_NAMES})
+    for name, own in demo.parties.items():
         header = read_table(own.data.source).columns if own.data else None
         approve(job, own, header, by="fedsim demo", time=now)
-    return DemoSetup(folder, job, parties)
+        secret = f"{rng.bytes(SECRET_BYTES).hex()}\n"
+        # The comparison links with the coordinator's secret, as the coordinator did.
+        for store in (demo.run_of(name), demo.compare if own.data is None else demo.compare / name):
+            make_private_folder(store)
+            with atomic_write(store / SECRET_FILE, mode=0o600) as part:
+                part.write_text(secret, encoding="ascii")
+    return demo
 
 
 def free_ports(number: int) -> list[int]:
@@ -190,7 +222,7 @@ def _train(demo: DemoSetup, printer: DemoPrinter) -> RunRecord:
     terms = demo.job.secondaries["rentals"]
     printer.phase("start", "notary, city, rentals as processes with mutual TLS", seconds["join"])
     # Each message was counted by its sender and by its receiver.
-    text = f"{terms.k} similar rentals per flat, noise for tau {terms.tau:g}"
+    text = f"{terms.k} similar rentals per flat, noise of sigma {terms.sigma:g}"
     printer.phase("link", text, seconds["link"], sent["link"] // 2)
     rmse = format_number(record.metrics["test"]["rmse"])
     text = f"best of {len(record.history)} epochs: {record.best_epoch}; test RMSE {rmse} {UNIT}"
@@ -257,41 +289,47 @@ def _read_progress(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _compare(demo: DemoSetup, printer: DemoPrinter) -> dict[str, Any]:
-    """Train every rung once, with the split that keeps equal locations on one side."""
-    began, folder = time.perf_counter(), demo.folder / "compare"
-    tables = JobCases.read(demo.job, list(demo.parties.values()), folder, UNIT)
-    rungs = training_settings_of(demo.job).rungs()
+def _compare(demo: DemoSetup, record: RunRecord, printer: DemoPrinter) -> dict[str, Any]:
+    """Train what the primary can do alone and a placebo partner, on the split of the run, and compare the run."""
+    began, results = time.perf_counter(), ResultStore(demo.compare)
+    (arrays,) = JobCases.read(demo.job, list(demo.parties.values()), demo.compare, UNIT).cases(
+        1, (demo.job.task.split,)
+    )
+    rungs = training_settings_of(demo.job).rungs([rung for rung in RUNGS if rung.key in COMPARED])
+    model = next(rung for rung in rungs if rung.key == STACKED)
+    placebo = replace(model, key=f"{STACKED}-placebo", name=f"{model.name}, placebo partner", partner="placebo")
+    _add_run(results, model, arrays, demo.run_of("city"), record)
     torch.set_num_threads(demo.job.training.threads)
     with progress_bar("compare", hidden=printer.silent) as move:
-        done, cases = count(1), tables.cases(1, (DEMO_SPLIT,))
-        report = lambda _: move(next(done), len(rungs)) if move else None  # noqa: E731
-        ladder = train_ladder(cases, rungs, ResultStore(folder), report).to_dict()
+        done = count(1)
+        report = lambda _: move(next(done), N_TRAININGS) if move else None  # noqa: E731
+        ladder = train_ladder([arrays], [*rungs, placebo], results, report, lengthen=False).to_dict()
     write_json(demo.run_of("city") / LADDER_FILE, ladder)
-    text = f"{len(rungs)} models: alone, with the partner, with a placebo"
-    printer.phase("compare", text, time.perf_counter() - began)
+    printer.phase("compare", "the primary alone, and with a placebo partner", time.perf_counter() - began)
     return ladder
 
 
-def _print_results(
-    demo: DemoSetup, record: RunRecord, ladder: dict[str, Any], truth: float, printer: DemoPrinter
-) -> None:
-    """Print what each party received, by its own ledger; the important rungs, the contribution and the truth."""
+def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, record: RunRecord) -> None:
+    """Store the run as the result of its rung, so that the ladder compares the very model that was trained."""
+    figures = {"best_epoch": record.best_epoch, "limit": record.config["epochs"], "seconds": record.seconds}
+    metrics = {part: record.metrics[part] for part in ("test", "validation")}
+    predictions = read_test_predictions(run)[PREDICTED_COLUMN].to_numpy()
+    results.add({**arrays.about, **rung.result_key(arrays), **metrics, **figures}, predictions)
+
+
+def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printer: DemoPrinter) -> None:
+    """Print what each party received, by its own ledger; the rungs, the contribution and the truth."""
     printer.say()
     printer.say("What each party received from the others:")
     for name, text in DISCLOSURES.items():
         own = str(demo.parties[name].party)
         received = sum(entry.bytes for entry in read_ledger(demo.run_of(name)) if entry.receiver == own)
-        printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received)})")
+        printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received).replace(' ', NO_BREAK)})")
     printer.say()
     printer.say(f"What the partner contributes (RMSE in {UNIT} on {ladder['records']:,} test flats):")
+    remarks = dict.fromkeys(ladder["chosen"]["alone"], "best alone") | {STACKED: "the model of this run"}
     for rung in ladder["rungs"]:
-        key, remarks = rung["key"], []
-        if key == record.method:
-            remarks.append(f"this run: {format_number(record.metrics['test']['rmse'])}")
-        remarks += [text for side, text in BEST_REMARKS.items() if key in ladder["chosen"][side]]
-        if key in SHOWN_RUNGS or remarks:
-            printer.say(f"  {rung['name']:<41}{rung['mean']:>6.1f}  {', '.join(remarks)}".rstrip())
+        printer.say(f"  {rung['name']:<41}{rung['mean']:>6.1f}  {remarks.get(rung['key'], '')}".rstrip())
     printer.say(ladder["worth"])
-    printer.say(f"In this generated city the rentals can contribute at most {truth:.3g} {UNIT}.")
+    printer.say(f"In this generated city the best possible models with and without rentals differ by {truth:.3g}.")
     printer.say()

@@ -24,6 +24,7 @@ from fedsim.errors import SettingError
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, ReceivedQuality
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.protocol.messages import replace_unprintable
+from fedsim.registry import METHODS
 from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
@@ -169,10 +170,16 @@ def contribution_section(run: FinishedRun) -> PageSection:
     section = PageSection("contribution", title, (note,), tuple(model_charts.ladder_figures(ladder)))
     part, metrics = run.record.judged
     linking = {column for terms in run.job.secondaries.values() for column in terms.encoding.columns}
-    key = run.record.method + (OWN_IDENTIFIERS_SUFFIX if linking & set(run.record.table.features) else "")
+    key, own = run.record.method, bool(linking & set(run.record.table.features))
+    if METHODS.detail(key, "trees"):
+        key = key if own else ""  # in the ladder, trees always use the primary's identifiers
+    elif own:
+        key += OWN_IDENTIFIERS_SUFFIX
     rung = next((rung for rung in ladder.rungs if (rung.key, rung.split) == (key, run.job.task.split)), None)
     if rung is None or ladder.metric not in metrics:
         return section
+    if ladder.hash == run.record.hash and math.isclose(rung.mean, metrics[ladder.metric], rel_tol=1e-6):
+        return replace(section, paragraphs=(note, f"{rung.name} is the model of this run."))
     # A ladder that knows the job's hash used the test records of this run for its first seed.
     same, score = ladder.hash == run.record.hash, format_number(rung.mean)
     if ladder.seeds == 1:
