@@ -131,6 +131,7 @@ def _certificate_owner(certificate: Certificate, authority: Certificate) -> str:
 # Checks
 
 NAME_WIDTH = 14
+FAILURE_TITLES = {"needed to train:": False, "needed only where every party runs on its own machine:": True}
 LEVEL_STYLES = {CheckLevel.OK: "green", CheckLevel.WARNING: "yellow", CheckLevel.FAILS: "bold red"}
 
 
@@ -141,13 +142,11 @@ def run_check(
     link = NetworkLink(*network)
     report = check_job(job, parties, link=link, now=datetime.now(UTC), call_peers=call_peers)
     if mode.json:
-        print_json({"passed": report.passed, **asdict(report)})
+        print_json({"passed": report.passed, "ready_to_train": report.ready_to_train, **asdict(report)})
     elif mode.quiet:
-        for section in report.sections:
-            for finding in section.findings:
-                if finding.level is CheckLevel.FAILS:
-                    fix = f"; {finding.fix}" if finding.fix else ""
-                    print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
+        for section, finding in report.failures:
+            fix = f"; {finding.fix}" if finding.fix else ""
+            print(replace_unprintable(f"error: {section.title}: {finding.result}{fix}"), file=sys.stderr)
     else:
         _print_report(report, link, mode.verbose)
     return report.passed
@@ -176,12 +175,30 @@ def _print_report(report: CheckReport, link: NetworkLink, verbose: bool) -> None
         for name, value in _estimate_lines(report.estimate):
             grid.add_row(Text(f"  {name}"), as_text(value))
         parts += [Text(f"\nestimate at {link.mbit:g} Mbit/s, latency {link.ping_ms:g} ms", style="bold"), grid]
-    failures, warnings = report.count(CheckLevel.FAILS), report.count(CheckLevel.WARNING)
+    parts += _failure_lines(report)
+    failed, warnings = len(report.failures), report.count(CheckLevel.WARNING)
     also = f", {pluralise(warnings, 'warning')}" if warnings else ""
-    them = "it" if failures == 1 else "them"
-    failed = f"{pluralise(failures, 'check')} failed{also}; fix {them} and run `fedsim check` again"
-    verdict, level = (f"ready to run{also}", CheckLevel.OK) if report.passed else (failed, CheckLevel.FAILS)
+    verdict, level = f"ready to run{also}", CheckLevel.OK
+    if failed:
+        ready = "ready for `fedsim train`" if report.ready_to_train else f"fix {'it' if failed == 1 else 'them'} first"
+        verdict, level = f"{pluralise(failed, 'check')} failed{also}; {ready}", CheckLevel.FAILS
     print_renderable(Group(*parts, Text(f"\n{verdict}", style=LEVEL_STYLES[level])))
+
+
+def _failure_lines(report: CheckReport) -> Iterator[Text]:
+    """Yield the failures once more, by what they are needed for; those of one party with one fix are one line."""
+    for title, deployment in FAILURE_TITLES.items():
+        groups: dict[tuple[str, str, str], list[str]] = {}
+        for section, finding in report.failures:
+            if finding.only_for_deployment is deployment:
+                where = section.title.partition(" (")[0]
+                groups.setdefault((where, finding.check, finding.fix), []).append(finding.result)
+        if groups:
+            yield Text(f"\n{title}", style="bold")
+        for (where, check, fix), results in groups.items():
+            more = f", and {len(results) - 1} more" if len(results) > 1 else ""
+            line = replace_unprintable(f"  {where}, {check}: {results[0]}{more}")
+            yield Text.assemble((line, "red"), *([f"\n    fix: {replace_unprintable(fix)}"] if fix else []))
 
 
 def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
@@ -199,7 +216,9 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
         f"at most {pluralise(estimate.epochs, 'epoch')}: about {_format_size(training.expected)} ({between})",
     )
     between = f"{format_duration(spent.least)} to {format_duration(spent.most)}"
-    yield "transfer", f"about {format_duration(spent.expected)} ({between}), plus the time to compute"
+    yield "transfer", f"about {format_duration(spent.expected)} ({between})"
+    compute = format_duration(estimate.compute_seconds)
+    yield "compute", f"about {compute} of one core for all epochs; by the machine, a third or three times as long"
     yield "disk", ", ".join(f"{name} {_format_size(need)}" for name, need in estimate.disk.items())
     yield "assumed", "; ".join([*estimate.assumed, "all candidates are partners equally often (else less is sent)"])
 

@@ -36,6 +36,7 @@ from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
 PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
+GPU_FILES = (Path("/dev/nvidia0"), Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the last under WSL
 WRITABLE_BY_OTHERS = 0o022
 DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
 READABLE_BY_OTHERS = 0o077
@@ -71,7 +72,17 @@ class CheckReport:
     @property
     def passed(self) -> bool:
         """Whether no check failed; warnings are allowed."""
-        return not self.count(CheckLevel.FAILS)
+        return not self.failures
+
+    @property
+    def ready_to_train(self) -> bool:
+        """Whether no check failed that `fedsim train` needs, with all parties in one process."""
+        return all(finding.only_for_deployment for _, finding in self.failures)
+
+    @property
+    def failures(self) -> list[tuple[CheckSection, CheckFinding]]:
+        """The checks that failed, with their section."""
+        return [(each, found) for each in self.sections for found in each.findings if found.level is CheckLevel.FAILS]
 
     def count(self, level: CheckLevel) -> int:
         """Return the number of findings of a level."""
@@ -131,6 +142,13 @@ def check_processors(job: Job | None) -> Iterator[CheckFinding]:
         yield warning("processors", message, fix, code="too-many-threads")
     else:
         yield ok("processors", f"{available}")
+
+
+def check_device(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that there is a GPU where the party file asks for one; only torch, a slow import, knows if it is usable."""
+    if place.own.device == "cuda" and not any(path.exists() for path in GPU_FILES):
+        fix = f'run this check on the party\'s machine, or set device = "auto" in {place.own.path}'
+        yield warning("device", "device is cuda, but this machine has no NVIDIA GPU", fix, code="no-gpu")
 
 
 def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
@@ -473,6 +491,7 @@ PARTY_CHECKS = (
     ("certificate", check_certificate),
     ("clock", check_clock),
     ("folder", check_folder),
+    ("device", check_device),
 )
 
 

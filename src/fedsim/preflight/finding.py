@@ -14,6 +14,10 @@ class CheckLevel(StrEnum):
     FAILS = "fails"
 
 
+# Checks that do not matter while all parties run in one process.
+DEPLOYMENT_CHECKS = frozenset({"certificate", "peers", "port", "authorities"})
+
+
 @dataclass(frozen=True)
 class CheckFinding:
     """The result of one check and how to fix it, without any data.
@@ -27,6 +31,11 @@ class CheckFinding:
     fix: str = ""
     informative: bool = False
     code: str = ""
+
+    @property
+    def only_for_deployment(self) -> bool:
+        """Whether `fedsim train` runs without it."""
+        return self.check in DEPLOYMENT_CHECKS
 
 
 def ok(check: str, result: str) -> CheckFinding:

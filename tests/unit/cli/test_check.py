@@ -63,7 +63,17 @@ def test_nothing_is_estimated_from_a_party_file_that_cannot_be_read():
     assert json.loads(run("city.toml", "rentals.toml", "--json").output)["estimate"]
     change(Path("city.toml"), "[linkage]\nkey =", "[linkage]\nkee =")
     assert json.loads(run("city.toml", "rentals.toml", "--json").output)["estimate"] is None
-    assert run("city.toml", "rentals.toml").output.count("linkage.ke") == 1
+    assert run("city.toml", "rentals.toml").output.count("linkage.ke") == 2  # where it belongs, and at the end
+
+
+def test_failures_come_last_and_training_in_one_process_needs_no_certificate():
+    Path("certs/ca.pem").unlink()
+    done = run("rentals.toml")
+    assert done.exit_code == 2
+    assert "certs/ca.pem" in "".join(done.output.splitlines()[-4:])
+    assert json.loads(run("rentals.toml", "--json").output)["ready_to_train"] is True
+    Path("rentals.csv").unlink()
+    assert json.loads(run("rentals.toml", "--json").output)["ready_to_train"] is False
 
 
 def test_verbose_tells_every_check():

@@ -509,6 +509,12 @@ def test_a_training_of_few_steps_is_a_warning(folder):
     assert "8 steps" in finding.result
 
 
+def test_a_gpu_that_this_machine_lacks_is_a_warning(folder, monkeypatch):
+    monkeypatch.setattr("fedsim.preflight.check.GPU_FILES", (folder / "no-gpu",))
+    change(folder / "city.toml", 'role = "primary"', 'role = "primary"\ndevice = "cuda"')
+    assert checks_and_codes(failures(report(folder, "city"), CheckLevel.WARNING)) == [("device", "no-gpu")]
+
+
 def test_a_clock_that_is_behind_is_suspected(folder):
     found = report(folder, "city", now=datetime.now(UTC) - 30 * DAY)
     assert_found(failures(found), "certificate", "", "clock")
