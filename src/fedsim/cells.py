@@ -115,7 +115,8 @@ class CellFault:
         row, count = int(self.rows[0]) + 1, len(self.rows)
         message = f"{table}: column '{column}', row {row} {_FAULT_TEXTS[self.kind][0]}; {self.way_out}"
         more = f" ({count:,} such rows)" if count > 1 else ""
-        return InputError(message + more, code=self.kind.value, table=table, column=column, row=row, count=count)
+        places = {"row": row, "rows": (self.rows + 1).tolist(), "count": count}
+        return InputError(message + more, code=self.kind.value, table=table, column=column, **places)
 
 
 @dataclass(frozen=True, eq=False)

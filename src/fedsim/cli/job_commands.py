@@ -349,6 +349,9 @@ def predict(
     explain: Annotated[
         Path | None, option("FILE", "Also write what each prediction is made of: partner records and own columns.")
     ] = None,
+    skip_invalid: Annotated[
+        bool, flag("Predict the valid records, with their row numbers, and list the others.", "--skip-invalid")
+    ] = False,
     wait: opt.Wait = 60.0,
     separator: opt.Separator = None,
     insecure: opt.Insecure = False,
@@ -359,7 +362,7 @@ def predict(
     """Predict new records of the primary; the other parties run with --stay.
 
     All records are predicted or none: if a cell is invalid, the error names its row and column and the number of such
-    rows, and nothing is written.
+    rows, and nothing is written. With --skip-invalid the other records are predicted, and the column `row` says which.
 
     fedsim predict job.toml city.toml --records new-flats.csv --out predictions.csv
     """
@@ -375,6 +378,7 @@ def predict(
         keep=columns,
         matches=matches,
         explain=explain,
+        skip_invalid=skip_invalid,
         separator=separator,
         wait=wait,
         insecure=insecure,

@@ -10,9 +10,10 @@ import socket
 import ssl
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -138,7 +139,7 @@ def run_log(path: Path, mode: OutputMode, receipts: Sequence[Path] = (), authori
 
 # Predictions
 
-MIN_TOKEN_LENGTH = 16
+MIN_TOKEN_LENGTH, MAX_SKIPPED_SHOWN = 16, 20
 TOKEN_FILE = "serve.token"  # noqa: S105 - in the run folder, unless the owner names another
 SHUTDOWN_SECONDS = 5  # for requests in progress when the service is stopped
 
@@ -153,11 +154,13 @@ def run_predict(
     keep: Sequence[str],
     matches: bool,
     explain: Path | None,
+    skip_invalid: bool,
     separator: str | None,
     wait: float,
     insecure: bool,
 ) -> None:
     """Predict the records of a table, or of a database and a query; write predictions and the columns to ``keep``."""
+    skipped: dict[int, str] = {}
     records = parse_source(*table)
     outputs = [out] if explain is None else [out, explain]
     check_output_paths(outputs, [job, party, *source_files([records])])
@@ -171,8 +174,13 @@ def run_predict(
         measure_traffic(quiet=mode.silent) as traffic,
         _open_predictor(job, party, wait, traffic, mode, insecure=insecure) as predictor,
     ):
-        features = convert_features(frame, predictor.identifiers, data.missing if data else ())
-        predictions = predictor.predict(features, str(records), explained=explain is not None)
+        convert = partial(convert_features, identifiers=predictor.identifiers, missing=data.missing if data else ())
+        if skip_invalid:
+            skipped = find_invalid_rows(frame, lambda rows: predictor.prepare(convert(rows), str(records)))
+            valid = pl.Series([row not in skipped for row in range(1, len(frame) + 1)], dtype=pl.Boolean)
+            number = "row number" if "row" in frame.columns else "row"
+            frame, keep = frame.with_row_index(number, offset=1).filter(valid), [number, *keep]
+        predictions = predictor.predict(convert(frame), str(records), explained=explain is not None)
     columns = [*frame.select(keep).iter_columns(), pl.Series("prediction", predictions.values)]
     if (intervals := predictions.intervals) is not None:
         columns += [pl.Series("lower", intervals[:, 0]), pl.Series("upper", intervals[:, 1])]
@@ -187,10 +195,14 @@ def run_predict(
             explanation_table(predictions.explanations).write_csv(part)
     facts = {"records": len(frame), "by": predictions.by, "away": predictions.away, "reason": predictions.reason}
     offline = f"; offline: {', '.join(predictions.away)}" if predictions.away else ""
-    text = f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"
-    text += "" if explain is None else f"\nWrote {explain}: what each prediction is made of"
+    lines = [f"Wrote {out}: {pluralise(len(frame), 'prediction')} by {predictions.by}{offline}"]
+    lines += [] if explain is None else [f"Wrote {explain}: what each prediction is made of"]
+    lines += [f"skipped row {row}: {reason}" for row, reason in list(skipped.items())[:MAX_SKIPPED_SHOWN]]
+    if len(skipped) > MAX_SKIPPED_SHOWN:
+        lines.append(f"and {len(skipped) - MAX_SKIPPED_SHOWN:,} more rows; --json lists all")
+    facts |= {"skipped": [{"row": row, "reason": reason} for row, reason in skipped.items()]}
     named = {"file": str(out), "explanations": None if explain is None else str(explain)}
-    mode.show({**facts, **named, **traffic.as_dict()}, lambda: typer.echo(text))
+    mode.show({**facts, **named, **traffic.as_dict()}, lambda: print_lines(lines))
 
 
 def explanation_table(explanations: Sequence[Explanation]) -> pl.DataFrame:
@@ -198,6 +210,26 @@ def explanation_table(explanations: Sequence[Explanation]) -> pl.DataFrame:
     rows = [{"record": place, **row} for place, one in enumerate(explanations, start=1) for row in one.rows()]
     types = {"name": pl.String, "partner": pl.Int64, **dict.fromkeys(("similarity", "weight", "match"), pl.Float64)}
     return pl.DataFrame(rows, schema_overrides=types, infer_schema_length=None)
+
+
+def find_invalid_rows(frame: pl.DataFrame, prepare: Callable[[pl.DataFrame], object]) -> dict[int, str]:
+    """Return the rows of a table (from 1) that cannot be prepared, in order, with the column and the fault."""
+    reasons: dict[int, str] = {}
+    rows = list(range(len(frame)))
+    while rows:
+        try:
+            prepare(frame[rows])
+            break
+        except InputError as error:
+            if "rows" not in error.details:  # a whole column is missing or wrong
+                raise
+            faulty = {rows[row - 1] for row in error.rows}
+            reasons |= {row + 1: f"column '{error.column}', {error.code}" for row in faulty}
+            rows = [row for row in rows if row not in faulty]
+    if not rows:
+        message = "no record can be predicted, because every row has an invalid cell; correct the table"
+        raise InputError(message, code="no-valid-records")
+    return dict(sorted(reasons.items()))
 
 
 def match_columns(matches: Matches) -> list[pl.Series]:

@@ -163,17 +163,8 @@ class Predictor:
 
     def predict(self, records: pl.DataFrame, called: str | None = None, *, explained: bool = False) -> Predictions:
         """Predict records that have the columns of training except the label; ``called`` names the table in errors."""
-        table, job, own = called or str(self.context.party_file.party), self.context.job, self.context.party_file
-        if not len(records):
-            raise InputError("there are no records to predict; give at least one", code="no-records")
-        missing = [column for column in self.columns if column not in records.columns]
-        if missing:
-            message = f"{table}: column '{missing[0]}' is missing, which training used; add it"
-            raise InputError(message, code="missing-column", column=missing[0])
-        features = self._trained.features(records, table)
-        data = PartyData(records, resolve_columns(job, own), own, job, table)
-        store = RunStore(self.context.folder, job)
-        encoded = {name: store.encode_new(data, name) for name in job.secondaries}
+        table, own = called or str(self.context.party_file.party), self.context.party_file
+        features, encoded = self.prepare(records, table)
         with self._lock:
             try:
                 return self._predict_together(features, encoded, explained=explained)
@@ -191,6 +182,20 @@ class Predictor:
                 if not offline and not self._coordinator.connected:  # it is used only when all others are connected
                     offline = [self.context.peer(Role.COORDINATOR).name]
                 return replace(found, away=tuple(offline), reason=str(error))
+
+    def prepare(self, records: pl.DataFrame, table: str) -> tuple[Features, dict[str, EncodedTable]]:
+        """Return records as inputs of the network, and encoded for every secondary; an invalid cell is an error."""
+        job, own = self.context.job, self.context.party_file
+        if not len(records):
+            raise InputError("there are no records to predict; give at least one", code="no-records")
+        missing = [column for column in self.columns if column not in records.columns]
+        if missing:
+            message = f"{table}: column '{missing[0]}' is missing, which training used; add it"
+            raise InputError(message, code="missing-column", column=missing[0])
+        features = self._trained.features(records, table)
+        data = PartyData(records, resolve_columns(job, own), own, job, table)
+        store = RunStore(self.context.folder, job)
+        return features, {name: store.encode_new(data, name) for name in job.secondaries}
 
     def _predict_together(
         self, features: Features, encoded: Mapping[str, EncodedTable], *, explained: bool

@@ -115,6 +115,17 @@ def test_a_place_that_is_missing_is_named_likewise(folder):
     assert (error.code, error.table, error.column, error.row) == ("missing-cell", "bad.csv", "lon", 7)
 
 
+def test_invalid_records_are_skipped_on_request_and_listed(folder):
+    refusal(folder, "lat", CANARY, {2, 4})
+    bad = pl.read_csv(folder / "bad.csv", infer_schema=False)
+    area = pl.when(pl.int_range(1, len(bad) + 1).is_in([4, 9])).then(pl.lit("large")).otherwise("area")
+    bad.with_columns(area=area).write_csv(folder / "bad.csv")
+    told = json.loads(predict(folder, "--records", "bad.csv", "--skip-invalid", "--quiet", "--json").output)
+    assert [each["row"] for each in told["skipped"]] == [2, 4, 9]
+    assert (told["records"], CANARY in str(told)) == (6, False)
+    assert pl.read_csv(folder / "out.csv")["row"].to_list() == [1, 3, 5, 6, 7, 8]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [

@@ -70,11 +70,12 @@ class IdentifierColumn:
     def refuse(self, faulty: Flags, problem: str, code: str) -> None:
         """Raise an error about the first row marked ``faulty``, if there is one, and say how many there are."""
         if faulty.any():
-            first, count = int(faulty.argmax()), int(faulty.sum())
-            row = 1 + (first if self.rows is None else int(self.rows[first]))
+            places = np.flatnonzero(faulty)
+            rows = [int(row) + 1 for row in (places if self.rows is None else self.rows[places])]
+            row, count = rows[0], len(rows)
             more = f" ({count:,} such rows)" if count > 1 else ""
             message = f"{self.table}: column {self.name!r}, row {row} {problem}{more}"
-            raise InputError(message, code=code, table=self.table, column=self.name, row=row, count=count)
+            raise InputError(message, code=code, table=self.table, column=self.name, row=row, rows=rows, count=count)
 
     def numbers(self) -> Floats:
         """Return the values as floats."""
