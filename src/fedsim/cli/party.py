@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -60,7 +60,7 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     from fedsim.training.hooks import ProgressBar
 
     job, files = read_job(job_path), [read_party_file(path) for path in party_paths]
-    set_up_logging(job.name, mode)
+    set_up_logging(job.name, mode, [str(own.party) for own in files])
     started = time.perf_counter()
     done = run_local(job, files, [] if mode.quiet else [ProgressBar()])
     seconds = time.perf_counter() - started
@@ -171,10 +171,19 @@ def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter
             print_ledger(entries, time.perf_counter() - traffic.started)
 
 
-def set_up_logging(name: str, mode: OutputMode) -> None:
-    """Log events to standard error with time and party; with ``--quiet`` only the final error is printed."""
+def set_up_logging(name: str, mode: OutputMode, threads: Collection[str] = ()) -> None:
+    """Log events to standard error with time and party; with ``--quiet`` only the final error is printed.
+
+    ``threads`` are the parties that run in threads of this process, whose names they have.
+    """
+
+    def name_party(record: logging.LogRecord) -> bool:
+        record.party = record.threadName if record.threadName in threads else name
+        return True
+
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"%(asctime)s {name}: %(message)s", "%H:%M:%S"))
+    handler.addFilter(name_party)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(party)s: %(message)s", "%H:%M:%S"))
     logger = logging.getLogger("fedsim")
     logger.handlers = [handler]
     level = logging.DEBUG if mode.verbose else logging.INFO

@@ -226,7 +226,8 @@ class SessionConnector:
                 return session
         stream, welcome = self._connect(None, wait_seconds or self.connection.wait_seconds)
         session = self._begin(stream, welcome)
-        threading.Thread(target=self._keep_connected, args=(session, stream), daemon=True).start()
+        party = threading.current_thread().name  # for its log
+        threading.Thread(target=self._keep_connected, args=(session, stream), name=party, daemon=True).start()
         return session
 
     def pending(self) -> list[Session]:

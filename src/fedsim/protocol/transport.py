@@ -158,6 +158,7 @@ class _InProcessListener:
         self.address, self._answer, self._listeners = address, answer, listeners
         self._lock = threading.Lock()
         self._streams: list[QueueStream] | None = []  # None after close
+        self._owner = threading.current_thread().name  # of the party that listens, for its log
 
     def connect(self) -> QueueStream:
         here, there = stream_pair()
@@ -165,7 +166,7 @@ class _InProcessListener:
             if self._streams is None:
                 raise ConnectionLost(f"no party listens at '{self.address}'")
             self._streams = [*(stream for stream in self._streams if not stream.closed), there]
-        threading.Thread(target=self._answer, args=(None, there), daemon=True).start()
+        threading.Thread(target=self._answer, args=(None, there), name=self._owner, daemon=True).start()
         return here
 
     def close(self) -> None:

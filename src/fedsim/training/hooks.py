@@ -4,6 +4,7 @@ Pass them as ``hooks=[...]`` to :func:`fedsim.training.train`. For your own, inh
 :class:`fedsim.training.Hook`. Each library is imported when its hook is created.
 """
 
+import sys
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -15,11 +16,12 @@ from fedsim.training.loop import Epoch, Hook, TrainingOutline
 
 
 class ProgressBar(Hook):
-    """Show epochs, loss, validation metric and remaining time on a terminal; print nothing elsewhere."""
+    """Show epochs, loss, validation metric and remaining time on a terminal; elsewhere a line per epoch."""
 
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
+        self._epochs = 0
 
     def started(self, outline: TrainingOutline) -> None:
         from rich.console import Console  # noqa: PLC0415
@@ -27,6 +29,7 @@ class ProgressBar(Hook):
 
         console = Console(stderr=True)
         columns = TextColumn("epoch {task.fields[epoch]}"), BarColumn(), TextColumn("{task.fields[scores]}")
+        self._epochs = outline.epochs
         self._bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         self._task = self._bar.add_task(
             "training",
@@ -44,6 +47,8 @@ class ProgressBar(Hook):
         metric, value = next(iter(epoch.validation.items()))
         scores = f"loss {epoch.loss:.4g}, validation {metric} {value:.4g}"
         self._bar.update(self._task, epoch=epoch.number + 1, scores=scores)
+        if self._bar.disable:
+            print(f"epoch {epoch.number} of {self._epochs}: {scores} ({epoch.seconds:.1f} s)", file=sys.stderr)
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         self._bar.stop()

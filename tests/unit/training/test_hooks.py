@@ -26,9 +26,13 @@ def train_with(hook):
     return train(small_primary(), small_secondaries(), SPLIT, small_config(), hooks=[hook])
 
 
-def test_a_progress_bar_is_silent_without_a_terminal(capsys):
+def test_a_progress_bar_prints_a_line_per_epoch_without_a_terminal(capsys):
     train_with(ProgressBar())
-    assert capsys.readouterr() == ("", "")
+    printed = capsys.readouterr()
+    assert (printed.out, [line.split(":")[0] for line in printed.err.splitlines()]) == (
+        "",
+        ["epoch 1 of 2", "epoch 2 of 2"],
+    )
 
 
 def test_tensorboard_gets_a_scalar_per_epoch_and_metric(monkeypatch, tmp_path):
