@@ -12,9 +12,23 @@ from typer.core import TyperGroup
 
 from fedsim.errors import SettingError
 
+NUMBER_FAULTS = {"valid integer": "a whole number", "valid number": "a number", "valid float": "a number"}  # of Typer
+
 
 class SectionedGroup(TyperGroup):
     """A group whose help lists the commands by section, with their whole summary."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a word in the place of a number is refused with the numbers that are allowed."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            wanted = next((text for part, text in NUMBER_FAULTS.items() if part in error.message), None)
+            if wanted:
+                low, high = (getattr(getattr(error.param, "type", None), end, None) for end in ("min", "max"))
+                limits = f" from {low}" * (low is not None) + f" to {high}" * (high is not None)
+                error.message = f"not {wanted}; give {wanted}{limits}"
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands into the help page."""

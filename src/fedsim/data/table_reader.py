@@ -35,9 +35,18 @@ MAX_CELL_BYTES = 1 << 20
 MAX_EXPANSION = 100  # times the size of a compressed file, beyond what small files may take
 FREE_BYTES = 256 << 20
 CELL_BYTES = 16  # of a cell in memory, about
+FOREIGN_EXTENSIONS = {
+    **dict.fromkeys((".xlsx", ".xls", ".xlsm", ".xlsb", ".ods", ".numbers"), "a spreadsheet"),
+    **dict.fromkeys((".feather", ".arrow", ".ipc"), "an Arrow file"),
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), "JSON"),
+    **dict.fromkeys((".sas7bdat", ".xpt", ".sav", ".dta", ".rds", ".rdata"), "a file of a statistics package"),
+    **dict.fromkeys((".pkl", ".pickle"), "a pickle, which can run code when it is opened"),
+    **dict.fromkeys((".h5", ".hdf5", ".npz", ".npy", ".avro", ".orc"), "a binary format"),
+    **dict.fromkeys((".zip", ".7z", ".tar"), "an archive"),
+}
 FOREIGN_MAGIC = {
     PARQUET_MAGIC: "Parquet; give it the extension .parquet",
-    b"PK\x03\x04": "a spreadsheet or archive; save the table as CSV",
+    b"PK\x03\x04": "a spreadsheet or archive; export the table as CSV or Parquet",
     b"\xff\xfe": "UTF-16; save it as UTF-8",
     b"\xfe\xff": "UTF-16; save it as UTF-8",
 }
@@ -118,9 +127,12 @@ def _resolve_separator(path: Path, given: str | None) -> str:
     if given is None:
         extension = next((suffix for suffix in SEPARATORS if path.name.lower().endswith(suffix)), None)
         if extension is None:
-            known = ", ".join([*SEPARATORS, *PARQUET_SUFFIXES])
-            message = f"{path}: unrecognised file extension '{path.suffix}'; use one of {known}"
-            raise FileError(message, code="unknown-extension", extension=path.suffix)
+            kind = FOREIGN_EXTENSIONS.get(path.suffix.lower())
+            fault = f"unrecognised file extension '{path.suffix}'; use one of "
+            fault += ", ".join([*SEPARATORS, *PARQUET_SUFFIXES])
+            if kind:
+                fault = f"this is {kind}; export the table as CSV or Parquet"
+            raise FileError(f"{path}: {fault}", code="unknown-extension", extension=path.suffix, kind=kind)
         return SEPARATORS[extension]
     separator = "\t" if given in ("\\t", "tab") else given
     if len(separator.encode()) != 1 or separator in '"\r\n':
@@ -275,12 +287,22 @@ def _read_header(path: Path, content: bytes, separator: str) -> list[str]:
 def _check_separator(path: Path, content: bytes, columns: list[str] | None, separator: str, option: str) -> None:
     """Name the separator that the file seems to use, when this one leaves the table in one piece."""
     header = _read_header(path, content, separator)
-    for other, name in SEPARATOR_NAMES.items():
+    names = {**SEPARATOR_NAMES, **{mark: f"'{mark}'" for mark in _repeated_marks(content)}}
+    for other, name in names.items():
         split = [] if other == separator else _read_header(path, content, other)
         if len(split) > 1 and (len(header) == 1 or (columns and set(columns) <= set(split))):
             used = SEPARATOR_NAMES.get(separator, repr(separator))
             message = f"{path} has {len(header)} column(s) when split at {used}, but {len(split)} at {name}"
             raise InputError(f"{message}; use {option} {name}", code="wrong-separator", separator=other)
+
+
+def _repeated_marks(content: bytes) -> Iterator[str]:
+    """Yield the marks that are as frequent in the header as in the line below it, so that they may separate cells."""
+    head, *below = _decode_latin1(content[:HEADER_BYTES]).splitlines()[:2] or [""]
+    for mark in dict.fromkeys(head):
+        plain = mark.isascii() and mark.isprintable() and not mark.isalnum() and mark not in "\" '._-"
+        if plain and below and head.count(mark) == below[0].count(mark):
+            yield mark
 
 
 def find_csv_fault(content: bytes, separator: str) -> tuple[str, int, str]:
