@@ -6,31 +6,44 @@ from fedsim._lazy import lazy_exports
 from fedsim.version import VERSION
 
 if TYPE_CHECKING:
+    from fedsim.data.synthetic import city, generate_city
     from fedsim.errors import FedSimError
     from fedsim.estimator import FedSimClassifier, FedSimRegressor
     from fedsim.linkage import diagnose, link, load_links, save_links
+    from fedsim.linkage.encoding import DateFilter, Key, NumericFilter, Schema, SchemaField, StringFilter, WordFilter
     from fedsim.types import EncodedTable, Links, Scale
 
 __version__ = VERSION
 
 __all__ = [
+    "DateFilter",
     "EncodedTable",
     "FedSimClassifier",
     "FedSimError",
     "FedSimRegressor",
+    "Key",
     "Links",
+    "NumericFilter",
     "Scale",
+    "Schema",
+    "SchemaField",
+    "StringFilter",
+    "WordFilter",
     "__version__",
+    "city",
     "diagnose",
+    "generate_city",
     "link",
     "load_links",
     "save_links",
 ]
 
 _HOMES = {
+    "data.synthetic": ["city", "generate_city"],
     "errors": ["FedSimError"],
     "estimator": ["FedSimClassifier", "FedSimRegressor"],
     "linkage": ["diagnose", "link", "load_links", "save_links"],
+    "linkage.encoding": ["DateFilter", "Key", "NumericFilter", "Schema", "SchemaField", "StringFilter", "WordFilter"],
     "types": ["EncodedTable", "Links", "Scale"],
 }
 __getattr__ = lazy_exports(__name__, _HOMES)  # numba and torch take seconds, `fedsim --help` must not

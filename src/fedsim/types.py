@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedsim.errors import InputError
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bits = NDArray[np.uint8]
@@ -110,6 +112,55 @@ class Links:
 
     def __repr__(self) -> str:
         return f"Links({len(self)} records x {self.k} partners of {self.n_candidates}, {self.metric})"
+
+    def _repr_html_(self) -> str:
+        from html import escape  # noqa: PLC0415 - notebooks only
+
+        rows = zip(*(values[:5].ravel().tolist() for values in self._long().values()), strict=True)
+        cells = [[f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row] for row in rows]
+        head = "".join(f"<th>{name}</th>" for name in self._long())
+        body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in cells[:10])
+        return f"<p>{escape(repr(self))}</p><table><tr>{head}</tr>{body}</table>"
+
+    def to_polars(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
+        """Return the links as a polars frame in long form, one row per record and partner, nearest first.
+
+        Parameters
+        ----------
+        primary_ids, secondary_ids
+            What to write instead of row numbers, such as a key column: one per record of that table.
+
+        Examples
+        --------
+        >>> from fedsim import link
+        >>> links = link([[0.0], [9.0]], [[1.0], [8.0]], metric="euclidean", k=1)
+        >>> links.to_polars(secondary_ids=["a", "b"]).select("record", "partner", "distance").rows()
+        [(0, 'a', 1.0), (1, 'b', 1.0)]
+        """
+        import polars as pl  # noqa: PLC0415 - types stay light
+
+        columns: dict[str, Any] = {name: values.ravel() for name, values in self._long().items()}
+        for name, ids, count in (("record", primary_ids, len(self)), ("partner", secondary_ids, self.n_candidates)):
+            if ids is None:
+                continue
+            if len(ids) != count:
+                message = f"{len(ids):,} ids for {count:,} records; give one per record of that table"
+                raise InputError(message, code="id-count", limit=count)
+            columns[name] = pl.Series(ids)[columns[name]]
+        return pl.DataFrame(columns)
+
+    def to_pandas(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
+        """Return :meth:`to_polars` as a pandas frame; requires pandas."""
+        from importlib import import_module  # noqa: PLC0415 - an optional package
+
+        columns = self.to_polars(primary_ids, secondary_ids).to_dict(as_series=False)
+        return import_module("pandas").DataFrame(columns)
+
+    def _long(self) -> dict[str, AnyArray]:
+        shape = self.partner.shape
+        record, rank = np.broadcast_to(np.arange(shape[0])[:, None], shape), np.broadcast_to(np.arange(shape[1]), shape)
+        values = {"partner": self.partner, "distance": self.distance, "similarity": self.similarity}
+        return {"record": record, "rank": rank + 1, **values}
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -84,14 +84,33 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803
-        """Train on the primary's table and its labels; if training fails, the previous model is kept."""
+    def fit(self, X: Any, y: Any, *, identifiers: Any = None, eval_set: Any = None) -> Self:  # noqa: N803
+        """Train on the primary's table and its labels; if training fails, the previous model is kept.
+
+        Parameters
+        ----------
+        X, y
+            The primary's table, and one label per record.
+        identifiers
+            A table of the primary's identifiers, where an earlier step of a pipeline changes or drops those in ``X``.
+            With scikit-learn's metadata routing: ``set_fit_request(identifiers=True)``, and likewise for ``predict``.
+        eval_set
+            ``(X, y)`` of the records that choose the best epoch, instead of some of the training records;
+            ``validation_fraction`` then has no effect. Their links follow those of the training records in ``links_``.
+        """
         fresh = copy(self)
-        primary = inputs.check_table(fresh, X, reset=True)
-        labels, settings = fresh._labels(y, primary), inputs.estimator_settings(self)
+        primary = inputs.add_identifiers(inputs.check_table(fresh, X, reset=True), identifiers)
+        settings, n_own, name = inputs.estimator_settings(self), len(primary), inputs.label_name(y)
+        if eval_set is not None:
+            primary, y = inputs.append_records(
+                (primary, y), inputs.check_table(fresh, eval_set[0], reset=False), eval_set[1]
+            )
+        labels = replace(fresh._labels(y, primary), name=name)
         tables = inputs.secondary_tables(self.secondaries)
         seed = inputs.draw_seed(self.random_state)
-        split = _validation_split(settings, primary, labels, seed)
+        split = Split(np.arange(n_own), np.arange(n_own, len(primary)), np.zeros(0, np.int64))
+        if eval_set is None:
+            split = _validation_split(settings, primary, labels, seed)
         config = build_config(
             settings.preset,
             settings.method if tables else "solo",
@@ -119,12 +138,30 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
     def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
         """Return the labels in the form that training needs."""
 
-    def _predict(self, X: Any) -> tuple[Floats, Floats | None]:  # noqa: N803
-        """Link new records to the known secondaries; return numbers and intervals, or probabilities per class."""
+    def _table(self, X: Any, identifiers: Any) -> pl.DataFrame:  # noqa: N803
         check_is_fitted(self, "federation_")
-        return self.federation_.predict(inputs.check_table(self, X, reset=False))
+        return inputs.add_identifiers(inputs.check_table(self, X, reset=False), identifiers)
 
-    def find_matches(self, X: Any) -> list[explain.Matches]:  # noqa: N803
+    def _predict(self, X: Any, identifiers: Any) -> tuple[Floats, Floats | None]:  # noqa: N803
+        """Link new records to the known secondaries; return numbers and intervals, or probabilities per class."""
+        return self.federation_.predict(self._table(X, identifiers))
+
+    def links_for(self, X: Any, *, identifiers: Any = None) -> list[Links]:  # noqa: N803
+        """Return the links of any records, one entry per secondary; ``links_`` has those of training."""
+        table = self._table(X, identifiers)
+        return self.federation_.links(table)
+
+    @property
+    def history_table_(self) -> pl.DataFrame:
+        """``history_`` as a table: one row per epoch, one column per figure."""
+        check_is_fitted(self, "federation_")
+        rows = (
+            {**epoch, **{f"validation_{name}": value for name, value in epoch["validation"].items()}}
+            for epoch in self.history_
+        )
+        return pl.DataFrame([{name: value for name, value in row.items() if name != "validation"} for row in rows])
+
+    def find_matches(self, X: Any, *, identifiers: Any = None) -> list[explain.Matches]:  # noqa: N803
         """Return which row of each secondary is taken for the match of each record, and how sure that is.
 
         Parameters
@@ -136,8 +173,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         -------
         One entry per secondary whose links have a match gate; none where no single partner stands out, as with places.
         """
-        check_is_fitted(self, "federation_")
-        table = inputs.check_table(self, X, reset=False)
+        table = self._table(X, identifiers)
         return explain.find_matches(self.federation_.model, self.federation_.neighbours(table))
 
     def explain(self, X: Any) -> list[Explanation]:  # noqa: N803
@@ -260,7 +296,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     links_ : list of Links
         The links of the training records, one per secondary.
     history_ : list of dict
-        One record per epoch.
+        One record per epoch; ``history_table_`` is the same as a polars table.
     federation_ : Federation
         The trained networks and every party's preprocessor.
     n_features_in_, feature_names_in_
@@ -280,16 +316,16 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     def _labels(self, y: Any, table: pl.DataFrame) -> TrainingLabels:
         return TrainingLabels(inputs.regression_labels(y, table), TaskType.NUMBERS, inputs.label_name(y))
 
-    def predict(self, X: Any) -> Floats:  # noqa: N803
+    def predict(self, X: Any, *, identifiers: Any = None) -> Floats:  # noqa: N803
         """Return a number per record, in the unit of the labels."""
-        return self._predict(X)[0]
+        return self._predict(X, identifiers)[0]
 
-    def predict_interval(self, X: Any) -> Floats:  # noqa: N803
+    def predict_interval(self, X: Any, *, identifiers: Any = None) -> Floats:  # noqa: N803
         """Return lower and upper end of an interval per record, (n, 2); it contains the label 9 times out of 10.
 
         Widths are calibrated on the validation records and grow where the members disagree.
         """
-        intervals = self._predict(X)[1]
+        intervals = self._predict(X, identifiers)[1]
         if intervals is None:
             message = "this model was saved without intervals, by an earlier release; train it again"
             raise errors.FileError(message, code="no-intervals")
@@ -318,11 +354,11 @@ class FedSimClassifier(ClassifierMixin, LinkedEstimator):  # type: ignore[misc]
         self.classes_, places = inputs.class_labels(y, table)
         return TrainingLabels(places, TaskType.CLASSES, inputs.label_name(y))
 
-    def predict(self, X: Any) -> AnyArray:  # noqa: N803
+    def predict(self, X: Any, *, identifiers: Any = None) -> AnyArray:  # noqa: N803
         """Return the most probable class of every record."""
-        best = self.predict_proba(X).argmax(axis=1)
+        best = self.predict_proba(X, identifiers=identifiers).argmax(axis=1)
         return np.asarray(self.classes_[best])
 
-    def predict_proba(self, X: Any) -> Floats:  # noqa: N803
+    def predict_proba(self, X: Any, *, identifiers: Any = None) -> Floats:  # noqa: N803
         """Return probabilities, one row per record and one column per class."""
-        return self._predict(X)[0]
+        return self._predict(X, identifiers)[0]

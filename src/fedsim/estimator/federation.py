@@ -28,6 +28,8 @@ from fedsim.training.data import as_features, target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
 from fedsim.types import AnyArray, Explanation, Floats, Links, Scale, Split
 
+MIN_NEAR_SHARE = 0.1  # of the primary's identifiers, within the secondary's range and as much again on either side
+
 
 def record_noise(identifiers: pl.DataFrame, k: int, seed: int) -> Floats:
     """Return standard normal noise, one row per record and one column per partner.
@@ -111,6 +113,10 @@ class LinkedTable:
     preparation: FeaturePreprocessor
     table: pl.DataFrame
 
+    def __repr__(self) -> str:
+        pair = self.rule.pair
+        return f"{pair.party}: {len(self.table):,} records linked by {', '.join(pair.ours)}, {pair.metric.name}"
+
 
 @dataclass(frozen=True, eq=False)
 class Federation:
@@ -124,6 +130,10 @@ class Federation:
     identifiers: tuple[str, ...]
     linked: tuple[LinkedTable, ...]
     typical: Mapping[str, Any] | None = None  # what explanations compare with; missing in earlier releases
+
+    def __repr__(self) -> str:
+        columns = len(self.preparation.columns)
+        return f"Federation({'; '.join([f'primary: {columns} features', *map(repr, self.linked)])})"
 
     def predict(self, primary: pl.DataFrame) -> tuple[Floats, Floats | None]:
         """Link new records; return numbers in the unit of the labels with intervals, or class probabilities."""
@@ -139,10 +149,13 @@ class Federation:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
         return Features.of(self.preparation.apply(own))
 
+    def links(self, primary: pl.DataFrame) -> list[Links]:
+        """Link records to every secondary."""
+        return [party.rule.links(primary, party.table, self.model.config) for party in self.linked]
+
     def neighbours(self, primary: pl.DataFrame) -> list[Neighbours]:
         """Link records to every secondary, as the method needs them."""
-        links = [party.rule.links(primary, party.table, self.model.config) for party in self.linked]
-        return [_method_neighbours(found, self.model.config) for found in links]
+        return [_method_neighbours(found, self.model.config) for found in self.links(primary)]
 
 
 def fit_federation(
@@ -160,6 +173,7 @@ def fit_federation(
     linked, links, data = [], [], []
     for pair, table in zip(plan.pairs, secondaries, strict=True):
         found = _nearest_links(pair, primary, table, plan.settings.k, plan.config.device)
+        _warn_of_distant_identifiers(pair, primary, table)
         scale = fit_scale(found.distance[split.train])
         sigma = plan.settings.sigma if tau is None else sigma_for_bound(tau, scale.deviation)
         if tau is not None and not pair.metric.whole:
@@ -183,6 +197,23 @@ def fit_federation(
     typical_record = Features.of(preparation.typical_record(own, split.train))
     typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places)
     return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state()), links, result
+
+
+def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:
+    """Warn if hardly a number of the primary is near those of the secondary, as after a scaler in a pipeline."""
+    both = zip(pair.primary_identifiers(primary), pair.secondary_identifiers(secondary), strict=True)
+    for ours, theirs in both:
+        if not (ours.dtype.is_numeric() and theirs.dtype.is_numeric()):
+            continue
+        low, high = theirs.min(), theirs.max()
+        if low is None or high is None:
+            continue
+        margin = float(high - low) or abs(float(high)) or 1.0  # type: ignore[operator,arg-type]
+        near = ours.drop_nulls().is_between(float(low) - margin, float(high) + margin).mean()  # type: ignore[arg-type]
+        if near is not None and float(near) < MIN_NEAR_SHARE:  # type: ignore[arg-type]
+            what = f"only {100 * float(near):.0f} % of the primary's '{ours.name}' are near the values of {pair.party}"  # type: ignore[arg-type]
+            fix = "if an earlier step of a pipeline changed them, pass the original columns as identifiers="
+            warnings.warn(f"{what}, so that links mean little; check the units, or, {fix}", UserWarning, stacklevel=4)
 
 
 def _method_neighbours(links: Links, config: training.Config) -> Neighbours:

@@ -73,7 +73,9 @@ def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.Data
     if not nw.dependencies.is_into_dataframe(table):
         with translate_sklearn_errors():
             array = validate_data(estimator, table, dtype=None, ensure_all_finite="allow-nan", reset=reset)
-        return to_polars(array, party=PRIMARY)
+        frame = to_polars(array, party=PRIMARY)
+        names = getattr(estimator, "feature_names_in_", frame.columns)  # of a table in training; scikit-learn warns
+        return frame.rename(dict(zip(frame.columns, map(str, names), strict=True)))
     frame = to_polars(table, party=PRIMARY)  # first, because scikit-learn does not name duplicate columns
     with translate_sklearn_errors():
         validate_data(estimator, table, skip_check_array=True, reset=reset)
@@ -81,6 +83,25 @@ def check_table(estimator: BaseEstimator, table: Any, *, reset: bool) -> pl.Data
         message = f"the {PRIMARY} table has {frame.height} records and {frame.width} columns; give some of both"
         raise InputError(message, code="empty-table")
     return frame
+
+
+def add_identifiers(table: pl.DataFrame, identifiers: Any) -> pl.DataFrame:
+    """Return the primary's table with identifiers that are passed beside it; they replace columns of their names."""
+    if identifiers is None:
+        return table
+    own = to_polars(identifiers, party="identifiers")
+    if len(own) != len(table):
+        message = f"identifiers have {len(own):,} rows, but X has {len(table):,}; give one per record of X"
+        raise InputError(message, code="identifier-count", limit=len(table))
+    return table.with_columns(own.iter_columns())
+
+
+def append_records(own: tuple[pl.DataFrame, Any], table: pl.DataFrame, labels: Any) -> tuple[pl.DataFrame, AnyArray]:
+    """Return two tables with their labels as one; the second has all columns of the first."""
+    first, first_labels = own
+    rest = select_columns(table, first.columns, "eval_set")
+    columns = (_label_column(first_labels, first), _label_column(labels, table))
+    return pl.concat([first, rest], how="vertical_relaxed"), np.concatenate(columns)
 
 
 def regression_labels(labels: Any, table: pl.DataFrame) -> Floats:

@@ -381,6 +381,11 @@ class Diagnostics:
     improvement: dict[str, float]
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        nearest, last = (f"{self.distance_by_rank[rank, len(QUANTILES) // 2]:.4g}" for rank in (0, -1))
+        figures = f"median distance {nearest} (nearest) to {last} (last), {100 * self.unused_share:.0f} % unused"
+        return f"Diagnostics({figures}{''.join(f'; {warning}' for warning in self.warnings)})"
+
 
 def diagnose(links: Links) -> Diagnostics:
     """Compute figures and warnings about links before training.

@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
-from fedsim.linkage import WeightedField, WeightedSum, get_metric, link
+from fedsim.linkage import WeightedField, WeightedSum, diagnose, get_metric, link
 from fedsim.privacy.bounds import success_bound
 
 QUICK: dict[str, Any] = {"members": 1, "k": 5, "epochs": 2, "batch_size": 64, "device": "cpu", "random_state": 0}
@@ -43,7 +43,7 @@ def test_every_method_trains_and_predicts(town, flats, price, method, preset):
 def test_new_records_are_linked_with_the_scale_of_training(town, flats, price):
     model = quick(town).fit(flats[:400], price[:400])
     (rule,) = [party.rule for party in model.federation_.linked]
-    fresh = rule.links(flats[400:], town.rentals, model.federation_.model.config)
+    (fresh,) = model.links_for(flats[400:])
     plain = link(flats[400:].select(PLACE), town.rentals.select(PLACE), metric="great-circle", k=5, scale=rule.scale)
     np.testing.assert_array_equal(fresh.partner, plain.partner)
     np.testing.assert_array_equal(fresh.similarity, plain.similarity)
@@ -78,8 +78,11 @@ def test_predictions_can_leave_the_range_of_the_training_labels():
     assert model.predict(area[150:]).max() > 107.6
 
 
-def test_pandas_and_polars_give_the_same_predictions(town, flats, price):
-    ours = quick(town).fit(flats, price).predict(flats)
+def test_pandas_polars_and_then_arrays_give_the_same_predictions(town, flats, price):
+    model = quick(town).fit(flats, price)
+    ours = model.predict(flats)
+    with pytest.warns(UserWarning, match="feature names"):
+        np.testing.assert_array_equal(model.predict(flats.to_numpy()), ours)
     theirs = FedSimRegressor([town.rentals.to_pandas()], PLACE, **QUICK)
     np.testing.assert_array_equal(theirs.fit(flats.to_pandas(), price.to_pandas()).predict(flats.to_pandas()), ours)
 
@@ -135,6 +138,14 @@ def test_validation_by_identifiers_trains(town, flats, price):
     assert quick(town, validation_split="identifiers").fit(flats, price).history_[0]["number"] == 1
 
 
+def test_records_of_ones_own_choose_the_best_epoch(town, flats, price):
+    model = quick(town).fit(flats[:300], price[:300], eval_set=(flats[300:400], price[300:400]))
+    figures = model.history_table_
+    error = float(np.sqrt(np.mean((model.predict(flats[300:400]) - price[300:400].to_numpy()) ** 2)))
+    assert figures["validation_rmse"].min() == pytest.approx(error, rel=1e-4)
+    assert len(figures) == 2
+
+
 def test_patience_ends_training_early(town, flats, price):
     history = quick(town, epochs=50, patience=2, learning_rate=0.05).fit(flats, price).history_
     assert len(history) < 50
@@ -173,8 +184,11 @@ def test_a_column_constant_in_training_cannot_throw_the_prediction(town, flats, 
 def test_no_record_shows_in_a_repr(town, flats, price):
     model = quick(town)
     shown = repr(model) + str(model.fit(flats, price).links_) + repr(clone(model).get_params()["secondaries"])
+    shown += repr(model.federation_) + model.links_[0]._repr_html_() + repr(diagnose(model.links_[0]))
     assert "table of 300 records x 5 columns" in shown
+    assert "secondary-1: 300 records linked by lat, lon" in shown
     assert str(town.rentals["rent"][0]) not in shown
+    assert len(shown) < 3_000
 
 
 @pytest.mark.parametrize("table", ["column", "table"])

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_score
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from fedsim.data.splits import group_equal_records
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
+from fedsim.linkage import link
 
 QUICK: dict[str, Any] = {"members": 1, "k": 3, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
 PLACE = ["lat", "lon"]
@@ -45,6 +47,20 @@ def test_a_pipeline_that_keeps_the_columns_works(town, flats, price):
     older = FunctionTransformer(lambda table: table.with_columns(age=pl.col("age") + 1))
     steps = [("older", older), ("model", FedSimRegressor([town.rentals], PLACE, **QUICK))]
     assert Pipeline(steps).fit(flats, price).predict(flats[:2]).shape == (2,)
+
+
+def test_identifiers_pass_by_a_scaler_that_would_destroy_the_links(town, flats, price):
+    model = FedSimRegressor([town.rentals], PLACE, **QUICK)
+    scaler = StandardScaler().set_output(transform="polars")
+    with pytest.warns(UserWarning, match="near the values of secondary-1"):
+        Pipeline([("scale", scaler), ("model", model)]).fit(flats, price)
+    place = flats.select(PLACE)
+    with config_context(enable_metadata_routing=True):
+        model = model.set_fit_request(identifiers=True).set_predict_request(identifiers=True)
+        routed = Pipeline([("scale", scaler), ("model", model)]).fit(flats, price, identifiers=place)
+        assert routed.predict(flats[:2], identifiers=place[:2]).shape == (2,)
+    plain = link(place, town.rentals.select(PLACE), metric="great-circle", k=3)
+    np.testing.assert_array_equal(routed["model"].links_[0].partner, plain.partner)
 
 
 def test_a_trained_model_travels_to_another_process(town, flats, price):
