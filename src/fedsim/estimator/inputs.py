@@ -419,7 +419,8 @@ def estimator_settings(estimator: Any) -> EstimatorSettings:
 
 def config_overrides(settings: Any) -> ConfigOverrides:
     """Return what an estimator, or its settings, set differently from the preset."""
-    return ConfigOverrides(*(getattr(settings, entry.name) for entry in fields(ConfigOverrides)))
+    names = [entry.name for entry in fields(ConfigOverrides) if hasattr(settings, entry.name)]  # not party dropout
+    return ConfigOverrides(**{name: getattr(settings, name) for name in names})
 
 
 def to_builtin(value: Any) -> Any:
