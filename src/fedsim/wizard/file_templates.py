@@ -120,7 +120,9 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
     yield f"\n[secondaries.{plan.secondary}]{comment}"
     yield f"k = {plan.k} # partners per record of the primary"
     yield f"metric = {to_toml(plan.metric)}"
-    if len(plan.schema.fields) > 1:
+    if len(plan.schema.fields) > 1 and plan.metric == "position":
+        yield '# similarities = "fields" # one per place or number: the primary can locate each by itself'
+    elif len(plan.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
     if plan.sigma:
         yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"

@@ -163,7 +163,12 @@ def generate_firms(
     if not 0.0 <= value <= 1.0:
         message = f"value={value} is not a share; choose a number from 0 to 1"
         raise SettingError(message, code="out-of-range", name="value")
-    registers = firms(rng, ours=ours, theirs=theirs, shared=shared)
+    return add_credits(rng, firms(rng, ours=ours, theirs=theirs, shared=shared), value)
+
+
+def add_credits(rng: np.random.Generator, registers: Firms, value: float = 0.8) -> KnownFirms:
+    """Return two registers of names with the columns of :func:`generate_firms`."""
+    ours = len(registers.ours)
     health = rng.normal(size=ours)
     columns, seen = _register_columns(rng, registers, health, value)
     features = {"staff": rng.gamma(4.0, 15.0, ours).astype(np.int64) + 1, "founded": rng.integers(1950, 2021, ours)}

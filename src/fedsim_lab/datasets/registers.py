@@ -1,11 +1,13 @@
-"""Two generated registers of German, French, Spanish and Polish firms, for measuring linkage on names nobody tuned on.
+"""Two generated registers of firms in languages of Europe, for measuring linkage on names nobody tuned on.
 
-Words, legal forms and kinds of errors differ from :mod:`fedsim_lab.datasets.generated`: accents are lost or
-transliterated, words abbreviated, dropped or run together, towns added, letters mistyped as on a keyboard or by OCR.
+Words, legal forms and kinds of errors differ from :mod:`fedsim_lab.datasets.generated`. German, French, Spanish and
+Polish: accents are lost or transliterated, words abbreviated, dropped or run together, towns added, letters mistyped as
+on a keyboard or by OCR. Turkish, Czech, Hungarian and Finnish, whose legal forms the product does not know: names are
+written by ear, cut at the width of a form, shortened to initials, torn apart.
 """
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,10 +107,80 @@ POLISH = Language(
         "Sp. j.": ("Spółka jawna", "sp.j.", ""),
     },
 )
+TURKISH = Language(
+    "Yıl Kara Öz De Çe Ak Gül Şa Tür Ya Bo Er Ay Kö Dur Gün Ka Sön İn Uy",
+    "maz kaya demir türk lik han soylu dağ bulut taş oğlu doğan gür ten",
+    "Tekstil Gıda İnşaat Nakliyat Mobilya Turizm Otomotiv Kuyumculuk Matbaacılık Tarım Plastik Ambalaj Madencilik "
+    "Deri Seramik Makine Kimya Balıkçılık",
+    "İstanbul Eskişehir Diyarbakır Muğla Çanakkale Şanlıurfa Kütahya Iğdır Gümüşhane Ağrı",
+    ("{name} {trade} {form}", "{name} Kardeşler {trade} {form}", "{town} {name} {trade} {form}"),
+    {
+        "A.Ş.": ("Anonim Şirketi", "AŞ", "A.S.", ""),
+        "Ltd. Şti.": ("Limited Şirketi", "Ltd Şti", "Ltd. Sti.", ""),
+        "San. ve Tic. A.Ş.": ("Sanayi ve Ticaret Anonim Şirketi", "Sanayi Tic. AŞ", ""),
+    },
+)
+CZECH = Language(
+    "Nov Svob Dvoř Čer Proch Kuč Veš Hor Něm Pokor Mare Pospí Hájk Jel Růž Ben Fial Sed Dole Zem",
+    "ák oda áček ný ázka era lý áková ec ný šil ek ínek ička",
+    "Pekařství Truhlářství Zámečnictví Stavby Autodoprava Kovovýroba Zahradnictví Řeznictví Elektromontáže Sklářství "
+    "Tiskárna Pivovar Lékárna Účetnictví Klempířství Strojírny Papírnictví",
+    "Plzeň Olomouc Liberec Hradec_Králové České_Budějovice Ústí Pardubice Zlín Jihlava Opava",
+    (
+        "{trade} {name} {form}",
+        "{name} {trade} {form}",
+        "{name} a synové {trade} {form}",
+        "{trade} {town} {name} {form}",
+    ),
+    {
+        "s.r.o.": ("společnost s ručením omezeným", "spol. s r.o.", "s. r. o.", ""),
+        "a.s.": ("akciová společnost", "a. s.", ""),
+        "v.o.s.": ("veřejná obchodní společnost", "vos", ""),
+    },
+)
+HUNGARIAN = Language(
+    "Ková Sza Hor Ná Tót Bala Far Var Ki Lak Mész Osz Pap Rác Sím Ta Ull Zsi Gö Bár",
+    "cs bó váth gy th zs kas ga ss atos áros kó réti mondi lyi",
+    "Pékség Asztalos Építő Fuvarozó Nyomda Borászat Kertészet Lakatos Villanyszerelő Húsüzem Gépgyártó Könyvelő Cipő "
+    "Szállító Faipari Malom Üvegező Tejipari",
+    "Győr Székesfehérvár Kecskemét Nyíregyháza Szombathely Veszprém Békéscsaba Sopron Eger Pécs",
+    (
+        "{name} {trade} {form}",
+        "{name} és Társa {trade} {form}",
+        "{name} és Fiai {trade} {form}",
+        "{town}i {trade} {form}",
+    ),
+    {
+        "Kft.": ("Korlátolt Felelősségű Társaság", "KFT", ""),
+        "Bt.": ("Betéti Társaság", "BT", ""),
+        "Zrt.": ("Zártkörűen Működő Részvénytársaság", "ZRT", "Rt."),
+    },
+)
+FINNISH = Language(
+    "Virta Koske Mäke Niemi Lehto Saari Heiki Kallio Järve Hakka Lahte Ranta Salo Pelto Ojala Suomi Tuomi Aho Koivu "
+    "Kangas",
+    "nen la lä sto salo mäki ranta niemi korpi vaara",
+    "Leipomo Rakennus Kuljetus Sähkö Puusepänliike Kirjapaino Kalastamo Saha Konepaja Kukkakauppa Tilitoimisto Metalli "
+    "Maalaamo Meijeri Autokorjaamo Huonekalu Puutarha",
+    "Jyväskylä Hämeenlinna Seinäjoki Lappeenranta Mäntsälä Hyvinkää Närpiö Kemijärvi Pietarsaari Äänekoski",
+    (
+        "{trade} {name} {form}",
+        "{name} {trade} {form}",
+        "{name} ja Pojat {trade} {form}",
+        "{town}n {trade} {name} {form}",
+    ),
+    {"Oy": ("Osakeyhtiö", "OY", ""), "Ky": ("Kommandiittiyhtiö", ""), "Tmi": ("Toiminimi", "T:mi", "")},
+)
 LANGUAGES = (GERMAN, FRENCH, SPANISH, POLISH)
+OTHER_LANGUAGES = (TURKISH, CZECH, HUNGARIAN, FINNISH)
 TRANSLITERATED = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "ß": "ss"})
 STROKES = str.maketrans("łŁ", "lL")
 KEYBOARD = ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+MISHEARD = (
+    *(("y", "i"), ("i", "y"), ("k", "c"), ("c", "k"), ("v", "w"), ("s", "z"), ("z", "s"), ("t", "d"), ("d", "t")),
+    *(("b", "p"), ("g", "k"), ("nn", "n"), ("n", "nn"), ("aa", "a"), ("l", "ll"), ("sz", "s"), ("e", "a"), ("o", "u")),
+)
+FORM_WIDTH = 28  # letters
 MISREAD = (("rn", "m"), ("l", "1"), ("o", "0"), ("i", "l"), ("e", "c"), ("cl", "d"), ("S", "5"))
 
 
@@ -122,22 +194,28 @@ class Registers:
 
 
 def generate_registers(
-    rng: np.random.Generator, *, ours: int = 3_000, theirs: int = 6_000, shared: float = 0.7
+    rng: np.random.Generator,
+    *,
+    ours: int = 3_000,
+    theirs: int = 6_000,
+    shared: float = 0.7,
+    languages: Sequence[Language] = LANGUAGES,
 ) -> Registers:
-    """Generate two registers that have some firms in common, all with distinct names, in four languages.
+    """Generate two registers that have some firms in common, all with distinct names; each set has its own errors.
 
     >>> registers = generate_registers(np.random.default_rng(7), ours=40, theirs=100)
     >>> len(registers.theirs), int((registers.truth >= 0).sum())
     (100, 28)
     """
     count = min(round(shared * ours), theirs)
+    respell: Callable[..., str] = _respell_by_ear if languages is OTHER_LANGUAGES else _respell
     firms: dict[str, tuple[Language, str]] = {}
     while len(firms) < ours + theirs - count:
-        name, language, form = _draw_name(rng)
+        name, language, form = _draw_name(languages, rng)
         firms.setdefault(name, (language, form))
     names = list(firms)
     known = rng.permutation(ours)[:count]
-    listed = [_respell(names[row], *firms[names[row]], rng) for row in known] + names[ours:]
+    listed = [respell(names[row], *firms[names[row]], rng) for row in known] + names[ours:]
     order = rng.permutation(theirs)
     truth = np.full(ours, -1, dtype=np.int64)
     truth[known] = np.argsort(order)[:count]
@@ -148,13 +226,13 @@ def _pick(words: Sequence[str], rng: np.random.Generator) -> str:
     return words[int(rng.integers(len(words)))]
 
 
-def _draw_name(rng: np.random.Generator) -> tuple[str, Language, str]:
-    language = LANGUAGES[int(rng.integers(len(LANGUAGES)))]
+def _draw_name(languages: Sequence[Language], rng: np.random.Generator) -> tuple[str, Language, str]:
+    language = languages[int(rng.integers(len(languages)))]
     form = _pick(list(language.legal_forms), rng)
     name = _pick(language.patterns, rng).format(
         name=_pick(language.starts.split(), rng) + _pick(language.ends.split(), rng),
         trade=_pick(language.trades.split(), rng).replace("_", " "),
-        town=_pick(language.towns.split(), rng),
+        town=_pick(language.towns.split(), rng).replace("_", " "),
         form=form,
     )
     return name, language, form
@@ -182,6 +260,31 @@ def _respell(name: str, language: Language, form: str, rng: np.random.Generator)
     for _ in range(int(rng.choice(4, p=[0.4, 0.35, 0.15, 0.1]))):
         name = _mistype(name, rng)
     return name.upper() if rng.random() < 0.15 else name
+
+
+def _respell_by_ear(name: str, language: Language, form: str, rng: np.random.Generator) -> str:
+    """Return the name as a clerk of another register wrote it down."""
+    if rng.random() < 0.5:
+        name = f"{name.removesuffix(form)}{_pick(language.legal_forms[form], rng)}".rstrip()
+    if rng.random() < 0.4:
+        name = _strip_accents(name.replace("ı", "i"))
+    for _ in range(int(rng.choice(4, p=[0.35, 0.35, 0.2, 0.1]))):
+        possible = [pair for pair in MISHEARD if pair[0] in name]
+        sound, written = possible[int(rng.integers(len(possible)))]
+        at = int(rng.choice([place for place in range(len(name)) if name.startswith(sound, place)]))
+        name = name[:at] + written + name[at + len(sound) :]
+    words = name.split()
+    if len(words) > 3 and rng.random() < 0.08:
+        words[1] = f"{words[1][0]}."
+    if rng.random() < 0.06:
+        words[0] = f"{words[0][:3]} {words[0][3:]}".strip()
+    if rng.random() < 0.08:
+        words = [f"{words[-1]},", *words[:-1]]
+    if rng.random() < 0.1:
+        words.append(f"({_pick(language.towns.split(), rng).replace('_', ' ')})")
+    name = " ".join(words)
+    name = name[:FORM_WIDTH].rstrip() if rng.random() < 0.1 else name
+    return name.lower() if rng.random() < 0.1 else name
 
 
 def _strip_accents(text: str) -> str:

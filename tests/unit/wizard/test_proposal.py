@@ -40,6 +40,16 @@ def test_a_place_outside_the_globe_is_named_by_its_row_and_swaps_nothing(words):
     assert (error.code, error.column, error.row) == ("outside-range", "lat", 7)
 
 
+def test_ends_of_trips_share_one_similarity_so_that_neither_is_located_alone():
+    for name in ("flats", "rentals"):
+        places = pl.read_csv(f"{name}.csv").rename({"lat": "start_lat", "lon": "start_lon"})
+        places.with_columns(end_lat=pl.col("start_lat") + 0.01, end_lon=pl.col("start_lon")).write_csv(f"{name}.csv")
+    fedsim("init", *BOTH, "--yes", "--quiet")
+    terms = read_job(Path("job.toml")).secondaries["rentals"]
+    assert [field.columns for field in terms.encoding.fields] == [("start_lat", "start_lon"), ("end_lat", "end_lon")]
+    assert terms.similarities == "record"
+
+
 def test_planar_coordinates_are_not_compared_as_places_without_a_warning():
     for name in ("flats", "rentals"):
         pl.read_csv(f"{name}.csv").with_columns(pl.col("lat", "lon") * 10_000).write_csv(f"{name}.csv")

@@ -1,0 +1,224 @@
+"""What the job that ``fedsim init --yes`` writes finds, trained as it is by the commands a user would type.
+
+``fedsim lab bench default_job`` runs all cases, ``fedsim lab bench default_job -- firms registers`` some of them:
+
+* ``firms``, ``registers``, ``other-registers``: the share of the attainable contribution, (alone - job) / (alone -
+  true matches). Alone is the method solo with the job's own features, split and preset; true matches are the same
+  job where the other register spells every firm as ours does. Three draws each.
+* ``places``, ``trips``, ``films``: recall of the encoded linkage as ``init`` states it, the error on the test records,
+  time and peak memory. All of places and trips takes long: ``-- places trips --epochs 1``.
+
+Parties run in one process, whose weights equal those over a network. Trips and films are read from ``FEDSIM_DATA``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+
+from fedsim.config import read_job, read_party_file
+from fedsim.contribution.job_ladder import JobCases
+from fedsim.contribution.rungs import Rung, run_training
+from fedsim.runs.record import read_test_predictions
+from fedsim_lab.datasets.generated import FIRMS_LABEL, Firms, KnownFirms, add_credits, generate_firms
+from fedsim_lab.datasets.registers import LANGUAGES, OTHER_LANGUAGES, Language, generate_registers
+from linkage_data import DATA
+from quality_data import dense_places
+
+FILES = ("notary.toml", "ours.toml", "theirs.toml")
+KILOBYTES_PER_GIGABYTE = 1024**2
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """What a command printed as JSON, and what it took."""
+
+    value: dict[str, Any]
+    seconds: float
+    peak: float  # GB
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.0f} s, {self.peak:.1f} GB"
+
+
+def fedsim(folder: Path, *words: str) -> CommandResult:
+    """Run a command in a folder, in a process of its own, and return its JSON output."""
+    command, start = [sys.executable, "-m", "fedsim", *words, "--json", "--quiet"], time.perf_counter()
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as output:
+        child = subprocess.Popen(command, cwd=folder, stdout=output)  # noqa: S603
+        _, child.returncode, used = os.wait4(child.pid, 0)
+        assert child.returncode == 0, words
+        output.seek(0)
+        text = output.read()
+    return CommandResult(
+        json.loads(text) if text else {}, time.perf_counter() - start, used.ru_maxrss / KILOBYTES_PER_GIGABYTE
+    )
+
+
+def init(folder: Path, ours: pl.DataFrame, theirs: pl.DataFrame, label: str, *words: str) -> CommandResult:
+    """Write two tables and let init propose a job for them."""
+    ours.write_csv(folder / "ours.csv")
+    theirs.write_csv(folder / "theirs.csv")
+    tables = ["--primary", "ours.csv", "--secondary", "theirs.csv", "--label", label]
+    return fedsim(folder, "init", *tables, "--yes", *words)
+
+
+def change_job(folder: Path, old: str, new: str) -> None:
+    """Change one line of the job."""
+    path = folder / "job.toml"
+    text = path.read_text(encoding="utf-8")
+    assert old in text, old
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def train(folder: Path) -> CommandResult:
+    """Approve and train the job of a folder."""
+    for file in FILES:
+        fedsim(folder, "approve", "job.toml", file, "--yes")
+    return fedsim(folder, "train", "job.toml", *FILES)
+
+
+def error_alone(folder: Path) -> float:
+    """RMSE of the primary alone on the job's test records."""
+    torch.set_num_threads(1)
+    job, parties = read_job(folder / "job.toml"), [read_party_file(folder / file) for file in FILES]
+    cases = JobCases.read(job, parties, folder / "alone", as_in_job=True)
+    (arrays,) = cases.cases(1, [job.task.split])
+    return run_training(Rung("solo", "alone", "solo"), arrays).test["rmse"]
+
+
+def registers(seed: int, languages: Sequence[Language]) -> KnownFirms:
+    rng = np.random.default_rng(seed)
+    drawn = generate_registers(rng, languages=languages)
+    return add_credits(rng, Firms(*(pl.DataFrame({"name": side}) for side in (drawn.ours, drawn.theirs)), drawn.truth))
+
+
+REGISTERS: dict[str, tuple[range, Callable[[int], KnownFirms]]] = {
+    "firms": (range(30, 33), lambda seed: generate_firms(np.random.default_rng(seed))),
+    "registers": (range(40, 43), lambda seed: registers(seed, LANGUAGES)),
+    "other-registers": (range(50, 53), lambda seed: registers(seed, OTHER_LANGUAGES)),
+}
+
+
+def spell_alike(drawn: KnownFirms) -> KnownFirms:
+    """Give every match in the other register our own spelling."""
+    names, known = drawn.theirs["name"].to_list(), np.flatnonzero(drawn.match >= 0)
+    for row in known:
+        names[drawn.match[row]] = drawn.ours["name"][int(row)]
+    return replace(drawn, theirs=drawn.theirs.with_columns(name=pl.Series(names)))
+
+
+def found_share(drawn: KnownFirms, folder: Path) -> tuple[list[str], float]:
+    """Return the cells of a draw's row, and the share of the attainable contribution that the default job found."""
+    own, known = folder / "own", folder / "known"
+    own.mkdir()
+    init(own, drawn.ours, drawn.theirs, FIRMS_LABEL)
+    change_job(own, 'split = "random"', 'split = "group"')
+    shutil.copytree(own, known)
+    spell_alike(drawn).theirs.write_csv(known / "theirs.csv")
+    alone = error_alone(own)
+    done, best = train(own), train(known)
+    job, matches = (run.value["metrics"]["test"]["rmse"] for run in (done, best))
+    share = (alone - job) / (alone - matches)
+    gains = [f"{alone - job:.2f}", f"{alone - matches:.2f}", f"{drawn.truth.contribution('register'):.2f}"]
+    return [f"{alone:.2f}", f"{job:.2f}", f"{matches:.2f}", *gains, f"{100 * share:.0f} %", str(done)], share
+
+
+def share_table(names: Sequence[str]) -> None:
+    """Print a row per draw, and the mean of every set."""
+    heads = ("set, draw", "alone", "job", "true matches", "gain", "attainable", "by construction", "share", "training")
+    print(f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", sep="\n", flush=True)
+    for name in names:
+        seeds, draw = REGISTERS[name]
+        shares = []
+        for seed in seeds:
+            with tempfile.TemporaryDirectory() as folder:
+                cells, share = found_share(draw(seed), Path(folder))
+            shares.append(share)
+            print(f"| {' | '.join([f'{name}, {seed}', *cells])} |", flush=True)
+        print(f"| **{name}, mean** |{' |' * (len(heads) - 3)} **{100 * np.mean(shares):.0f} %** | |", flush=True)
+
+
+def places_tables() -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Dense places; what they are worth does not depend on the partner, because only the linkage is measured."""
+    rng = np.random.default_rng(0)
+    ours, theirs = (pl.DataFrame(side, schema=["lat", "lon"]) for side in dense_places(rng))
+    area = rng.gamma(9.0, 10.0, len(ours))
+    return (
+        ours.with_columns(
+            area=pl.Series(area.round(1)), price=pl.Series((area + rng.normal(0, 20, len(ours))).round(1))
+        ),
+        theirs.with_columns(rent=pl.Series(rng.normal(30, 6, len(theirs)).round(2))),
+    )
+
+
+def read_tables(primary: str, secondary: str) -> tuple[pl.DataFrame, pl.DataFrame] | None:
+    if not (DATA / primary).is_file():
+        return None
+    ours, theirs = (pl.read_csv(DATA / file, infer_schema=False) for file in (primary, secondary))
+    return ours, theirs
+
+
+TABLES: dict[str, tuple[Callable[[], tuple[pl.DataFrame, pl.DataFrame] | None], str]] = {
+    "places": (places_tables, "price"),
+    "trips": (lambda: read_tables("taxi/bike_trips.csv.gz", "taxi/taxi_trips.csv.gz"), "duration"),
+    "films": (lambda: read_tables("films/imdb.csv.gz", "films/tmdb.csv.gz"), "numvotes"),
+}
+
+
+def table_case(name: str, asked: argparse.Namespace, folder: Path) -> None:
+    """Print what init measures of a pair of tables, and what its job reaches."""
+    tables, label = TABLES[name]
+    pair = tables()
+    if pair is None:
+        print(f"{name}: skipped, no data")
+        return
+    ours, theirs = pair
+    if asked.records and asked.records < len(ours):
+        ours = ours.sample(asked.records, seed=0)
+    proposed = init(folder, ours, theirs, label, *(("--epochs", str(asked.epochs)) if asked.epochs else ()))
+    quality, k = proposed.value["quality"], proposed.value["k"]
+    print(f"{name}: {len(ours):,} x {len(theirs):,}; init: {proposed}", flush=True)
+    print(f"  linked by {', '.join(pair['primary'] for pair in proposed.value['link_by'])}, K = {k}")
+    print(f"  recall@1 {quality['recall_at_1']:.4f}, recall@{k} {quality['recall_at_k']:.4f}", flush=True)
+    if asked.change:
+        change_job(folder, *asked.change)
+    done = train(folder)
+    print(f"  train: {done}; {done.value['epochs']} epochs; split {proposed.value['split']}")
+    print(f"  test: {done.value['metrics']['test']}")
+    if proposed.value["label_scale"] == "log":
+        test = read_test_predictions(folder / done.value["folder"])
+        truth, found = (np.log(test[column].to_numpy()) for column in ("truth", "predicted"))
+        print(f"  R2 of the logarithm: {1 - ((truth - found) ** 2).mean() / truth.var():.3f}", flush=True)
+
+
+def main(words: Sequence[str] | None) -> None:
+    """Run some cases, by default all that have their data."""
+    parser = argparse.ArgumentParser("fedsim lab bench default_job --")
+    known = [*REGISTERS, *TABLES]
+    parser.add_argument("cases", nargs="*", choices=[*known, []], metavar="CASE", help=", ".join(known))  # [] is none
+    parser.add_argument("--records", type=int, help="of the primary in places, trips and films; default: all")
+    parser.add_argument("--epochs", type=int, help="at most, in places, trips and films; default: those of init")
+    parser.add_argument("--change", nargs=2, metavar=("OLD", "NEW"), help="replace a line of that job")
+    asked = parser.parse_args(words or ())
+    cases = asked.cases or known
+    if chosen := [name for name in cases if name in REGISTERS]:
+        share_table(chosen)
+    for name in cases:
+        if name in TABLES:
+            with tempfile.TemporaryDirectory() as folder:
+                table_case(name, asked, Path(folder))
