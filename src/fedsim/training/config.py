@@ -69,12 +69,10 @@ class Config:
                 object.__setattr__(self, name, validation.validate_integer(getattr(self, name), name, least=1))
         object.__setattr__(self, "seed", validation.validate_integer(self.seed, "seed", least=0))
         party_model.check_learning_rate(self.optimiser.rate)
+        validation.validate_number(self.party_dropout, "party_dropout", least=0, most=MAX_PARTY_DROPOUT)
         if self.party_dropout and not isinstance(self.method, FedSim):
             message = f"party_dropout={self.party_dropout}, but {type(self.method).__name__} needs every partner"
             raise SettingError(f"{message}; choose the method fedsim, or 0", code="party-dropout-without-fedsim")
-        if not 0 <= self.party_dropout <= MAX_PARTY_DROPOUT:
-            message = f"party_dropout={self.party_dropout}; choose a share from 0 to {MAX_PARTY_DROPOUT}"
-            raise SettingError(message, code="dropout-out-of-range", limit=MAX_PARTY_DROPOUT)
 
     @property
     def secondary(self) -> secondary_model.SecondaryConfig:
