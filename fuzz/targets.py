@@ -97,7 +97,9 @@ def tensors(data: bytes) -> None:
 class _StubPredictor:
     columns = ("area",)
     coordinator_online = True
-    context = SimpleNamespace(job=SimpleNamespace(name="fuzz"))
+    context = SimpleNamespace(
+        job=SimpleNamespace(name="fuzz"), party_file=SimpleNamespace(serving=SimpleNamespace(explain=False))
+    )
 
     def online(self) -> dict[str, bool]:
         return {}
