@@ -144,7 +144,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _predict(self, X: Any, identifiers: Any) -> tuple[Floats, Floats | None]:  # noqa: N803
         """Link new records to the known secondaries; return numbers and intervals, or probabilities per class."""
-        return self.federation_.predict(self._table(X, identifiers))
+        table = self._table(X, identifiers)  # raises if nothing was fitted
+        return self.federation_.predict(table)
 
     def links_for(self, X: Any, *, identifiers: Any = None) -> list[Links]:  # noqa: N803
         """Return the links of any records, one entry per secondary; ``links_`` has those of training."""

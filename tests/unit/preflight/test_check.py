@@ -144,7 +144,7 @@ def test_all_faults_of_a_job_are_reported_at_once_with_their_lines(folder):
     change(folder / "job.toml", "threshold = 0.05 } },\n  { column", "treshold = 0.05 } },\n  { column")
     found = failures(report(folder, "rentals"))
     assert [finding.code for finding in found][:3] == ["unknown-choice", "unknown-setting", "invalid-value"]
-    for finding, line, near in zip(found, (18, 20, 28, 32), ("modern", "epochs", "10,000", "threshold"), strict=True):
+    for finding, line, near in zip(found, (18, 20, 29, 33), ("modern", "epochs", "10,000", "threshold"), strict=True):
         assert f"line {line}:" in finding.result
         assert near in finding.fix
 
