@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedsim.config import read_job, read_party_file
 from fedsim.runtime import boosted_trees
 from fedsim_lab.datasets.generated import random_firm_name, vary_spelling
 from init_fixtures import fedsim
-from job_fixtures import change
+from job_fixtures import approve_party, change
 
 PAIRS, PER_TEST = 50, 5
 
@@ -75,11 +76,11 @@ def _few_trees(monkeypatch):
 
 
 def train(primary, secondary):
-    """Approve and train the job in this folder, with two members; return its metrics."""
-    change(Path("job.toml"), "# members = 8", "members = 2")
+    """Approve and train the job in this folder, with one member; return its metrics."""
+    change(Path("job.toml"), "# members = 8", "members = 1")
     files = [f"{name}.toml" for name in ("notary", primary, secondary)]
     for file in files:
-        fedsim("approve", "job.toml", file, "--yes", "--quiet")
+        approve_party(read_job(Path("job.toml")), read_party_file(Path(file)))
     return json.loads(fedsim("train", "job.toml", *files, "--quiet", "--json"))["metrics"]
 
 

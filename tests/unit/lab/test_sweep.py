@@ -10,8 +10,16 @@ import pytest
 from fedsim.cli import main
 from fedsim.contribution.tuning import Tuner, TuningGrid, TuningSetting
 from fedsim.errors import FileError
+from fedsim.training.config import modern_preset
 from fedsim_lab.study_runner import StudyContext
 from fedsim_lab.sweep import GRIDS, SweepSubject, dataset_tuner
+
+
+@pytest.fixture(autouse=True)
+def _one_member(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Train one network instead of eight, in this process."""
+    monkeypatch.setitem(modern_preset.__kwdefaults__, "members", 1)
+
 
 FIRMS = SweepSubject("firms", epochs=1, records=120)
 
