@@ -89,7 +89,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FaultSchedule:
     """The faults of one job, in the order of their beginnings."""
 
     seed: int
@@ -105,16 +105,16 @@ class Schedule:
         return f"kills-{self.kills}-{self.seed}" if self.kills else f"schedule-{self.seed}"
 
 
-def draw_schedule(seed: int, facilities: Facilities) -> Schedule:
+def draw_schedule(seed: int, facilities: Facilities) -> FaultSchedule:
     """Return the schedule of a seed; it depends on the seed and the facilities alone."""
     rng = np.random.default_rng(seed)
     network = "namespaces" if facilities.namespaces and rng.random() < 0.5 else "proxy"
     steps = np.sort(rng.integers(-1, EPOCHS * STEPS_PER_EPOCH, rng.integers(2, 6)))
     faults = tuple(_draw_fault(rng, str(rng.choice(facilities.kinds)), int(step), network) for step in steps)
-    return Schedule(seed, network, int(rng.choice([20, 60])), faults)
+    return FaultSchedule(seed, network, int(rng.choice([20, 60])), faults)
 
 
-def draw_kills(kills: int, seed: int) -> Schedule:
+def draw_kills(kills: int, seed: int) -> FaultSchedule:
     """Return the schedule that kills the parties of one long job so many times, on links that lose all the time."""
     rng, epochs = np.random.default_rng(seed), max(EPOCHS, -(-2 * kills // STEPS_PER_EPOCH))
     lossy = [Fault("lossy link", name, -1, 0.0, 1e6) for name in ProxyNetwork.parties]
@@ -123,7 +123,7 @@ def draw_kills(kills: int, seed: int) -> Schedule:
     deaths = (
         Fault("kill", str(name), int(step), rng.uniform(0, 0.3), 0.0) for name, step in zip(victims, steps, strict=True)
     )
-    return Schedule(seed, "proxy", 60, (*lossy, *deaths), epochs, kills)
+    return FaultSchedule(seed, "proxy", 60, (*lossy, *deaths), epochs, kills)
 
 
 def _draw_fault(rng: np.random.Generator, kind: str, step: int, network: str) -> Fault:
@@ -141,7 +141,7 @@ def _draw_fault(rng: np.random.Generator, kind: str, step: int, network: str) ->
 class Outcome:
     """What a schedule did and how the job ended: ``same``, ``repaired`` or ``violated``."""
 
-    schedule: Schedule
+    schedule: FaultSchedule
     result: str = "same"
     applied: list[str] = field(default_factory=list)  # the kinds of faults that met a running party
     refusals: list[str] = field(default_factory=list)  # kinds of faults that a party refused to survive
@@ -158,7 +158,7 @@ def undisturbed_hashes(folder: Path, epochs: int = EPOCHS) -> dict[str, str]:
         return parties.finish(MAX_SECONDS)
 
 
-def run_schedule(schedule: Schedule, folder: Path, expected: Mapping[str, str], facilities: Facilities) -> Outcome:
+def run_schedule(schedule: FaultSchedule, folder: Path, expected: Mapping[str, str], facilities: Facilities) -> Outcome:
     """Run one job under a schedule in a new folder, which is kept if the schedule was violated."""
     outcome, began = Outcome(schedule), time.monotonic()
     try:
@@ -174,7 +174,7 @@ def run_schedule(schedule: Schedule, folder: Path, expected: Mapping[str, str], 
 
 
 @contextmanager
-def _prepare(schedule: Schedule, folder: Path, facilities: Facilities) -> Iterator[_ScheduleRun]:
+def _prepare(schedule: FaultSchedule, folder: Path, facilities: Facilities) -> Iterator[_ScheduleRun]:
     """Create the job, its network, small disks and processes, and remove all but the job afterwards."""
     with ExitStack() as stack:
         settings: dict[str, Any] = {
@@ -230,7 +230,9 @@ class _Damage(NamedTuple):
 class _ScheduleRun:
     """One job and its supervisor, which starts a party again as an init system does and repairs what was broken."""
 
-    def __init__(self, job: LocalJob, schedule: Schedule, network: Network, parties: processes.PartyProcesses) -> None:
+    def __init__(
+        self, job: LocalJob, schedule: FaultSchedule, network: Network, parties: processes.PartyProcesses
+    ) -> None:
         self.job, self.schedule, self.network, self.parties = job, schedule, network, parties
         self.outcome = Outcome(schedule)
         self._endings: list[tuple[float, Callable[[], None]]] = []

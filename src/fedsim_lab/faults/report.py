@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim_lab.faults import campaign, hostile_frames, processes
-from fedsim_lab.faults.campaign import KINDS, Facilities, Schedule
+from fedsim_lab.faults.campaign import KINDS, Facilities, FaultSchedule
 
 RESULTS_FILE = "results.jsonl"
 MAX_GROWTH_MB = 50.0
@@ -97,7 +97,7 @@ def _trials(options: CampaignOptions, facilities: Facilities) -> Iterator[Trial]
                 yield Trial(name, campaign.EPOCHS, partial(_attack, role, phase, options))
 
 
-def _run_schedule(schedule: Schedule, facilities: Facilities, folder: Path, expected: Mapping[str, str]) -> Result:
+def _run_schedule(schedule: FaultSchedule, facilities: Facilities, folder: Path, expected: Mapping[str, str]) -> Result:
     outcome = campaign.run_schedule(schedule, folder, expected, facilities)
     return {"kind": "kills" if schedule.kills else "schedule", **asdict(outcome)}
 
