@@ -18,7 +18,7 @@ from fedsim.runtime.party_data import PartyData
 from fedsim.training.data import Metrics
 
 ProgressCallback = Callable[[float], None]
-# The share of an audit's time that has passed when a stage begins, as measured on two tables of 4,000 records.
+# The share of an audit's time that has passed when a stage begins; a rough guide for the progress bar.
 STAGES = {"link": 0.0, "primary": 0.02, "coordinator": 0.3, "train": 0.35, "advice": 0.5, "end": 1.0}
 SEARCH_EFFORT = 4  # the search for settings attacks so many times fewer records than the audit itself
 
@@ -93,7 +93,7 @@ def audit_job(
     settings
         How thorough the audit is, and what counts as a leak.
     progress
-        Called with the share of the time that has passed, about.
+        Called with the approximate share of the time that has passed.
     """
     tables = read_audit_tables(job, files, settings.most_records, np.random.default_rng([settings.seed, 0]))
     rows: list[report.AuditRow] = []

@@ -332,7 +332,7 @@ def _describe_audit(job: config.Job, party_file: config.PartyFile) -> config.Par
     """State the worst findings of the audit of this job, or the command that runs it."""
     heading, report = "Audit of this job", stored_audit(job, party_file)
     if report is None:
-        return config.Paragraph(heading, (f"none was made; run {audit_command(job, party_file)}",))
+        return config.Paragraph(heading, (f"there is none yet; run {audit_command(job, party_file)}",))
     worst: dict[str, dict[str, Any]] = {}  # by adversary
     for attack in sorted(attacks_on(party_file, report), key=lambda attack: attack["leak"]):
         worst[attack["adversary"]] = attack
