@@ -190,9 +190,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         One :class:`fedsim.types.Explanation` per record: the prediction and its interval, the effect of every partner
         record, what would be predicted without each secondary, and the effects of the record's own columns.
         """
-        check_is_fitted(self, "federation_")
-        classes = getattr(self, "classes_", np.zeros(0)).tolist()
-        return self.federation_.explain(inputs.check_table(self, X, reset=False), classes)
+        table, classes = self._table(X, None), getattr(self, "classes_", np.zeros(0)).tolist()
+        return self.federation_.explain(table, classes)
 
     def save(self, path: str | Path) -> None:
         """Write the trained model: one folder per party, JSON and safetensors; no party's table is stored."""
