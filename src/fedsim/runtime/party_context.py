@@ -186,6 +186,7 @@ def open_party_context(
         finally:
             for listener in context.listeners:
                 listener.close()
+            state.stop_signal.stop()  # ends the threads that still wait for a party, for example one that has left
 
 
 def _record_if_possible(audit: run_folder.AuditLog, event: str, facts: Mapping[str, run_folder.AuditFact]) -> None:

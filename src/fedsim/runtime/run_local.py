@@ -50,12 +50,14 @@ def run_local(
         log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
         return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
     transport = transport or InProcessTransport()
-    threads = [_PartyThread(job, by_party[party], transport, hooks) for party in job.parties]
+    ended = threading.Event()  # a party; an interrupted Thread.join may take a running thread for one that has ended
+    threads = [_PartyThread(job, by_party[party], transport, hooks, ended) for party in job.parties]
     for thread in threads:
         thread.start()
     try:
-        while (alive := [thread for thread in threads if thread.is_alive()]) and not any(t.error for t in threads):
-            alive[0].join(POLL_SECONDS)
+        while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
+            ended.wait(POLL_SECONDS)
+            ended.clear()
     except KeyboardInterrupt:  # threads that still compute when Python exits would crash it
         for thread in threads:
             if thread.stop_signal:
@@ -73,9 +75,11 @@ def run_local(
 
 
 class _PartyThread(threading.Thread):
-    def __init__(self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook]) -> None:
+    def __init__(
+        self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook], ended: threading.Event
+    ) -> None:
         super().__init__(name=str(party_file.party), daemon=True)
-        self.job, self.party_file, self.transport, self.hooks = job, party_file, transport, hooks
+        self.job, self.party_file, self.transport, self.hooks, self.ended = job, party_file, transport, hooks, ended
         self.ledger = Ledger()
         self.outcome: primary.TrainingOutcome | None = None
         self.error: BaseException | None = None
@@ -94,3 +98,5 @@ class _PartyThread(threading.Thread):
                         self.outcome = primary.run_primary(context, self.hooks)
         except BaseException as error:  # raised again by run_local
             self.error = error
+        finally:
+            self.ended.set()

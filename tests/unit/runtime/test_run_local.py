@@ -19,6 +19,10 @@ def test_a_job_that_was_trained_before_is_told_at_once(tmp_path, caplog):
     lay_out(tmp_path)
     job, files = read_all(tmp_path)
     first = run_local(job, list(files.values()))
+    leftover = [thread for thread in threading.enumerate() if thread.name.startswith("serving ")]
+    for thread in leftover:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in leftover)  # nobody waits for a party that has left
     began = time.monotonic()
     with caplog.at_level("INFO"):
         again = run_local(job, list(files.values()))
