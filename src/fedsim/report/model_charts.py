@@ -280,38 +280,102 @@ def group_figures(groups: list[GroupError], *, numbers: bool) -> list[Figure]:
 
 # What the gates of a trained FedSim model learned.
 
-FLAT_SLOPE = 0.01  # relative to the size of the curve
+FLAT_CHANGE = 0.05  # of the weight, between the least and the most similar of the usual pairs
+USUAL_PAIRS = (0.05, 0.95)  # quantiles of their similarity: nine of ten pairs
+MAIN_SHARE = 0.8  # of the pairs, from which on the rest is an exception
 LEAD = "How much weight a partner record gets for its similarity, and which partner records the predictions depend on."
 
 
-def weight_figure(curve: WeightCurve) -> Figure:
-    """Draw the learned weight over the scaled similarity."""
+def weight_figure(curve: WeightCurve, pairs: Floats | None = None, importance: MergeImportance | None = None) -> Figure:
+    """Draw the learned weight over the scaled similarity, with a verdict.
+
+    Parameters
+    ----------
+    curve
+        The weight gate of a secondary, or of one of its fields.
+    pairs
+        The similarities of the pairs it is used for; by default the curve counts evenly from end to end.
+    importance
+        What the merge gate makes of the partner records of the same secondary.
+    """
     x = svg.x_scale(float(curve.similarity[0]), float(curve.similarity[-1]))
     y = svg.y_scale(*svg.nice_range(min(0.0, float(curve.weight.min())), float(curve.weight.max())))
+    parts, caption = [], "The weight gate multiplies the outputs of a partner record by this factor."
+    if pairs is not None:
+        left, right = (x(float(end)) for end in np.nanquantile(pairs, USUAL_PAIRS).clip(x.low, x.high))
+        size = {"width": round(right - left, 2), "height": svg.BOTTOM - svg.TOP}
+        parts.append(svg.element("rect", class_="outer", x=left, y=svg.TOP, **size))
+        caption += " Nine of ten pairs are in the shaded range."
     line = svg.path([(x(s), y(w)) for s, w in zip(curve.similarity, curve.weight, strict=True)], class_="line")
-    first, last = (format_number(float(curve.weight[end])) for end in (0, -1))
-    title, description = f"Weight by similarity: {curve.party}", f"The weight goes from {first} to {last}."
-    parts = [svg.left_axis(y, "weight"), line, svg.bottom_axis(x, "similarity, scaled")]
-    caption = f"The weight gate multiplies the outputs of a partner record by this factor. {_curve_text(curve)}"
-    rows = tuple(
-        (format_number(float(curve.similarity[at])), format_number(float(curve.weight[at])))
-        for at in np.linspace(0, len(curve.weight) - 1, 7).astype(int)
+    numbers = [tuple(map(format_number, pair)) for pair in zip(curve.similarity, curve.weight, strict=True)]
+    hover = svg.hover_columns(
+        svg.LinearScale(1, len(numbers), svg.LEFT, svg.RIGHT),
+        [f"similarity {similarity}: weight {weight}" for similarity, weight in numbers],
+        svg.TOP,
     )
-    return Figure(title, caption, svg.image(title, description, parts), ("similarity", "weight"), rows)
+    title, verdict = f"Weight by similarity: {curve.party}", judge_weights(curve, pairs, importance)
+    parts += [svg.left_axis(y, "weight"), line, svg.bottom_axis(x, "similarity, scaled"), hover]
+    rows = tuple(numbers[at] for at in np.linspace(0, len(numbers) - 1, 7).astype(int))
+    picture = svg.image(title, verdict, parts)
+    return Figure(title, f"{verdict} {caption}", picture, ("similarity", "weight"), rows)
 
 
-def _curve_text(curve: WeightCurve) -> str:
-    steps, span = np.diff(curve.weight), float(np.ptp(curve.weight))
-    if span <= FLAT_SLOPE * max(float(np.abs(curve.weight).max()), np.finfo(float).tiny):
-        return "The curve is flat: similarity makes no difference."
-    negative = " Negative weights change the sign of the outputs." if float(curve.weight.min()) < 0 else ""
-    up, down = float(steps[steps > 0].sum()), float(-steps[steps < 0].sum())
-    if down <= FLAT_SLOPE * up:
-        return f"The curve rises: more similar records get a larger weight.{negative}"
-    if up <= FLAT_SLOPE * down:
-        return f"The curve falls: more similar records get a smaller weight.{negative}"
-    top = float(curve.similarity[int(curve.weight.argmax())])
-    return f"The curve rises and falls; the weight is largest at similarity {format_number(top)}.{negative}"
+def judge_weights(curve: WeightCurve, pairs: Floats | None = None, importance: MergeImportance | None = None) -> str:
+    """Say how the weight changes with similarity, for which share of the pairs, and what that means.
+
+    >>> rising = WeightCurve("a", np.linspace(-3, 3, 7), np.linspace(0.2, 0.8, 7))
+    >>> judge_weights(rising, np.linspace(-1, 1, 100))[:55]
+    'The weight rises with similarity for 100 % of the pairs'
+    """
+    unit = "curve" if pairs is None else "pairs"
+    known = curve.similarity if pairs is None else pairs[np.isfinite(pairs)]
+    low, high = np.quantile(known, USUAL_PAIRS)
+    between = curve.similarity[(curve.similarity > low) & (curve.similarity < high)]
+    weights = np.interp([low, *between, high], curve.similarity, curve.weight)
+    change = float(np.ptp(weights)) / max(float(np.abs(weights).max()), np.finfo(float).tiny)
+    steps = np.searchsorted(curve.similarity, known, side="right").clip(1, len(curve.weight) - 1) - 1
+    rising = float((np.diff(curve.weight)[steps] > 0).mean())
+    ends = (f"{format_number(weights[at])} at similarity {format_number(end)}" for at, end in ((0, low), (-1, high)))
+    course = f"of the {unit}, from {' to '.join(ends)}."
+    if change <= FLAT_CHANGE:
+        verdict = (
+            f"The weight is flat: it changes by {format_percent(change)} over 90 % of the {unit}. Similarity hardly "
+        )
+        verdict += "changes how much a partner record counts; only its rank does, in the merge gate."
+    elif rising >= MAIN_SHARE:
+        verdict = f"The weight rises with similarity for {format_percent(rising)} {course} "
+        verdict += "The gate favours similar partner records."
+    elif rising <= 1.0 - MAIN_SHARE:
+        verdict = f"The weight falls with similarity for {format_percent(1.0 - rising)} {course} "
+        verdict += (
+            "That alone does not make similar partner records count less: the merge gate weights every rank again."
+        )
+    else:
+        top = format_number(float(curve.similarity[int(curve.weight.argmax())]))
+        verdict = (
+            f"The weight rises with similarity for {format_percent(rising)} of the {unit} and falls for the rest; "
+        )
+        verdict += f"it is largest at similarity {top}."
+    return verdict if importance is None else f"{verdict} {_judge_nearest(importance)}"
+
+
+def _judge_nearest(importance: MergeImportance) -> str:
+    """Say whether the most similar partner records count more than the others, after all gates."""
+    share, nearest, k = _nearest_share(importance)
+    even = nearest / k
+    relation = "more than" if share > even * (1 + FLAT_CHANGE) else "as much as"
+    relation = "less than" if share < even * (1 - FLAT_CHANGE) else relation
+    who = "the most similar partner record counts" if nearest == 1 else f"the {nearest} most similar of {k} count"
+    whole = f"{format_percent(share)} of the contributions, where {format_percent(even)} would be even"
+    return f"After all gates {who} {relation} the average one: {whole}."
+
+
+def _nearest_share(importance: MergeImportance) -> tuple[float, int, int]:
+    """Return what the most similar tenth contributes, how many partner records that are, and K."""
+    k = len(importance.values)
+    nearest = max(1, k // 10)
+    total = max(float(importance.values.sum()), np.finfo(float).tiny)
+    return float(importance.values[k - nearest :].sum()) / total, nearest, k
 
 
 def importance_figure(importance: MergeImportance) -> Figure:
@@ -319,8 +383,9 @@ def importance_figure(importance: MergeImportance) -> Figure:
     values = importance.values[::-1]  # (K, R), most similar first
     title = f"Contribution by rank: {importance.party}"
     by_rank = values.sum(axis=1) / max(values.sum(), np.finfo(float).tiny)
-    nearest = float(by_rank[: max(1, len(values) // 10)].sum())
-    description = f"The most similar tenth of the partner records contributes {format_percent(nearest)}."
+    description = (
+        f"The most similar tenth of the partner records contributes {format_percent(_nearest_share(importance)[0])}."
+    )
     shades, bounds = svg.shade_classes(values)
     width, height = (svg.RIGHT - svg.LEFT) / len(values), (svg.BOTTOM - svg.TOP) / values.shape[1]
     parts = [
@@ -345,7 +410,9 @@ def importance_figure(importance: MergeImportance) -> Figure:
 
 def gates_page(curves: Sequence[WeightCurve], importances: Sequence[MergeImportance], *, title: str = "Gates") -> str:
     """Return a self-contained HTML page with both charts of every secondary."""
-    figures = [weight_figure(curve) for curve in curves] + [importance_figure(part) for part in importances]
+    by_party = {part.party: part for part in importances}
+    figures = [weight_figure(curve, importance=by_party.get(curve.party)) for curve in curves]
+    figures += map(importance_figure, importances)
     about = {"subject": "gates", "lead": LEAD, "content": "averages over many records"}
     return render_template("figures_page.html", title=title, figures=figures, **about)
 

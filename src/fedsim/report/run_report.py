@@ -30,7 +30,7 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary
-from fedsim.training.explain import MergeImportance, WeightCurve
+from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
 REPORT_FILE = "report.html"
@@ -331,8 +331,18 @@ def _training(run: FinishedRun) -> PageSection:
 def _gates(run: FinishedRun) -> PageSection:
     record = run.record
     curves = [WeightCurve(c.secondary, np.array(c.similarity), np.array(c.weight)) for c in record.curves]
-    importances = [MergeImportance(part.secondary, np.array(part.values)) for part in record.importances]
-    figures = (*map(model_charts.weight_figure, curves), *map(model_charts.importance_figure, importances))
+    importances = {
+        part.secondary: MergeImportance(part.secondary, np.array(part.values)) for part in record.importances
+    }
+    pairs: dict[str, tuple[Floats | None, MergeImportance | None]] = {}  # by the name of the curve
+    for one in record.lists:
+        path = run.folder / "lists" / f"{one.secondary}.safetensors"
+        vectors = load_private_links(path).vectors if path.is_file() else np.full((1, 1, 1), np.nan)  # (n, K, F)
+        for name, field in zip(field_names(one.secondary, vectors.shape[2]), np.moveaxis(vectors, 2, 0), strict=True):
+            known = field.ravel()[np.isfinite(field.ravel())].astype(np.float64)
+            pairs[name] = known if len(known) else None, importances.get(one.secondary)
+    weights = [model_charts.weight_figure(curve, *pairs.get(curve.party, (None, None))) for curve in curves]
+    figures = (*weights, *map(model_charts.importance_figure, importances.values()))
     return PageSection("gates", "What the gates learned", (), figures if curves else ())
 
 

@@ -203,13 +203,21 @@ def weight_curves(model: Model, low: float = -3.0, high: float = 3.0, points: in
     similarity, curves = np.linspace(low, high, points), []
     for holders, entry in zip(model.groups, _list_gates(model.primary.model.network), strict=True):
         fields = entry.inputs.fields
-        for place in range(fields):
+        for place, name in enumerate(field_names(holders[0].name, fields)):
             vectors = torch.zeros(1, points, fields, device=model.primary.model.device)
             vectors[0, :, place] = torch.from_numpy(similarity)
             weight = learnt_weights(entry, vectors)[0].double().cpu().numpy()
-            name = holders[0].name if fields == 1 else f"{holders[0].name}, field {place + 1}"
             curves.append(WeightCurve(name, similarity, weight))
     return curves
+
+
+def field_names(party: str, fields: int) -> list[str]:
+    """Return the names of the weight curves of a list: the party, or each of its compared fields.
+
+    >>> field_names("rentals", 1), field_names("rentals", 2)
+    (['rentals'], ['rentals, field 1', 'rentals, field 2'])
+    """
+    return [party] if fields == 1 else [f"{party}, field {place}" for place in range(1, fields + 1)]
 
 
 def find_matches(model: Model, lists: Sequence[Neighbours]) -> list[Matches]:

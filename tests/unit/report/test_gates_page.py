@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedsim.report.model_charts import importance_figure, weight_figure, write_gates_page
+from fedsim.report.formatting import format_percent
+from fedsim.report.model_charts import importance_figure, judge_weights, weight_figure, write_gates_page
 from fedsim.splitnn.gates import Neighbours
 from fedsim.training import Config, PrimaryData, SecondaryData, train
 from fedsim.training.explain import MergeImportance, WeightCurve, merge_importance, weight_curves
-from fedsim.types import Split
+from fedsim.types import Floats, Split
 
 
 def test_a_trained_model_shows_its_weight_curve_and_its_heat_map(tmp_path: Path) -> None:
@@ -44,18 +45,37 @@ def test_names_that_look_like_markup_stay_inert() -> None:
     HTMLParser().feed(str(figure.picture))
 
 
+CURVE = np.linspace(-3.0, 3.0, 61)
+PAIRS = np.random.default_rng(2).normal(size=1000)
+
+
 @pytest.mark.parametrize(
     ("weights", "said"),
     [
-        ([0.1, 0.4, 0.9], "rises:"),
-        ([0.9, 0.4, 0.1], "falls:"),
-        ([0.1, 0.9, 0.1], "largest at similarity 0."),
-        ([0.5, 0.5, 0.5], "is flat"),
-        ([0.1, 0.0, -0.4], "Negative weights"),
+        (0.5 + CURVE / 10, "rises with similarity for 100 % of the pairs"),
+        (0.5 - CURVE / 10, "falls with similarity for 100 % of the pairs"),
+        (1 - (CURVE + 0.6) ** 2 / 20, "it is largest at similarity -0.6"),
+        (0.5 + CURVE / 1000, "is flat"),
     ],
 )
-def test_the_caption_describes_the_curve(weights: list[float], said: str) -> None:
-    assert said in weight_figure(WeightCurve("a", np.array([-3.0, 0.0, 3.0]), np.array(weights))).caption
+def test_the_caption_says_how_the_weight_changes_over_the_pairs(weights: Floats, said: str) -> None:
+    assert said in weight_figure(WeightCurve("a", CURVE, weights), PAIRS).caption
+
+
+def test_the_verdict_is_about_the_pairs_and_not_about_the_ends_of_the_curve() -> None:
+    curve = WeightCurve("a", CURVE, np.where(CURVE < 2.0, 0.8 - CURVE / 10, CURVE))  # rises where no pair is
+    shares = {at: judge_weights(curve, PAIRS + at) for at in (-1.0, 0.0)}
+    for at, verdict in shares.items():
+        below = np.mean(PAIRS + at < 1.9)
+        assert f"falls with similarity for {format_percent(float(below))} of the pairs" in verdict
+
+
+@pytest.mark.parametrize(("nearest", "said"), [(5.0, "counts more than"), (1.0, "as much as"), (0.1, "less than")])
+def test_the_verdict_adds_what_all_gates_make_of_the_most_similar_records(nearest: float, said: str) -> None:
+    values = np.ones((10, 2))
+    values[-1] = nearest
+    verdict = judge_weights(WeightCurve("a", CURVE, 0.5 - CURVE / 10), PAIRS, MergeImportance("a", values))
+    assert said in verdict
 
 
 def test_a_flat_curve_is_drawn() -> None:
