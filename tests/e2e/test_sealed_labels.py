@@ -79,9 +79,10 @@ def test_a_kill_changes_nothing(tmp_path, name, moment):
         assert parties.finish() == quiet.hashes()
 
 
-def test_an_embedding_without_sealed_labels_is_refused():
+@pytest.mark.parametrize("setting", [{"embedding": "random"}, {"retention_days": 5}])
+def test_settings_of_sealed_labels_without_them_are_refused(setting):
     with pytest.raises(ValueError, match="sealed labels"):
-        Protection.model_validate({"embedding": "random"})
+        Protection.model_validate(setting)
 
 
 def test_rows_cannot_be_hidden_under_sealed_labels(tmp_path):

@@ -178,7 +178,7 @@ def tune(
 privacy_app = typer.Typer(
     no_args_is_help=True,
     cls=opt.SectionedGroup,
-    help="Convert between noise on similarities and bounds on an attacker's success.",
+    help="Delete stored activations; convert between noise and bounds on an attacker's success.",
 )
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
 NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
@@ -245,6 +245,30 @@ def table(
     from fedsim.cli.evaluation import print_privacy_table
 
     print_privacy_table(spread, taus, links, (job, party or []), OutputMode(json=as_json))
+
+
+@privacy_app.command()
+def delete(
+    job: opt.JobFile,
+    party: opt.PartyPath,
+    file: Annotated[
+        Path | None, argument("FILE", "The request of a secondary (at the primary), or the primary's receipt.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Delete what the primary stores of a secondary under sealed labels, on request or when the retention ends.
+
+    A secondary's owner runs it to write a signed request, which also withdraws the approval of the job, and sends the
+    file to the primary's owner. The primary's owner runs it with that file: the rows are deleted, and a signed receipt
+    is written. The secondary's owner runs it with the receipt. Both audit logs have a line for each step. Without a
+    file, the primary deletes the rows whose retention has ended.
+
+    fedsim privacy delete job.toml city.toml request-rentals.json
+    """
+    from fedsim.cli.governance import run_delete
+
+    run_delete(job, party, file, OutputMode(quiet, as_json))
 
 
 # Run a job and use its model

@@ -63,6 +63,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     if protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"
+        yield "retention", f"the primary stores these rows for up to {protection.retention.days} days"
     else:
         yield "cut", f"activations {activations}, gradients {gradients}"
 
@@ -130,7 +131,8 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     if sealed:
         outputs = f"an embedding of its features ({features}), computed without labels: every linked row once"
         note = FEATURES_NOTE if job.protection.embedding_name == "features" else EMBEDDING_NOTE
-        outputs += f", which the primary keeps; {note}"
+        days = job.protection.retention.days
+        outputs += f", which the primary stores for up to {days} days or until you request deletion; {note}"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
     yield Paragraph(f"to {primary}", (outputs, count, *(() if sealed else compared)))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))

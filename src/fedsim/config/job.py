@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -30,6 +30,7 @@ PRESET_GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
 PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
 PRESET_EPSILON_PER_KM = 5.0
 DEFAULT_EMBEDDING = "random"
+DEFAULT_RETENTION_DAYS = 90
 # Settings that earlier versions did not have, with their defaults: they count for the hash only where they are used.
 LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("task", "label_scale"): "linear",
@@ -37,6 +38,7 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("training", "width"): None,
     ("training", "party_dropout"): None,
     ("protection", "embedding"): None,
+    ("protection", "retention_days"): None,
 }
 METRES_PER_KM = 1000.0
 
@@ -141,6 +143,10 @@ class Protection(ConfigSection):
     """How a secondary computes what it sends under sealed labels. `random`: random features of secret weights.
     `features`: ranks of numbers and one column per category, which keeps most and hides no feature. `autoencoder`: a
     network that the secondary trains to fill in hidden columns of its own table. Default: `random`."""
+    retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
+    """Under sealed labels: days for which the primary may store the activations that a secondary sent; then it deletes
+    them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
+    delete`. Default: 90."""
 
     @model_validator(mode="before")
     @classmethod
@@ -150,10 +156,12 @@ class Protection(ConfigSection):
         return settings
 
     @model_validator(mode="after")
-    def _check_embedding(self) -> Self:
-        if self.embedding is not None and not self.sealed:
-            message = f"embedding '{self.embedding}' has an effect under sealed labels only; add gradients = 'none'"
-            raise RuleError(message, "embedding", code="embedding-needs-sealed-labels")
+    def _check_sealed_settings(self) -> Self:
+        for name in ("embedding", "retention_days"):
+            value = getattr(self, name)
+            if value is not None and not self.sealed:
+                message = f"{name} '{value}' has an effect under sealed labels only; add gradients = 'none'"
+                raise RuleError(message, name, code="needs-sealed-labels")
         return self
 
     @property
@@ -165,6 +173,11 @@ class Protection(ConfigSection):
     def embedding_name(self) -> str:
         """The embedding that secondaries send under sealed labels."""
         return self.embedding or DEFAULT_EMBEDDING
+
+    @property
+    def retention(self) -> timedelta:
+        """How long the primary may store activations under sealed labels."""
+        return timedelta(days=self.retention_days or DEFAULT_RETENTION_DAYS)
 
     @property
     def gradient_noise(self) -> CutTerms | None:

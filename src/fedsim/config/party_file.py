@@ -113,6 +113,8 @@ class Policy(ConfigSection):
     """Required protection of the gradients that the primary sends. Default: none."""
     audit: AuditRequirement | None = None
     """Privacy audit required before this party takes part. Default: none."""
+    max_retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
+    """Largest accepted `retention_days` of jobs with sealed labels. Default: no limit."""
     methods: Annotated[tuple[MethodName, ...] | None, Strict(False)] = setting(None, example=["fedsim"])
     """Accepted methods. Default: all."""
     wire: Annotated[tuple[WireFormat, ...] | None, Strict(False)] = setting(None, example=["float32"])

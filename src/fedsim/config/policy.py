@@ -118,6 +118,10 @@ def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     least, noise = policy.min_feature_noise, protection.features.noise if protection.features else 0.0
     if least is not None and noise < least:
         yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
+    longest, days = policy.max_retention_days, protection.retention.days
+    if longest is not None and protection.sealed and days > longest:
+        message = f"accepts that activations are stored for at most {longest} days, but the job has {days}"
+        yield "max_retention_days", message
     cuts = (
         ("activations", policy.activations, protection.activations),
         ("gradients", None if protection.sealed else policy.gradients, protection.gradient_noise),

@@ -6,6 +6,7 @@ import logging
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from fedsim.runs.run_folder import make_private_folder
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import PartyData, RunStore, cut_noise_from_secret
 from fedsim.runtime.primary import prepare_primary
-from fedsim.runtime.sealed_labels import StoredRows, rows_path
+from fedsim.runtime.sealed_labels import load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
@@ -287,7 +288,10 @@ def remote_cases(context: PartyContext, table: PartyData, seeds: int, unit: str 
         links, features = load_private_links(path), Features(np.zeros((0, 0), np.float32))
         partner: AnyArray = links.partner
         if job.protection.sealed:
-            stored = StoredRows.load(rows_path(context.folder, name))
+            stored = load_rows(context, name, datetime.now(UTC))
+            if len(stored.missing(partner)):
+                message = f"the rows of '{name}' that this job stored were deleted; train a new job to compare it"
+                raise FileError(message, code="rows-deleted")
             features, partner = stored.features, stored.places(partner)
         linked.append(LinkedSecondary(features, every, partner, links.vectors, nobody, name))
     for seed in range(seeds):

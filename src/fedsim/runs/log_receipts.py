@@ -8,7 +8,7 @@ the last receipt, and what only absent peers could confirm, rests on the owner's
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from fedsim.errors import FedSimError, FileError
 from fedsim.protocol import certificates
 from fedsim.protocol.messages import LogHead, Party, Phase
 from fedsim.protocol.tls import Credentials
-from fedsim.protocol.transport import NO_BYTES
 from fedsim.runs.run_folder import AuditEntry, AuditLog, make_private_folder
 from fedsim.storage.files import append_durably, read_bytes
 
@@ -56,14 +55,9 @@ class LogExchange:
         """Return the message with the head of our own log."""
         entries, last = self.log.head()
         facts = {"party": str(self.log.party), "job": self.job, "phase": phase.value, "entries": entries, "head": last}
-        text = json.dumps(facts, sort_keys=True)
-        if self.credentials is None:
-            return LogHead(text, "", signature=NO_BYTES)
-        key = serialization.load_pem_private_key(self.credentials.key, password=None)
-        if not isinstance(key, ec.EllipticCurvePrivateKey):
-            return LogHead(text, "", signature=NO_BYTES)
-        signature = np.frombuffer(key.sign(text.encode(), _ECDSA), np.uint8)
-        return LogHead(text, self.credentials.certificate.decode("ascii"), signature=signature)
+        signed = sign_statement(facts, self.credentials)
+        signature = np.frombuffer(bytes.fromhex(signed["signature"]), np.uint8)
+        return LogHead(signed["statement"], signed["certificate"], signature=signature)
 
     def receive(self, peer: Party, message: LogHead) -> None:
         """Verify and store a peer's head, and note it in our own log; an invalid one is only noted."""
@@ -103,17 +97,39 @@ def read_receipt(receipt: Any, authority: bytes | None) -> LogStatement:
     authority
         The authority's certificates as PEM. Without them any certificate that names the party is accepted.
     """
+    kinds = {"party": str, "job": str, "phase": str, "entries": int, "head": str}
+    facts, signed = read_statement(receipt, kinds, authority)
+    return LogStatement(**facts, signed=signed)
+
+
+def sign_statement(facts: Mapping[str, str | int], credentials: Credentials | None) -> dict[str, str]:
+    """Return statement, certificate and signature as text; the last two are empty without an elliptic-curve key."""
+    text = json.dumps(facts, sort_keys=True)
+    unsigned = {"statement": text, "certificate": "", "signature": ""}
+    if credentials is None:
+        return unsigned
+    key = serialization.load_pem_private_key(credentials.key, password=None)
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        return unsigned
+    signature = key.sign(text.encode(), _ECDSA).hex()
+    return {"statement": text, "certificate": credentials.certificate.decode("ascii"), "signature": signature}
+
+
+def read_statement(signed: Any, kinds: Mapping[str, type], authority: bytes | None) -> tuple[dict[str, Any], bool]:
+    """Return the facts of a statement, which have these ``kinds``, and whether the ``party`` among them signed it.
+
+    A statement without certificate is unsigned; a signature that does not match is a ``FileError``.
+    """
     try:
-        text, pem, signature = receipt["statement"], receipt["certificate"], bytes.fromhex(receipt["signature"])
+        text, pem, signature = signed["statement"], signed["certificate"], bytes.fromhex(signed["signature"])
         facts: Any = json.loads(text) if len(text) <= MAX_STATEMENT_BYTES else None
-        kinds = {"party": str, "job": str, "phase": str, "entries": int, "head": str}
         if set(facts) == set(kinds) and all(type(facts[name]) is kind for name, kind in kinds.items()):
-            signed = bool(pem) and _is_signed(facts["party"], text, pem.encode(), signature, authority)
-            if signed or not pem:
-                return LogStatement(**facts, signed=signed)
+            proven = bool(pem) and _is_signed(facts["party"], text, pem.encode(), signature, authority)
+            if proven or not pem:
+                return facts, proven
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
         pass
-    raise FileError("the receipt is not a statement signed by the party it names", code="bad-receipt")
+    raise FileError("this is not a statement signed by the party it names; ask for it again", code="bad-receipt")
 
 
 def _is_signed(party: str, text: str, pem: bytes, signature: bytes, authority: bytes | None) -> bool:

@@ -50,15 +50,22 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
     factory: Callable[[Credentials | None], Transport] = registry.TRANSPORTS[name]
     if insecure:
         return factory(None)
-    tls = party_file.tls
-    if tls is None:
+    credentials = party_credentials(party_file)
+    if credentials is None:
         hint = "create certificates with `fedsim certs`, or use --insecure between processes of one machine"
         raise errors.SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
-    credentials = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, revocations=tls.revoked)
     days = credentials.days_left(datetime.now(UTC))
     if days < RENEWAL_DAYS:
         log.warning("the certificate of %s expires in %d days", party_file.party, days)
     return factory(credentials)
+
+
+def party_credentials(party_file: PartyFile) -> Credentials | None:
+    """Read the certificate, key and authority of ``[tls]``; None if the party file has no such section."""
+    tls = party_file.tls
+    if tls is None:
+        return None
+    return read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, revocations=tls.revoked)
 
 
 @dataclass(frozen=True, eq=False)

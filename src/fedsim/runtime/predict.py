@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
+from fedsim.runs.deletion import rows_path
 from fedsim.runtime import sealed_labels
 from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
@@ -276,8 +278,8 @@ class Predictor:
         away: list[str] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
             found = self._new_partners(name, table)
-            path = sealed_labels.rows_path(self.context.folder, name)
-            rows = sealed_labels.StoredRows.load(path)
+            now = datetime.now(UTC)
+            rows = sealed_labels.load_rows(self.context, name, now)
             missing = rows.missing(found.partner)
             if len(missing) and name in self._wait_for_secondaries():
                 away.append(name)
@@ -288,8 +290,8 @@ class Predictor:
                 form = cut_layer.wire_format(job.training.wire, job.protection.activations)
                 remote = RemoteSecondary(peer.session(), form, predicting=True)
                 remote.use_partners(found)
-                rows = rows.extend(missing, sealed_labels.fetch_rows(remote, missing))
-                rows.save(path)
+                rows = rows.extend(missing, sealed_labels.fetch_rows(remote, missing), now)
+                rows.save(rows_path(self.context.folder, name))
             weights, _ = store.load_weights(sealed_labels.partner_model(name))
             config = training_config(job).secondary
             holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted
+from fedsim.runs.deletion import RETENTION, ROWS_FORMAT, delete_rows, released_path, retention_end, rows_path
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.splitnn import Features
 from fedsim.storage.tensor_file import load_tensors, save_tensors
@@ -26,7 +28,6 @@ from fedsim.types import AnyArray, Floats32, Integers, Integers32
 
 log = logging.getLogger("fedsim.parties")
 
-FORMAT = "rows of a secondary 1"
 ROWS_PER_REQUEST = 65_536
 
 
@@ -37,17 +38,20 @@ class StoredRows:
     pseudonym: Integers32  # (U,), ascending
     values: Floats32  # (U, C)
     many_valued: Integers
+    received: str  # when the first of them was, ISO 8601: from then on the retention counts
 
     @classmethod
     def load(cls, path: Path) -> StoredRows:
         """Load what :meth:`save` wrote."""
-        found, _ = load_tensors(path, FORMAT)
-        return cls(found["pseudonym"], found["values"], found["many_valued"])
+        found, facts = load_tensors(path, ROWS_FORMAT)
+        return cls(found["pseudonym"], found["values"], found["many_valued"], facts["received"])
 
     def save(self, path: Path) -> None:
         """Save the rows for their receiver alone."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_tensors(path, FORMAT, dict(vars(self)), {})
+        tensors: dict[str, AnyArray] = {"pseudonym": self.pseudonym, "values": self.values}
+        tensors["many_valued"] = self.many_valued
+        save_tensors(path, ROWS_FORMAT, tensors, {"received": self.received})
 
     @property
     def features(self) -> Features:
@@ -62,16 +66,28 @@ class StoredRows:
         """Return the rows among these partners that are not stored, ascending."""
         return np.setdiff1d(partner[partner >= 0], self.pseudonym).astype(np.int32)
 
-    def extend(self, pseudonym: Integers32, values: Floats32) -> StoredRows:
-        """Return these and further rows."""
+    def extend(self, pseudonym: Integers32, values: Floats32, now: datetime) -> StoredRows:
+        """Return these and further rows, which were received now."""
         rows, every = np.concatenate([self.pseudonym, pseudonym]), np.concatenate([self.values, values])
         order = np.argsort(rows)
-        return StoredRows(rows[order], every[order], self.many_valued)
+        received = self.received if len(self.pseudonym) else _timestamp(now)
+        return StoredRows(rows[order], every[order], self.many_valued, received)
 
 
-def rows_path(folder: Path, name: str) -> Path:
-    """Return where the primary keeps the rows of a secondary."""
-    return folder / "rows" / f"{name}.safetensors"
+def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
+    """Load the stored rows of a secondary; if their retention has ended, they are deleted first."""
+    path = rows_path(context.folder, name)
+    rows = StoredRows.load(path)
+    if len(rows.pseudonym) and retention_end(rows.received, context.job.protection.retention) <= now:
+        credentials = context.exchange.credentials if context.exchange else None
+        delete_rows(context.job, context.party_file, name, RETENTION, credentials, now)
+        log.warning("the retention of the rows of %s has ended; they were deleted", name)
+        return StoredRows.load(path)
+    return rows
+
+
+def _timestamp(now: datetime) -> str:
+    return now.isoformat(timespec="seconds")
 
 
 def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
@@ -88,25 +104,34 @@ def load_or_fetch_rows(
 ) -> StoredRows:
     """Return the linked rows of a secondary, from the secondary or from what it sent before; then let it go."""
     path = rows_path(context.folder, party.name)
-    released = path.with_suffix(".released")
-    while not released.is_file():
+    released = released_path(path)
+
+    def stored() -> StoredRows | None:
+        rows = load_rows(context, party.name, datetime.now(UTC)) if path.is_file() else None
+        return None if rows is None or len(rows.missing(links.partner)) else rows
+
+    rows = stored()
+    while rows is None or not released.is_file():
         try:
             remote = RemoteSecondary(peer.session(), form)
-            if not path.is_file():
-                wanted = np.unique(links.partner).astype(np.int32)
+            if rows is None:
+                wanted, now = np.unique(links.partner).astype(np.int32), datetime.now(UTC)
                 values = fetch_rows(remote, wanted)
-                StoredRows(wanted, values, np.array(Features(values).many_valued, np.int64)).save(path)
-                facts = {"peer": str(party), "rows": len(wanted), "columns": remote.width}
+                many_valued = np.array(Features(values).many_valued, np.int64)
+                rows = StoredRows(wanted, values, many_valued, _timestamp(now))
+                rows.save(path)
+                until = _timestamp(retention_end(rows.received, context.job.protection.retention))
+                facts = {"peer": str(party), "rows": len(wanted), "columns": remote.width, "delete_by": until}
                 context.connection.record_event("rows received", facts)
             remote.finish()
             released.touch()
         except PeerRestarted as restarted:
             log.warning("%s; requesting its rows again", restarted)
         except errors.AwayError:
-            if not path.is_file():
+            if rows is None:
                 raise
             released.touch()  # it left after it had sent everything
-    return StoredRows.load(path)
+    return rows
 
 
 def partner_model(name: str) -> str:

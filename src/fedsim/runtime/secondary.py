@@ -245,6 +245,9 @@ class _SecondaryWorker:
         facts = {"preparation": self.preparation.to_json(), "identifiers": transport.offer_digest(encoded)}
         self.store.save_weights(TRAINED_MODEL, party.model.network.state_dict(), facts)
         self.context.connection.record_event("saved", {"what": "our part of the model"})
+        if self.context.job.protection.sealed:
+            days, peer = self.context.job.protection.retention.days, str(self.context.peer(Role.PRIMARY))
+            self.context.connection.record_event("rows sent", {"peer": peer, "retention_days": days})
         self.context.send_log_head(Phase.TRAIN)
         if self.stay:
             self.context.connection.serves_predictions = True

@@ -78,6 +78,14 @@ def test_a_condition_that_is_met_refuses_nothing(tmp_path, rule):
     assert policy_violations(job_with(tmp_path), party_with(tmp_path, "rentals", rule)) == []
 
 
+def test_a_retention_counts_under_sealed_labels_only(tmp_path):
+    party, sealed = party_with(tmp_path, "rentals", "max_retention_days = 30"), job_with(tmp_path).to_dict()
+    assert policy_violations(job_with(tmp_path), party) == []
+    for days, refused in ((None, ["max_retention_days"]), (31, ["max_retention_days"]), (30, [])):
+        sealed["protection"] = {"gradients": "none", "retention_days": days}
+        assert [violation.rule for violation in policy_violations(Job.from_dict(sealed), party)] == refused
+
+
 LIST = "tau = 0.01"
 GUARDED = f"""{LIST}
 blur = {{ latitude = "lat", longitude = "lon", epsilon_per_km = 5 }}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,14 @@ from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.messages import Activations, Infer, Role
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.transport import NO_BYTES, InProcessTransport
+from fedsim.runs.deletion import rows_path
 from fedsim.runs.record import read_run_record
 from fedsim.runs.run_folder import open_audit_log, read_audit_log
 from fedsim.runtime.party_context import open_party_context, software_versions
 from fedsim.runtime.party_data import PartyData
 from fedsim.runtime.predict import Predictor
 from fedsim.runtime.primary import prepare_primary
-from fedsim.runtime.sealed_labels import StoredRows, rows_path
+from fedsim.runtime.sealed_labels import StoredRows
 from fedsim.runtime.secondary import run_secondary
 from fedsim.serving import create_app
 from job_fixtures import lay_out, read_all, staying
@@ -221,13 +223,20 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
     assert (alone.by, alone.away) == ("fedsim", ())
     path = rows_path(predictor.context.folder, "rentals")
     stored = StoredRows.load(path)
-    StoredRows(stored.pseudonym[1:], stored.values[1:], stored.many_valued).save(path)
+    replace(stored, pseudonym=stored.pseudonym[1:], values=stored.values[1:]).save(path)
     with raises(AwayError, "peer-away"):
         predictor.predict(world.records)
     world.bring("rentals")
     predictor.context.connection.wait_seconds = 20.0
     assert predictor.predict(world.records).values[:3] == pytest.approx(alone.values)
     np.testing.assert_array_equal(StoredRows.load(path).values, stored.values)
+    # Once their retention has ended, the rows are deleted and requested anew.
+    replace(stored, received="2020-01-01T00:00:00+00:00").save(path)
+    assert predictor.predict(world.records[:3]).values == pytest.approx(alone.values)
+    fetched = StoredRows.load(path)
+    assert len(fetched.pseudonym) < len(stored.pseudonym)
+    assert fetched.received > "2021"
+    assert "rows deleted" in [entry.what for entry in read_audit_log(open_audit_log(world.files["city"]).path)]
 
 
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):
