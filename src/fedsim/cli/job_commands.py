@@ -8,6 +8,7 @@ import typer
 
 from fedsim.cli import options as opt
 from fedsim.cli.options import Json, OutputMode, Quiet, argument, flag, option
+from fedsim.errors import SettingError
 
 # Review a job
 
@@ -315,6 +316,10 @@ def runs(
     folder: Annotated[Path, argument("FOLDER", "Folder to search, a few levels deep.")] = Path(),
     live: Annotated[bool, flag("Serve a page that follows the parties while they run.", "--live")] = False,
     port: Annotated[int, option("N", "With --live: port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    compare_: Annotated[
+        tuple[Path, Path] | None, option("RUN RUN", "Compare two finished runs instead, by their folders.", "--compare")
+    ] = None,
+    report_: Annotated[Path | None, option("FILE", "With --compare: HTML page to write.", "--report")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -323,12 +328,19 @@ def runs(
     With --live, serve a page on this machine that shows phases, progress, curves, messages and errors of the parties
     under the folder while they run. Press Ctrl-C to stop it.
 
+    With --compare, show the scores of two runs with intervals, the settings that differ, and cost; --report adds the
+    learning curves.
+
     fedsim runs city-run
     """
-    from fedsim.cli.results import run_runs, serve_live_page
+    from fedsim.cli.results import run_compare_runs, run_runs, serve_live_page
 
     mode = OutputMode(quiet, as_json)
-    if live:
+    if report_ is not None and compare_ is None:
+        raise SettingError("--report belongs to --compare; see `fedsim report` for one run", code="report-alone")
+    if compare_ is not None:
+        run_compare_runs(*compare_, report_, mode)
+    elif live:
         serve_live_page(folder, port, mode)
     else:
         run_runs(folder, mode)

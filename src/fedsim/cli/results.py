@@ -55,7 +55,7 @@ COLUMNS = ("folder", "method", "test", "epochs", "time", "bytes", "state")
 def run_runs(folder: Path, mode: OutputMode) -> None:
     """Print the runs under a folder and the settings in which they differ."""
     runs = list_runs(folder)
-    differing = differing_settings(runs)
+    differing = differing_settings([run.settings for run in runs])
 
     def print_text() -> None:
         if not runs:
@@ -79,6 +79,29 @@ def _run_cells(run: RunSummary) -> tuple[str, ...]:
     score = "" if run.metric is None or run.value is None else f"{run.metric} {format_number(run.value)}"
     cost = format_duration(run.seconds), format_bytes(run.bytes)
     return run.folder, run.method or "", score, str(run.epochs), *cost, run.state
+
+
+def run_compare_runs(first: Path, second: Path, page: Path | None, mode: OutputMode) -> None:
+    """Compare two finished runs, and write a page about them."""
+    from fedsim.report.page import write_page
+    from fedsim.report.run_comparison import NAMES, compare_runs, comparison_page
+
+    found = compare_runs(find_run(first), find_run(second))
+    if page is not None:
+        write_page(comparison_page(found), page)
+
+    def print_text() -> None:
+        typer.echo(found.verdict)
+        intervals = [
+            f"{format_number(score.estimate)} ({format_number(score.low)} to {format_number(score.high)})"
+            for score in (found.scores[name] for name in NAMES)
+        ]
+        rows = [(f"test {found.metric} (95 %)", *intervals), *found.cost]
+        print_table(("", *NAMES), [*rows, *((key, *values) for key, values in found.settings.items())])
+        if page is not None:
+            typer.echo(f"Wrote {page}")
+
+    mode.show(found.as_dict() | {"page": None if page is None else str(page)}, print_text)
 
 
 def serve_live_page(folder: Path, port: int, mode: OutputMode) -> None:

@@ -67,13 +67,32 @@ function phases(party) {
     `${called[phase.name] ?? phase.name} ${duration(phase.seconds)}`)));
 }
 
+function linking(party) {
+  if (party.state !== "running") return [];
+  const lists = Object.entries(party.linking ?? {}).filter(([, list]) => list.done < list.total);
+  return lists.map(([name, { done, total, seconds }]) => {
+    const words = [`linking ${name}: ${done.toLocaleString("en")} of ${total.toLocaleString("en")} records`];
+    if (done) words.push(`about ${duration((seconds / done) * (total - done))} left`);
+    return make("div", { "data-key": `linking ${name}` }, make("progress", { max: total, value: done, "aria-label": `linking ${name}` }),
+      make("p", { class: "step" }, words.join(" · ")));
+  });
+}
+
+function result(party) {
+  if (party.state !== "done" || !party.result) return null;
+  const metrics = Object.entries(party.result.metrics).map(([name, value]) => `${name} ${plain(value)}`).join(", ");
+  const report = make("a", { href: `report?run=${encodeURIComponent(party.folder)}` }, "report");
+  return make("p", { class: "result", "data-key": "result" }, `${party.result.part} ${metrics}`, ...(party.report ? [" · ", report] : []));
+}
+
 function progress(party) {
   const training = party.training;
   if (!training.epochs) return null;
   const total = training.epochs * training.steps_per_epoch, done = training.steps;
   const phase = party.phases.find((one) => one.name === "train");
   const left = phase && done ? (phase.seconds / done) * (total - done) : 0;
-  const words = [`epoch ${Math.min(training.epochs, Math.floor(done / training.steps_per_epoch) + 1)} of ${training.epochs}`,
+  const epoch = Math.floor(done / training.steps_per_epoch) + (party.state === "running");
+  const words = [`epoch ${Math.min(training.epochs, epoch)} of ${training.epochs}`,
     `step ${done.toLocaleString("en")} of ${total.toLocaleString("en")}`];
   if (stateOf(party)[0] === "running" && left > 0) words.push(`about ${duration(left)} left`);
   return make("div", { "data-key": "progress" }, make("progress", { max: total, value: done, "aria-label": "training" }),
@@ -106,9 +125,12 @@ function curves(party) {
     text(plain(high), LEFT - 6, TOP + 4, "end"), text(plain(low), LEFT - 6, BOTTOM + 4, "end"),
     text(`epoch ${first}`, LEFT, BOTTOM + 18, "start"), text(`${last}`, RIGHT, BOTTOM + 18, "end"),
     text("loss: training (line), validation (dashed)", LEFT, 12, "start"));
+  const best = history.findLast((epoch) => epoch.best);
+  if (best) picture.append(make("svg:path", { class: "marker", d: `M${x(best.number)},${TOP}V${BOTTOM}` }));
   Object.values(lines).forEach((values, place) => picture.append(make("svg:path", {
     class: place ? "line second" : "line", d: course(values, (step) => x(history[step].number), y) })));
-  return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" }, `validation ${metric} ${plain(value)} after epoch ${last}`));
+  return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" }, 
+    `validation ${metric} ${plain(value)} after epoch ${last}${best ? `; best epoch ${best.number}: ${plain(best.validation[metric])}` : ""}`));
 }
 
 function ledger(party) {
@@ -130,7 +152,7 @@ function card(party) {
       make("span", { class: `state ${kind}` }, words)),
     party.error ? make("p", { class: "error", role: "alert", "data-key": "error" }, party.error) : null,
     ...(kind === "waiting" ? party.waiting : []).map((whom) => make("p", { class: "waits" }, `waiting for ${whom}`)),
-    phases(party), progress(party), curves(party), ledger(party));
+    phases(party), result(party), ...linking(party), progress(party), curves(party), ledger(party));
 }
 
 function cardOrWarning(party) {

@@ -7,25 +7,30 @@ read it.
 import json
 import secrets
 import time
+from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from fedsim.errors import FileError, SettingError
-from fedsim.report.run_data import find_files
+from fedsim.report.run_data import REPORT_FILE, find_files
+from fedsim.runs.record import RECORD_FILE, read_run_record
 from fedsim.runs.run_folder import PROGRESS_FILE, RUNNING
 
 LOCALHOST = "127.0.0.1"
 MAX_RUNS = 12
+BOARD_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:"
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:",
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
+REPORTS = "report?run="  # followed by the folder of a run
+# A report states its own, stricter policy: the hash of its script.
+REPORT_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 BOARD_FILES = {
     "": ("text/html", ("board.html",)),
     "board.js": ("text/javascript", ("board.js",)),
@@ -65,8 +70,32 @@ class BoardServer(ThreadingHTTPServer):
                 continue
             if isinstance(party, dict):
                 folder, silent = str(path.parent.relative_to(self.folder)), time.time() - _modified_at(path)
-                parties.append(party | {"folder": folder, "silent": silent})
+                result = _read_result(path.parent, _modified_at(path.parent / RECORD_FILE))
+                has_report = result is not None and (path.parent / REPORT_FILE).is_file()
+                parties.append(party | {"folder": folder, "silent": silent, "result": result, "report": has_report})
         return sorted(parties, key=lambda party: (party.get("state") != RUNNING, party["folder"]))
+
+    def report(self, folder: str) -> bytes | None:
+        """Return the report of a run that the page shows; None for every other folder."""
+        if not any(party["folder"] == folder and party["report"] for party in self.state()):
+            return None
+        try:
+            return (self.folder / folder / REPORT_FILE).read_bytes()
+        except OSError:  # deleted in the meantime
+            return None
+
+
+@lru_cache(maxsize=MAX_RUNS)
+def _read_result(folder: Path, modified: float) -> dict[str, Any] | None:
+    """Return the metrics of a finished run; ``modified`` makes a record that was written again a new one."""
+    if not modified:
+        return None
+    try:
+        record = read_run_record(folder)
+    except FileError:
+        return None
+    part, metrics = record.judged
+    return {"part": part, "metrics": metrics}
 
 
 def _modified_at(path: Path) -> float:
@@ -89,6 +118,8 @@ class _BoardRequestHandler(BaseHTTPRequestHandler):
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"open the address that `fedsim runs --live` printed")
         elif part == "state":
             self._answer(HTTPStatus.OK, "application/json", json.dumps(self.server.state()).encode())
+        elif part.startswith(REPORTS) and (page := self.server.report(unquote(part.removeprefix(REPORTS)))):
+            self._answer(HTTPStatus.OK, "text/html", page, REPORT_POLICY)
         elif part in BOARD_FILES:
             kind, names = BOARD_FILES[part]
             content = b"".join(files("fedsim.report").joinpath(name).read_bytes() for name in names)
@@ -99,8 +130,9 @@ class _BoardRequestHandler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the path contains the secret."""
 
-    def _answer(self, status: HTTPStatus, kind: str, content: bytes) -> None:
+    def _answer(self, status: HTTPStatus, kind: str, content: bytes, policy: str = BOARD_POLICY) -> None:
         self.send_response(status)
+        self.send_header("Content-Security-Policy", policy)
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.send_header("Content-Type", f"{kind}; charset=utf-8")

@@ -1,6 +1,9 @@
 """The parts of an HTML page (figures, tables, sections), and rendering a template to a file."""
 
+import base64
+import hashlib
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +47,13 @@ class PageSection:
 
 
 def render_template(template: str, **content: Any) -> str:
-    """Render a template of this folder; everything put into it is escaped."""
+    """Render a template of this folder; everything put into it is escaped.
+
+    The content security policy of a page allows one script, that of the tooltips, by its hash.
+    """
+    script = files("fedsim.report").joinpath("tips.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
     pages = Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
     return pages.get_template(template).render(**content)
 

@@ -19,6 +19,7 @@ from fedsim.runs import record as run_records
 from fedsim.runs.run_folder import DONE, PROGRESS_FILE, RUNNING, read_ledger
 
 AUDIT_FILE = "audit.json"
+REPORT_FILE = "report.html"
 LADDER_FORMAT = 2
 LADDER_FILE = "ladder.json"
 LADDER_PATHS = (LADDER_FILE, f"compare/{LADDER_FILE}")  # in a run folder
@@ -251,7 +252,7 @@ def list_runs(folder: Path, now: datetime | None = None) -> list[RunSummary]:
         name = str(place.relative_to(folder))
         try:
             finished = (place / run_records.RECORD_FILE).is_file()
-            run = _finished_run(place, name) if finished else _unfinished_run(place, name, now or datetime.now(UTC))
+            run = summarise_run(place, name) if finished else _unfinished_run(place, name, now or datetime.now(UTC))
         except FileError as error:
             run = RunSummary(name, note=str(error))
         if run is not None:
@@ -270,15 +271,16 @@ def find_run(folder: Path) -> Path:
     return places[0] if places else folder
 
 
-def differing_settings(runs: Sequence[RunSummary]) -> dict[str, list[Any]]:
-    """Return the settings that differ between finished runs, with the value of each run."""
-    finished = [run for run in runs if run.settings]
-    keys = dict.fromkeys(key for run in finished for key in run.settings)
-    values = {key: [run.settings.get(key) for run in finished] for key in keys}
+def differing_settings(runs: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return the settings that differ between runs, with the value of each run that has settings."""
+    finished = [settings for settings in runs if settings]
+    keys = dict.fromkeys(key for settings in finished for key in settings)
+    values = {key: [settings.get(key) for settings in finished] for key in keys}
     return {key: found for key, found in values.items() if any(value != found[0] for value in found)}
 
 
-def _finished_run(place: Path, name: str) -> RunSummary:
+def summarise_run(place: Path, name: str) -> RunSummary:
+    """Summarise the finished run in a folder under this name."""
     record = run_records.read_run_record(place)
     try:
         ladder, note = read_run_ladder(place, record)
@@ -300,7 +302,9 @@ def _finished_run(place: Path, name: str) -> RunSummary:
             seconds=record.seconds,
             bytes=sum(entry.bytes for entry in read_ledger(place)),
             worth=None if ladder is None else ladder.worth,
-            settings=dict(_flatten({key: part for key, part in record.job.items() if key not in IGNORED_SETTINGS})),
+            settings=dict(
+                flatten_settings({key: part for key, part in record.job.items() if key not in IGNORED_SETTINGS})
+            ),
             note=note or None,
         )
     except (LookupError, TypeError) as error:
@@ -331,9 +335,10 @@ def _unfinished_run(place: Path, name: str, now: datetime) -> RunSummary | None:
         raise FileError(message, code="run-unreadable") from None
 
 
-def _flatten(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings by their names with points."""
     for key, value in settings.items():
         if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
+            yield from flatten_settings(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

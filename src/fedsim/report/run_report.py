@@ -1,20 +1,16 @@
 """The report of a run: one self-contained HTML page, and a model card in Markdown and JSON."""
 
-import base64
-import hashlib
 import json
 import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.cells import read_number_columns
@@ -28,12 +24,11 @@ from fedsim.registry import METHODS
 from fedsim.report import audit_page, charts, model_charts
 from fedsim.report.formatting import format_bytes, format_duration, format_number, format_percent, pluralise
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
-from fedsim.report.run_data import FinishedRun, example_identifiers, read_primary_table, read_run
+from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
-REPORT_FILE = "report.html"
 CARD_MARKDOWN_FILE, CARD_JSON_FILE = "model-card.md", "model-card.json"
 CARD_FORMAT = 1
 MAX_GROUPS = 5
@@ -93,9 +88,7 @@ def _contribution(run: FinishedRun) -> str:
 
 
 def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str]) -> str:
-    """Return a self-contained HTML page; the content security policy allows its one script by its hash."""
-    script = files("fedsim.report").joinpath("tips.js").read_text(encoding="utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    """Return a self-contained HTML page."""
     record, (part, metrics) = run.record, run.record.judged
     partners = ", ".join(f"{name} ({terms.k} partner records each)" for name, terms in run.job.secondaries.items())
     lead = f"{record.party} predicts {record.table.label} of {pluralise(record.table.records, 'record')} "
@@ -117,6 +110,7 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
     ]
     return render_template(
         "run_page.html",
+        subject="run report",
         title=f"{run.job.name}: {record.method} at {record.party}",
         answer=_contribution(run),
         command=cli_command(run, "compare") if run.ladder is None else "",
@@ -132,8 +126,6 @@ def run_page(run: FinishedRun, maps: Sequence[Figure], names: Mapping[int, str])
         ],
         content_note=IDENTIFIERS_NOTE if names else ANONYMOUS_NOTE,
         job=json.dumps({"job": record.job, "training": record.config}, indent=2, ensure_ascii=False),
-        script=Markup(script),  # noqa: S704 - our own file, without user data
-        script_policy=f"; script-src 'sha256-{digest}'",
     )
 
 

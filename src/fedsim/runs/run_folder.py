@@ -193,6 +193,7 @@ class PartyProgress:
     error: str = ""
     stages: list[RunStage] = field(default_factory=list)
     training: dict[str, Any] = field(default_factory=dict)
+    linking: dict[str, dict[str, float]] = field(default_factory=dict)  # lists: records done and in total, seconds
     start: float = field(init=False)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # around the stages
 
@@ -221,6 +222,13 @@ class PartyProgress:
         with self.lock:
             if self.stages[-1].name in order[:latest]:
                 self.enter(order[latest])
+
+    def link(self, name: str, done: int, total: int) -> None:
+        """Note how many records of a list are linked; none of them begins it."""
+        now = self.clock() - self.start
+        began = now if not done else self.linking[name]["began"]
+        facts = {"done": done, "total": total, "began": began, "seconds": now - began}
+        self.linking = {**self.linking, name: facts}  # replaced as a whole, because another thread writes it
 
     def phases(self) -> list[dict[str, Any]]:
         """Return all phases so far."""
@@ -305,9 +313,10 @@ class _ProgressFile:
             "seconds": progress.clock() - progress.start,
             "phases": progress.phases(),
             "training": dict(progress.training),
+            "linking": progress.linking,
             "ledger": [asdict(entry) for entry in entries],
         }
-        changed = any(facts[name] != self.before.get(name) for name in ("ledger", "state", "waiting"))
+        changed = any(facts[name] != self.before.get(name) for name in ("ledger", "state", "waiting", "linking"))
         if not changed and progress.clock() - self.written < HEARTBEAT_SECONDS:
             return
         try:

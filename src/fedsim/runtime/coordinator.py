@@ -30,7 +30,8 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
     new = NewRecordLimits(policy.max_new_records, policy.max_new_links)
-    role, connection = Coordinator(lists, secret, context.folder / "lists", new=new), context.connection
+    role = Coordinator(lists, secret, context.folder / "lists", new=new, progress=context.progress.link)
+    connection = context.connection
     if role.was_finished and not stay:
         log.info("job '%s' is already finished", context.job.name)
         return

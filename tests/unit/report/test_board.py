@@ -19,7 +19,8 @@ from browser import browser_page, needs_browser
 from fedsim.cli import main
 from fedsim.errors import FileError, SettingError
 from fedsim.report.board import BoardServer
-from run_fixtures import HOSTILE, progress_facts
+from fedsim.report.run_report import write_report
+from run_fixtures import HOSTILE, progress_facts, record_of, write_run
 
 SAYS = "document.body.innerText.includes('{} running')"
 SEEN = f"""new Promise((done) => {{{{
@@ -189,6 +190,37 @@ def test_the_open_page_follows_a_party_to_its_end(board: BoardServer, monkeypatc
     page = browser_page(board.address, 400, act=SEEN.format("1 of 1"), ready=SAYS.format("0 of 1"))
     assert page.errors == []
     assert "done" in page.text
+
+
+@needs_browser
+def test_a_finished_run_shows_its_best_epoch_and_result_and_opens_its_report(board: BoardServer) -> None:
+    place, training = board.folder / "city-run" / "flats-a", progress_facts()["training"]
+    history = [epoch | {"best": epoch["number"] < 3} for epoch in training["history"]]
+    write_run(place, record_of())
+    write_report(place)
+    put(place, state="done", training={**training, "history": history})
+    page = browser_page(board.address, 400, ready="document.querySelector('.result')")
+    assert "test rmse 5.5, r2 0.7 · report" in page.text
+    assert "best epoch 2: 25" in page.text
+    page = browser_page(f"{board.address}report?run=city-run%2Fflats-a", 400)
+    assert (page.errors, page.requests) == ([], [])
+    assert "What the gates learned" in page.text
+
+
+def test_only_reports_of_shown_runs_are_served(board: BoardServer) -> None:
+    write_run(board.folder / "hidden", record_of())
+    (board.folder / "hidden" / "report.html").write_text("not on the board")
+    for folder in ("hidden", "../hidden", "city-run/flats-a", "", "%2Fetc"):
+        assert asked(board, f"/{board.token}/report?run={folder}")[0] == 404
+
+
+@needs_browser
+def test_linking_has_an_estimate(board: BoardServer) -> None:
+    lists = {"rentals": {"done": 300, "total": 900, "began": 1.0, "seconds": 4.0}, "schools": {"done": 5, "total": 5}}
+    put(board.folder / "notary-run", party="notary", role="coordinator", training={}, linking=lists)
+    page = browser_page(board.address, 400, ready='document.querySelectorAll(".party").length === 2')
+    assert "linking rentals: 300 of 900 records · about 8.0 s left" in page.text
+    assert "linking schools" not in page.text
 
 
 @pytest.mark.parametrize(

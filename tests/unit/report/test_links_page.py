@@ -65,7 +65,7 @@ def test_hostile_names_stay_text(page: Page) -> None:
     parser = Balance()
     parser.feed(text)
     assert parser.opened == []
-    assert parser.scripts == 0
+    assert parser.scripts == 1  # that of the tooltips, whose hash is in the policy of the page
     assert "<img" not in text
     assert "&lt;/script&gt;" in text
     assert "{{ 7 * 7 }}" in text

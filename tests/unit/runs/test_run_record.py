@@ -279,3 +279,11 @@ def test_a_folder_without_a_run_and_a_damaged_record_are_refused(tmp_path: Path)
     with pytest.raises(FileError) as caught:
         read_test_predictions(tmp_path)
     assert caught.value.code == "unreadable-file"
+
+
+def test_the_progress_of_linking_has_a_rate() -> None:
+    now = [0.0]
+    progress = PartyProgress(clock=lambda: now[0])
+    for now[0], done in ((3.0, 0), (5.0, 100)):
+        progress.link("rentals", done, 400)
+    assert progress.linking == {"rentals": {"done": 100, "total": 400, "began": 3.0, "seconds": 2.0}}

@@ -83,6 +83,9 @@ class LinkedQueries:
         return cls(facts["digest"], tensors["records"], tensors["counted"].astype(bool))
 
 
+LinkProgress = Callable[[str, int, int], None]  # list, records linked so far, all records
+
+
 @dataclass(frozen=True)
 class NewRecordLimits:
     """The most new records of a list, and the most of them that are linked to one candidate."""
@@ -171,16 +174,18 @@ class LinkedListState:
         private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
 
     def link(
-        self, queries: EncodedTable, candidates: EncodedTable, counted: Flags, secret: bytes
+        self, queries: EncodedTable, candidates: EncodedTable, counted: Flags, secret: bytes, progress: LinkProgress
     ) -> tuple[LinkageState, PrivateLinks]:
         """Link the tables; raise only errors whose text other parties may see."""
+        progress(self.name, 0, len(queries))
         linking = self.linking
         if linking.k > len(candidates):
             fault = f"list '{self.name}' has {len(candidates)} candidates for k={linking.k}; lower k"
             raise PolicyError(fault, code="k-too-large", limit=len(candidates))
         try:
             with _blame_peer(self.name):
-                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name)
+                follow = partial(progress, self.name)
+                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name, progress=follow)
         except SettingError as error:
             log.error("list '%s' cannot be linked: %s", self.name, error)
             other = "its settings do not fit the tables; the coordinator's log has the details"
@@ -192,8 +197,15 @@ class Coordinator:
     """Serves any number of sessions, each in its own thread."""
 
     def __init__(
-        self, lists: Mapping[str, LinkageConfig], secret: bytes, folder: Path, *, new: NewRecordLimits
+        self,
+        lists: Mapping[str, LinkageConfig],
+        secret: bytes,
+        folder: Path,
+        *,
+        new: NewRecordLimits,
+        progress: LinkProgress = lambda name, done, total: None,
     ) -> None:
+        self._progress = progress
         self._secret, self._new, self._end_file = secret, new, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
@@ -263,7 +275,7 @@ class Coordinator:
                 return
             with _send_notices(session, f"linking list '{partner_list.name}'"):
                 counted = message.counted.astype(bool)
-                linked = partner_list.link(queries, candidates, counted, self._secret)
+                linked = partner_list.link(queries, candidates, counted, self._secret, self._progress)
             with self._changed:
                 newest = partner_list.candidates
                 if newest is not None and offer_digest(newest) != offer_digest(candidates):

@@ -98,6 +98,16 @@ def both_ask(coordinator, candidates=CANDIDATES, asked=None):
     return partners, orders[0]
 
 
+def test_linking_is_reported_from_the_first_to_the_last_record(tmp_path):
+    seen = []
+    both_ask(
+        Coordinator({"rentals": LINKING}, SECRET, tmp_path / "lists", new=LIMITS, progress=lambda *m: seen.append(m))
+    )
+    assert seen[0] == ("rentals", 0, len(QUERIES))
+    name, done, total = seen[-1]
+    assert (name, done) == ("rentals", total)
+
+
 def refused(coordinator, party, *messages):
     """The error with which the coordinator leaves a party that says this."""
     with attended(coordinator, party) as (here, left):
@@ -225,9 +235,9 @@ def test_a_secondary_that_comes_back_with_other_identifiers_before_linking_is_li
 
 
 def test_identifiers_that_change_while_they_are_linked_are_no_list(coordinator, monkeypatch):
-    def linking(queries, candidates, *others):
+    def linking(queries, candidates, *others, **options):
         coordinator._lists["rentals"].candidates = table(40, 7)
-        return link_encoded_tables(queries, candidates, *others)
+        return link_encoded_tables(queries, candidates, *others, **options)
 
     monkeypatch.setattr(coordinator_module, "link_encoded_tables", linking)
     coordinator._lists["rentals"].candidates = CANDIDATES
@@ -316,7 +326,7 @@ def test_a_min_degree_that_leaves_too_few_candidates_is_named_as_the_reason(tmp_
 
 
 def test_any_other_setting_error_is_not_taken_for_tau(tmp_path, monkeypatch):
-    def fail(*given):
+    def fail(*given, **options):
         raise SettingError("distances spread by 7", code="some-setting")
 
     monkeypatch.setattr(coordinator_module, "link_encoded_tables", fail)
