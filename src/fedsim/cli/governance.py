@@ -1,8 +1,9 @@
-"""What a data protection officer asks for: deletion of stored activations (``fedsim privacy delete``)."""
+"""What a data protection officer asks for: deletions and documents (``fedsim privacy delete`` and ``governance``)."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,8 +18,21 @@ from fedsim.protocol.messages import Role
 from fedsim.protocol.tls import Credentials
 from fedsim.report.formatting import pluralise
 from fedsim.runs import deletion
-from fedsim.runs.run_folder import lock_run_folder
+from fedsim.runs.run_folder import lock_run_folder, make_private_folder
 from fedsim.runtime.party_context import party_credentials
+
+
+def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: OutputMode) -> None:
+    """Write the documents of a job."""
+    from fedsim.report.governance import write_governance
+
+    job, files = read_job(job_path), [read_party_file(path) for path in parties]
+    for own in files:
+        require_membership(job, own)
+    make_private_folder(out, remedy="choose another --out")
+    written = write_governance(job, files, out)
+    names = " and ".join(map(str, written))
+    mode.show({"files": [str(path) for path in written]}, lambda: print_lines([f"Wrote {names}"]))
 
 
 def run_delete(job_path: Path, party_path: Path, file: Path | None, mode: OutputMode) -> None:

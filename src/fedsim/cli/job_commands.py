@@ -179,7 +179,7 @@ def tune(
 privacy_app = typer.Typer(
     no_args_is_help=True,
     cls=opt.SectionedGroup,
-    help="Delete stored activations; convert between noise and bounds on an attacker's success.",
+    help="Write governance documents, delete stored activations, convert between noise and bounds.",
 )
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
 NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
@@ -270,6 +270,27 @@ def delete(
     from fedsim.cli.governance import run_delete
 
     run_delete(job, party, file, OutputMode(quiet, as_json))
+
+
+@privacy_app.command()
+def governance(
+    job: opt.JobFile,
+    parties: Annotated[list[Path], argument("PARTY_FILE", "Your own party file; those of others, if you have them.")],
+    out: Annotated[Path, option("FOLDER", "Folder for governance.md and governance.html.")] = Path("governance"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write the documents that a data protection officer asks for, as Markdown and HTML.
+
+    Record of processing, data flows, a draft of the impact assessment with the residual risk of each party, model
+    card, retention and open questions. Everything comes from job, party files, approvals, ledgers, logs and audits;
+    what no file says is listed as an open question. Nothing is sent and no table is read.
+
+    fedsim privacy governance job.toml city.toml
+    """
+    from fedsim.cli.governance import run_governance
+
+    run_governance(job, parties, out, OutputMode(quiet, as_json))
 
 
 # Run a job and use its model

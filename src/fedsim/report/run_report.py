@@ -581,18 +581,18 @@ def model_card_lines(run: FinishedRun) -> Iterator[str]:
     yield f"Digest of the table: `{table.digest[:16]}`; random seed: {run.job.seed}."
     yield "\n## Metrics\n"
     metrics = [(part, name, format_number(v)) for part, found in record.metrics.items() for name, v in found.items()]
-    yield from _markdown_table(("part", "metric", "value"), metrics)
+    yield from markdown_table(("part", "metric", "value"), metrics)
     notes = probability_warnings(run) if record.classes else interval_notes(run)
     yield from (f"\n{escape_markdown(note)}" for note in notes)
     yield "\n## Groups with the largest error\n"
     worst = card["worst_groups"]
     groups = [(g["by"], g["group"], f"{g['records']:,}", format_number(g["error"])) for g in worst]
-    yield from _markdown_table(("column", "group", "test records", "error"), groups)
+    yield from markdown_table(("column", "group", "test records", "error"), groups)
     yield "\n## Who received what\n"
     seen = visibility_table(run.job, run.audit)
-    yield from _markdown_table(("information", *seen.head[1:]), list(seen.rows))
+    yield from markdown_table(("information", *seen.head[1:]), list(seen.rows))
     yield "\n## Privacy settings\n"
-    yield from _markdown_table(("setting", "value"), list(card["privacy"].items()))
+    yield from markdown_table(("setting", "value"), list(card["privacy"].items()))
     missing = f"{run.audit_note or 'This job has not been audited.'} See fedsim audit."
     audit = f"Audit: {card['audit']}." if card["audit"] else missing
     yield f"\n{escape_markdown(audit)}"
@@ -610,7 +610,8 @@ def escape_markdown(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", replace_unprintable(text.replace("\n", " ")))
 
 
-def _markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+def markdown_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Return the lines of a table in Markdown; cells are escaped."""
     yield f"| {' | '.join(head)} |"
     yield f"|{'---|' * len(head)}"
     yield from (f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows)
