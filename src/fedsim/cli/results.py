@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.resources import files
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -331,7 +332,10 @@ def run_serve(
             with atomic_write(token_path, mode=0o600) as part:
                 part.write_text(secrets.token_urlsafe(32) + "\n", encoding="ascii")
         guard = ConnectionGuard(listener.getsockname()[1], connection_limit())
-        app = create_app(predictor, _read_token(token_path), hosts={host, *options.allowed_hosts}, guard=guard)
+        hosts, style = {host, *options.allowed_hosts}, files("fedsim.report").joinpath("page.css")
+        app = create_app(
+            predictor, _read_token(token_path), hosts=hosts, guard=guard, style=style.read_text(encoding="utf-8")
+        )
         settings = {**secure, "limit_concurrency": guard.limit, "timeout_graceful_shutdown": SHUTDOWN_SECONDS}
         config = uvicorn.Config(app, log_level="warning", access_log=False, http="h11", ws="none", **settings)
         config.load()

@@ -6,6 +6,7 @@ from typing import Any
 
 from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
 from fedsim.audit.report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
+from fedsim.config import policy
 from fedsim.report import charts, page
 from fedsim.report.formatting import format_duration, format_number, format_percent, pluralise
 
@@ -46,7 +47,7 @@ def audit_page(report: AuditReport) -> str:
         report=report,
         calm=not (report.over or report.broken),
         tiles=tiles,
-        figures=attack_figures([row.as_dict() for row in report.rows]),
+        figures=attack_figures([row.as_dict() for row in report.rows], report.limit),
         effort=effort,
         rows=[_cells(row, report.limit, numbers, several) for row in report.rows],
         guarantees=list(numbers),
@@ -54,8 +55,11 @@ def audit_page(report: AuditReport) -> str:
     )
 
 
-def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[page.Figure]:
-    """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON."""
+def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[page.Figure]:
+    """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON.
+
+    Attacks that gain more than the limit, or break a guarantee, are red.
+    """
     figures = []
     for adversary in Adversary:
         found = [finding for finding in findings if finding["adversary"] == adversary.value]
@@ -67,9 +71,12 @@ def attack_figures(findings: Sequence[Mapping[str, Any]]) -> list[page.Figure]:
             name = f"{one['attack']}, {one['about']}" if several else one["attack"]
             numbers = [one["score"]["value"], one["score"]["low"], one["score"]["high"], one["blind"]]
             value, low, high, guess = map(format_number, numbers)
-            words, limit = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
+            words, promised = f"{name}: {value} ({low} to {high}), guessing {guess}", one["promised_at_most"]
+            bad = one["verdict"] == policy.BROKEN_VERDICT or one["leak"] > limit
             middle, left, right, blind = (min(1.0, max(0.0, number)) for number in numbers)
-            rows.append(charts.ChartRow(name, middle, value, (left, right), (), blind, limit, tooltip=words))
+            rows.append(
+                charts.ChartRow(name, middle, value, (left, right), (), blind, promised, bad=bad, tooltip=words)
+            )
             cells.append((name, value, f"{low} to {high}", guess))
         caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
         labels = charts.ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))

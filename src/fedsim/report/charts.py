@@ -23,6 +23,7 @@ RANK_AXIS = "rank of the partner record (1 = most similar)"
 # Rows: a name and a value above a bar from zero, or above a dot with its interval.
 
 ROW_HEIGHT, ROW_LEFT, NAME_INSET, NAME_GAP = 40, 16, 5, 8
+MARKS_TOP = 18  # below the name of a row
 ROW_TICKS = 5
 LETTER_WIDTH, STRONG_LETTER_WIDTH, VALUE_LETTER_WIDTH = 6.8, 7.5, 8.0  # approximate widths on a phone
 
@@ -44,6 +45,7 @@ class ChartRow:
     limit: float | None = None
     origin: float | None = None
     strong: bool = False
+    bad: bool = False
     tooltip: str = ""
 
     @property
@@ -74,9 +76,16 @@ def rows_figure(
     x = svg.LinearScale(*svg.nice_range(min(values), max(values), ROW_TICKS), ROW_LEFT, svg.RIGHT)
     bottom = svg.TOP + ROW_HEIGHT * len(rows) + 4
     ticks = svg.tick_labels(x.low, x.high, ROW_TICKS)
-    parts = [svg.path([(x(value), svg.TOP), (x(value), bottom)], class_="grid") for value in ticks]
-    if x.low <= 0.0 <= x.high:
-        parts.append(svg.path([(x(0), svg.TOP), (x(0), bottom)], class_="axis"))
+    zero = {0.0: "axis"} if x.low <= 0.0 <= x.high else {}
+    # Lines stay below the names, which they would cross.
+    bands = [
+        (svg.TOP + ROW_HEIGHT * number + MARKS_TOP, svg.TOP + ROW_HEIGHT * (number + 1)) for number in range(len(rows))
+    ]
+    parts = [
+        svg.path([(x(value), top), (x(value), end)], class_=kind)
+        for value, kind in (dict.fromkeys(ticks, "grid") | zero).items()
+        for top, end in bands
+    ]
     for number, row in enumerate(rows):
         parts += _row_marks(row, x, svg.TOP + ROW_HEIGHT * number, bar=bars)
     for value, label in ticks.items():
@@ -96,7 +105,10 @@ def _row_marks(row: ChartRow, x: svg.LinearScale, top: float, *, bar: bool) -> I
     name = row.name if len(row.name) <= room else f"{row.name[: room - 1]}…"
     yield svg.text(name, ROW_LEFT + NAME_INSET, top + 14, "name strong" if row.strong else "name")
     yield svg.text(row.label, svg.RIGHT, top + 14, "figure", "end")
-    words, class_ = row.tooltip or f"{row.name}: {row.label}", "bar strong" if row.strong else "bar"
+    words, class_ = (
+        row.tooltip or f"{row.name}: {row.label}",
+        "bar strong" if row.strong else "bar bad" if row.bad else "bar",
+    )
     if bar or row.origin is not None:
         left, right = sorted((x(row.origin or 0.0), x(row.value)))
         class_ += " falling" if row.origin is not None and row.value < row.origin else ""

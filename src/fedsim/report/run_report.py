@@ -403,7 +403,10 @@ def _privacy(run: FinishedRun) -> PageSection:
     if run.audit is None:
         note = f"{run.audit_note or 'This job has not been audited.'} To audit it: {cli_command(run, 'audit')}"
         return PageSection("privacy", "Privacy", (note,), (), tables)
-    note, figures = f"Audit: {run.audit['headline']}.", audit_page.attack_figures(run.audit["findings"])
+    note, figures = (
+        f"Audit: {run.audit['headline']}.",
+        audit_page.attack_figures(run.audit["findings"], run.audit["limit"]),
+    )
     return PageSection("privacy", "Privacy", (note,), tuple(figures), tables)
 
 

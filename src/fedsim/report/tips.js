@@ -1,5 +1,15 @@
-// Shows the tooltip of a shape under the pointer or finger; without this script the browser shows its own.
+// Shows the tooltip of a shape under the pointer or finger; without this script the browser shows its own. On a phone,
+// folds all sections but the first; a link to a section opens it.
 (() => {
+  const folds = [...document.querySelectorAll(".fold")];
+  const reveal = () => {
+    const fold = folds.find((one) => `#${one.parentElement.id}` === location.hash);
+    if (fold) fold.open = true;
+  };
+  if (matchMedia("screen and (max-width: 40rem)").matches) folds.slice(1).forEach((fold) => { fold.open = false; });
+  reveal();
+  addEventListener("hashchange", reveal);
+  addEventListener("beforeprint", () => folds.forEach((fold) => { fold.open = true; }));
   const box = document.createElement("div");
   box.className = "tip";
   box.hidden = true;

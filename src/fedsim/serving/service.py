@@ -82,7 +82,12 @@ class HealthStatus(BaseModel):
 
 
 def create_app(
-    predictor: Predictor, token: str, *, hosts: Collection[str] = (), guard: ConnectionGuard | None = None
+    predictor: Predictor,
+    token: str,
+    *,
+    hosts: Collection[str] = (),
+    guard: ConnectionGuard | None = None,
+    style: str = "",
 ) -> FastAPI:
     """Create the web application.
 
@@ -96,6 +101,8 @@ def create_app(
         Names under which clients may address the service, besides IP addresses and ``localhost``.
     guard
         Closes connections without a request, if given.
+    style
+        The style sheet of its page: the colours and fonts of the reports.
     """
     title, own = f"FedSim: {predictor.context.job.name}", predictor.context.party_file
     # Its own pages for /docs and /redoc load remote scripts.
@@ -135,7 +142,9 @@ def create_app(
     @app.get("/docs", include_in_schema=False)
     def page() -> HTMLResponse:
         text = files("fedsim.serving").joinpath("serving.html").read_text(encoding="utf-8")
-        return HTMLResponse(text, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+        return HTMLResponse(
+            text.replace("/* style */", style), headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY}
+        )
 
     app.add_exception_handler(FedSimError, _error_response)
     app.add_exception_handler(RequestValidationError, _validation_response)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fedsim.attack.finding import Adversary, AttackFinding, AttackKind, IntervalEstimate
 from fedsim.audit.report import NEVER_ATTACKED, Advice, AuditReport, AuditRow, AuditSettings, Guarantee
-from fedsim.report.audit_page import audit_page
+from fedsim.report.audit_page import attack_figures, audit_page
 
 
 def row(score: float, most: float | None, kind: AttackKind = AttackKind.GREEDY) -> AuditRow:
@@ -58,3 +58,14 @@ def test_the_page_says_how_hard_the_audit_tried():
     assert 'id="effort"' in found
     assert "at most 1,000 records" in found
     assert 'id="effort"' not in audit_page(report)
+
+
+def test_only_attacks_above_the_limit_or_a_guarantee_are_red():
+    found = [row(0.001, 0.05), row(0.5, None, AttackKind.LIKELIHOOD), row(0.004, 0.0001)]
+    rows = [one.as_dict() for one in found]
+    (figure,) = attack_figures(rows, limit=0.01)
+    expected = [one["leak"] > 0.01 or one["verdict"] == "broken" for one in rows]
+    dots = re.findall(r'<circle class="(bar[^"]*)"', str(figure.picture))
+    assert [dot == "bar bad" for dot in dots] == expected
+    assert True in expected
+    assert False in expected

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         for name in ("notary", "rentals"):
             desk.enter_context(staying(job, files[name], transport))
         post = desk.enter_context(open_party_context(job, files["city"], transport, software_versions()))
-        app = create_app(Predictor(post, wait_seconds=20.0), "a-token-of-24-characters")
+        style = resources.files("fedsim.report").joinpath("page.css").read_text(encoding="utf-8")
+        app = create_app(Predictor(post, wait_seconds=20.0), "a-token-of-24-characters", style=style)
         server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="warning"))
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

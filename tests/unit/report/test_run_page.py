@@ -268,6 +268,7 @@ def test_a_column_name_cannot_steer_the_terminal_that_shows_the_card(tmp_path: P
 
 
 READABLE = """(() => {
+  for (const fold of document.querySelectorAll(".fold")) fold.open = true;
   for (const text of document.querySelectorAll("svg text")) {
     const drawing = text.ownerSVGElement, size = parseFloat(getComputedStyle(text).fontSize);
     const shown = size * drawing.getBoundingClientRect().width / drawing.viewBox.baseVal.width;
@@ -283,6 +284,19 @@ def test_letters_in_charts_can_be_read_on_a_phone(tmp_path: Path) -> None:
     write_audit(tmp_path)
     for width in (360, 400, 600, 1200):
         assert not browser_page(write_report(tmp_path), width, act=READABLE).overflows
+
+
+@needs_browser
+def test_a_phone_gets_folded_sections_that_links_open(tmp_path: Path) -> None:
+    write_run(tmp_path, record_of())
+    write_ladder(tmp_path)
+    page = write_report(tmp_path)
+    folded = "[...document.querySelectorAll('.fold')].map((fold) => Number(fold.open)).join('')"
+    first, height = "1" + "0" * 8, "document.documentElement.scrollHeight < 5000"
+    browser_page(page, 390, ready=f"{folded} === '{first}' && {height}")
+    jump = "document.querySelector('nav a[href=\"#cost\"]').click()"
+    browser_page(page, 390, act=jump, ready="document.querySelector('#cost .fold').open")
+    browser_page(page, 1280, ready=f"{folded} === '{'1' * 9}'")
 
 
 PRINTED = """(() => {
