@@ -3,6 +3,7 @@
 import base64
 import hashlib
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,13 @@ def render_template(template: str, **content: Any) -> str:
     script = files("fedsim.report").joinpath("tips.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     content |= {"script": Markup(script), "script_digest": digest}  # noqa: S704 - our own file, without user data
-    pages = Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
-    return pages.get_template(template).render(**content)
+    return _templates().get_template(template).render(**content)
+
+
+@cache
+def _templates() -> Environment:
+    """Return the templates of this folder, each of which is compiled once."""
+    return Environment(loader=PackageLoader("fedsim", "report"), autoescape=True, undefined=StrictUndefined)
 
 
 def write_page(page: str, path: Path | str) -> None:

@@ -426,7 +426,8 @@ def _start_filter(sample: Sequence[str]) -> WordFilter:
     Of generated firms and registers it finds .009 and .038 more first, of titles none.
     """
     plain, bare = WordRules(), WordRules(legal_forms=tuple(LEGAL_FORMS), drop_legal_forms=True)
-    companies = sum(len(bare.split(text)) < len(plain.split(text)) for text in sample)
+    words = zip(bare.split_all(sample), plain.split_all(sample), strict=True)
+    companies = sum(len(short) < len(whole) for short, whole in words)
     return WordFilter(legal_forms=tuple(LEGAL_FORMS) if companies > MIN_COMPANY_SHARE * len(sample) else ())
 
 
