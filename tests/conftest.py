@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+from functools import cache
 from pathlib import Path
 
 # Test processes run side by side, and waiting OpenMP threads would slow each other down.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
+import typer.main
+import typer.testing
 from hypothesis import settings
 
 import chromium
@@ -19,6 +22,9 @@ import postgresql
 # In continuous integration the same examples every time: a failure there is the change's own.
 settings.register_profile("fedsim", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("fedsim")
+
+# A process of its own builds the tree of commands once; here hundreds of commands share it.
+typer.main.get_command = typer.testing._get_command = cache(typer.main.get_command)
 
 ALL = "FEDSIM_TEST_ALL"
 
