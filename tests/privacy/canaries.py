@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -46,26 +47,24 @@ class Canaries:
 
     def in_bytes(self, content: bytes) -> set[str]:
         """The ways in which any of them occurs."""
+        texts, eights, fours = _patterns(tuple(self.numbers), tuple(self.wholes))
         checks = {
             "a word": WORD.encode() in content.lower() and any(word.encode() in content.lower() for word in self.words),
-            "a number as text": not self._texts().isdisjoint(_tokens(content)),
-            "eight bytes": _has(content, self._eights(), np.uint64, range(8)),
-            "four bytes": _has(content, self._fours(), np.uint32, [0]),
+            "a number as text": not texts.isdisjoint(_tokens(content)),
+            "eight bytes": _has(content, eights, range(8)),
+            "four bytes": _has(content, fours, [0]),
         }
         return {how for how, found in checks.items() if found}
 
-    def _texts(self) -> set[bytes]:
-        return {str(value)[:LENGTH].encode() for value in (*self.numbers, *self.wholes)}
 
-    def _eights(self) -> np.ndarray:
-        doubles = np.array([*self.numbers, *self.wholes], np.float64).view(np.uint64)
-        wholes = np.array(self.wholes, np.int64).view(np.uint64)
-        both = np.concatenate([doubles, wholes])
-        return np.concatenate([both, both.byteswap()])
-
-    def _fours(self) -> np.ndarray:
-        singles = np.array(self.numbers, np.float32).view(np.uint32)
-        return np.concatenate([singles, singles.byteswap()])
+@cache
+def _patterns(numbers: tuple[float, ...], wholes: tuple[int, ...]) -> tuple[set[bytes], np.ndarray, np.ndarray]:
+    """These values as text and in eight and four bytes of either order, sorted."""
+    texts = {str(value)[:LENGTH].encode() for value in (*numbers, *wholes)}
+    doubles, singles = np.array([*numbers, *wholes], np.float64), np.array(numbers, np.float32)
+    eights = np.concatenate([doubles.view(np.uint64), np.array(wholes, np.int64).view(np.uint64)])
+    fours = singles.view(np.uint32)
+    return texts, *(np.sort(np.concatenate([words, words.byteswap()])) for words in (eights, fours))
 
 
 def _tokens(content: bytes) -> Iterator[bytes]:
@@ -74,11 +73,12 @@ def _tokens(content: bytes) -> Iterator[bytes]:
             yield token[start : start + LENGTH]
 
 
-def _has(content: bytes, patterns: np.ndarray, kind: type, starts: Iterable[int]) -> bool:
-    """Whether any of the patterns stands in the bytes, at a multiple of their size after any of the starts."""
-    size = np.dtype(kind).itemsize
+def _has(content: bytes, patterns: np.ndarray, starts: Iterable[int]) -> bool:
+    """Whether any of the sorted patterns stands in the bytes, at a multiple of their size after any of the starts."""
     for start in starts:
-        count = (len(content) - start) // size
-        if count > 0 and np.isin(np.frombuffer(content, kind, count, start), patterns).any():
-            return True
+        count = (len(content) - start) // patterns.itemsize
+        if count > 0:
+            words = np.frombuffer(content, patterns.dtype, count, start)
+            if (patterns[np.searchsorted(patterns[:-1], words)] == words).any():
+                return True
     return False
