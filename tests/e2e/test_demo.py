@@ -22,6 +22,14 @@ from fedsim.report.run_data import read_ladder
 from fedsim.runs.record import read_run_record
 
 MOST_LINES = 50
+FLATS, EPOCHS, ROUNDS = 320, 3, 20  # of the city, the networks, and the trees of the comparison
+
+
+def shorten(demo: pytest.MonkeyPatch) -> None:
+    """Run demos with a smaller city and less training; the commands and processes are those of a whole one."""
+    demo.setattr("fedsim.cli.demo.FLATS", FLATS)
+    demo.setattr("fedsim.cli.demo.EPOCHS", EPOCHS)
+    demo.setattr("fedsim.runtime.boosted_trees.ROUNDS", ROUNDS)
 
 
 def run(*words: str) -> int:
@@ -32,13 +40,13 @@ def run(*words: str) -> int:
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The demo with a smaller city, over an earlier demo: its folder and what it printed."""
+    """A shorter demo, over an earlier demo: its folder and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
     (folder / ".fedsim-demo").touch()
     (folder / "old.csv").touch()
     with pytest.MonkeyPatch.context() as smaller, pytest.MonkeyPatch.context() as printed:
         lines: list[str] = []
-        smaller.setattr("fedsim.cli.demo.FLATS", 320)
+        shorten(smaller)
         printed.setattr("fedsim.cli.demo.print_lines", lines.extend)
         assert run("demo", "--out", str(folder)) == 0
     return folder, lines
@@ -81,7 +89,7 @@ def test_model_ladder_and_headline_are_the_same_job(shown: tuple[Path, list[str]
 def test_its_job_is_what_init_proposes_for_its_tables(shown: tuple[Path, list[str]], tmp_path: Path) -> None:
     folder, _ = shown
     tables = "--primary", str(folder / "city.csv"), "--secondary", str(folder / "rentals.csv")
-    assert run("init", *tables, "--k", "8", "--epochs", "12", "--yes", "--quiet", "--out", str(tmp_path)) == 0
+    assert run("init", *tables, "--k", "8", "--epochs", str(EPOCHS), "--yes", "--quiet", "--out", str(tmp_path)) == 0
     proposed, ours = read_job(tmp_path / "job.toml"), read_job(folder / "job.toml")
     assert ours.seed == 7
     quick = {"batch_size": ours.training.batch_size, "patience": ours.training.patience}
@@ -131,7 +139,7 @@ def test_programs_get_the_same_figures_from_a_second_demo_and_nothing_else(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fedsim.cli.demo.FLATS", 320)
+    shorten(monkeypatch)
     assert run("demo", "--out", str(tmp_path), "--json") == 0
     found = json.loads(capsys.readouterr().out)
     assert Path(found["report"]).is_file()
@@ -174,7 +182,7 @@ def test_a_signal_that_arrives_while_a_party_is_being_started_loses_none(
             started.append(self)
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr("fedsim.cli.demo.FLATS", 320)
+    shorten(monkeypatch)
     monkeypatch.setattr("fedsim.cli.demo.subprocess.Popen", Interrupted)
     assert run("demo", "--quiet", "--out", str(tmp_path / "demo")) == ExitCode.STOPPED
     assert len(started) == 3
