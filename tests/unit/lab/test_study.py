@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +35,7 @@ axis = "partners"
 [[parts]]
 dataset = "firms"
 measure = "rmse"
-records = 300
+records = 150
 vary = "k"
 values = [3, 6]
 rungs = ["solo", "fedsim"]
@@ -71,6 +74,30 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@dataclass(frozen=True)
+class Reproduced:
+    """The study after one run: its folder, and what was printed as its result and as its progress."""
+
+    folder: Path
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Reproduced:
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "figure-k.toml").write_text(STUDY)
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        assert reproduce(folder, "figure-k", "--seeds", "1") == 0
+    return Reproduced(folder, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def reproduced(once: Reproduced, tmp_path: Path) -> Reproduced:
+    """A copy of it, to go on with."""
+    return replace(once, folder=Path(shutil.copytree(once.folder, tmp_path / "study")))
+
+
 def test_every_study_of_the_project_can_be_read_and_shortened() -> None:
     for name in STUDIES:
         study = read_study(FILES / f"{name}.toml")
@@ -79,13 +106,10 @@ def test_every_study_of_the_project_can_be_read_and_shortened() -> None:
     assert set(STUDIES) < set(REPRODUCTIONS)
 
 
-def test_ours_stand_beside_the_papers_and_missing_data_is_named(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert reproduce(folder, "figure-k", "--seeds", "1") == 0
-    told = capsys.readouterr().out
-    assert "40.00 ± 1.00" in told
-    assert "taxi: not trained" in told
+def test_ours_stand_beside_the_papers_and_missing_data_is_named(once: Reproduced) -> None:
+    folder = once.folder
+    assert "40.00 ± 1.00" in once.out
+    assert "taxi: not trained" in once.out
     sheet = json.loads((folder / "out" / "figure-k.json").read_text())
     assert sheet["facts"]["trainings"] == 4
     assert sheet["charts"][0]["places"] == ["3", "6"]
@@ -95,17 +119,17 @@ def test_ours_stand_beside_the_papers_and_missing_data_is_named(
     assert (folder / "out" / "figure-k-1.svg").read_text().count("http://www.w3.org/2000/svg") == 1
 
 
-def test_a_second_run_trains_nothing_and_solo_is_trained_once_for_all_values(folder: Path) -> None:
-    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
-    lines = (folder / "out" / "trainings" / "results.jsonl").read_text()
+def test_a_second_run_trains_nothing_and_solo_is_trained_once_for_all_values(reproduced: Reproduced) -> None:
+    results = reproduced.folder / "out" / "trainings" / "results.jsonl"
+    lines = results.read_text()
     assert len(lines.splitlines()) == 3
-    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
-    assert (folder / "out" / "trainings" / "results.jsonl").read_text() == lines
+    assert reproduce(reproduced.folder, "figure-k", "--seeds", "1", "--quiet") == 0
+    assert results.read_text() == lines
 
 
 def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> None:
     first = STUDY[: STUDY.index('[[parts]]\ndataset = "taxi"')]
-    second = first[first.index("[[parts]]") :].replace("records = 300", 'records = 200\nlabel = "fewer"')
+    second = first[first.index("[[parts]]") :].replace("records = 150", 'records = 100\nlabel = "fewer"')
     (folder / "table-real.toml").write_text(first + second)
     assert reproduce(folder, "table-real", "--fast") == 0
     sheet = json.loads((folder / "out" / "fast" / "table-real.json").read_text())
@@ -113,8 +137,10 @@ def test_two_parts_with_one_dataset_are_told_apart_by_a_label(folder: Path) -> N
     assert all(len(table["rows"]) == 2 for table in sheet["tables"])
 
 
-def test_fast_sheets_are_marked_and_leave_the_others_alone(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reproduce(folder, "figure-k", "--seeds", "1", "--quiet")
+def test_fast_sheets_are_marked_and_leave_the_others_alone(
+    reproduced: Reproduced, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = reproduced.folder
     whole = (folder / "out" / "figure-k.html").read_text()
     reproduce(folder, "figure-k", "--fast")
     mark = "--fast: at most 1 epochs: shows that everything runs, not what it reaches"
@@ -156,11 +182,8 @@ def test_pieces_of_a_secondary_do_not_touch_who_learns_alone() -> None:
     assert {rung.key: rung.pieces for rung in part.rungs_at("13")} == {"fedsim": "13", "solo": ""}
 
 
-def test_every_training_is_told_with_its_dataset_value_and_number(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    reproduce(folder, "figure-k", "--seeds", "1")
-    told = [line.strip() for line in capsys.readouterr().err.splitlines()]
+def test_every_training_is_told_with_its_dataset_value_and_number(once: Reproduced) -> None:
+    told = [line.strip() for line in once.err.splitlines()]
     places = ["[1 of 4] firms, k 3, ", "[2 of 4] firms, k 3, ", "[4 of 4] firms, k 6, "]
     assert len(told) == 3
     assert all(line.startswith(place) for line, place in zip(told, places, strict=True))
