@@ -15,7 +15,7 @@ from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.handshake import SessionConnector
 from fedsim.protocol.messages import Farewell, Party
-from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
+from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.roles.primary import EncodedQueries, RemoteSecondary, fetch_partners
 from fedsim.protocol.roles.secondary import RequestCounter, RequestLimits, SecondaryResponder, fetch_row_mapping
 from fedsim.protocol.transport import offer_digest
@@ -101,7 +101,7 @@ def no_unpickling(monkeypatch):
 
 @pytest.mark.usefixtures("no_unpickling")
 def test_parties_join_link_and_train_without_unpickling_anything(tmp_path):
-    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", new=NewRecordLimits(10, 10))
+    coordinator = Coordinator({"rentals": LINKING}, bytes(32), tmp_path / "lists", limits=LinkLimits(10, 10))
     with receiving(station_of(NOTARY), CITY, RENTALS) as notary, receiving(station_of(CITY), RENTALS) as city:
         second = started(secondary, tmp_path, notary[1], city[1])
         coordinator_side = [started(attend, coordinator, notary[0], party) for party in (CITY, RENTALS)]

@@ -128,6 +128,9 @@ class Policy(ConfigSection):
     """Coordinator only: number of new records that it links to one candidate, over all predictions of a job; twice as
     many as in training are always allowed. It stops near-copies of a record, each with noise of its own, whose answers
     could be averaged."""
+    max_links: Annotated[int | None, whole_number(1, 1_000_000_000)] = setting(None, example=500)
+    """Coordinator only: number of different records of the primary's table that it links to one candidate; a table that
+    needs more is refused. n links reveal a distance as noise smaller by the root of n does. Default: any number."""
     max_studies: Annotated[int, whole_number(0, 1_000_000)] = setting(0, example=50)
     """Secondary only: number of additional training runs in which it takes part for `fedsim compare`, per primary and
     over all jobs. Each run shows the primary more about the features, under the same protection as the job."""
@@ -294,7 +297,9 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
-_ONLY_COORDINATOR = "only a coordinator has this limit; remove it"
+_COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
+    ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links", "max_links")
+}
 _SECONDARY_BUDGETS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a secondary has this limit; remove it"
     for name in ("max_studies", "max_jobs", "max_total_epochs", "max_records", "max_repeated_epochs")
@@ -310,13 +315,13 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         **_SECONDARY_BUDGETS,
     },
     Role.PRIMARY: {
-        ("policy", "max_new_links"): _ONLY_COORDINATOR,
+        **_COORDINATOR_LIMITS,
         ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
-        ("policy", "max_new_links"): _ONLY_COORDINATOR,
+        **_COORDINATOR_LIMITS,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("network", "listen"): "a secondary does not accept connections; remove it",

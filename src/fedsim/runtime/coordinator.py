@@ -6,7 +6,7 @@ import threading
 from fedsim.errors import FedSimError, PeerError
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Phase, Role
-from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
+from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.session import PeerRestarted, abort_session
 from fedsim.runs.run_folder import WAITING_STAGE
 from fedsim.runtime.party_context import PartyContext
@@ -29,8 +29,8 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     """
     lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
-    new = NewRecordLimits(policy.max_new_records, policy.max_new_links)
-    role = Coordinator(lists, secret, context.folder / "lists", new=new, progress=context.progress.link)
+    limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
+    role = Coordinator(lists, secret, context.folder / "lists", limits=limits, progress=context.progress.link)
     connection = context.connection
     if role.was_finished and not stay:
         log.info("job '%s' is already finished", context.job.name)

@@ -87,11 +87,12 @@ LinkProgress = Callable[[str, int, int], None]  # list, records linked so far, a
 
 
 @dataclass(frozen=True)
-class NewRecordLimits:
-    """The most new records of a list, and the most of them that are linked to one candidate."""
+class LinkLimits:
+    """The most new records of a list, the most of them that are linked to one candidate, and the most of the table."""
 
-    records: int
-    links: int
+    new_records: int
+    new_links: int
+    links: int | None = None
 
 
 @dataclass(eq=False)
@@ -109,9 +110,7 @@ class LinkedListState:
     new_records: DigestSet = field(default_factory=lambda: DigestSet(None))  # linked for predictions so far
     work: threading.Lock = field(default_factory=threading.Lock)
 
-    def link_new(
-        self, records: EncodedTable, limits: NewRecordLimits, link: Callable[[], PrivateLinks]
-    ) -> PrivateLinks:
+    def link_new(self, records: EncodedTable, limits: LinkLimits, link: Callable[[], PrivateLinks]) -> PrivateLinks:
         """Link new records and count them before they are answered: noise protects against few requests only.
 
         A record that was linked before gets the same answer and does not count again. Copies of a record in which a few
@@ -121,10 +120,10 @@ class LinkedListState:
         digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits]
         with self.work:
             new = self.new_records.missing(digests)
-            if len(self.new_records) + len(new) > limits.records:
+            if len(self.new_records) + len(new) > limits.new_records:
                 seen = f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}'"
-                rule = f"and its limit is {limits.records:,}; its owner may raise max_new_records"
-                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limits.records)
+                rule = f"and its limit is {limits.new_records:,}; its owner may raise max_new_records"
+                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limits.new_records)
             links, first = link(), {digest: place for place, digest in enumerate(digests)}
             added = links.partner[[first[digest] for digest in new]].ravel()
             if len(new) and self.delivery is not None and self.linked is not None:
@@ -133,11 +132,11 @@ class LinkedListState:
                 path = self.folder / NEW_LINKS_FILE
                 before = np.frombuffer(path.read_bytes() if path.is_file() else b"", "<i4")
                 count = np.bincount(np.concatenate([before, added]), minlength=n_candidates)
-                if (count > np.maximum(limits.links, NEW_LINK_FACTOR * degree))[added].any():
+                if (count > np.maximum(limits.new_links, NEW_LINK_FACTOR * degree))[added].any():
                     seen = f"a candidate of list '{self.name}' would be linked to too many new records"
-                    rule = f"the limit is {limits.links:,}, or twice as many as in training"
+                    rule = f"the limit is {limits.new_links:,}, or twice as many as in training"
                     hint = "its owner may raise max_new_links"
-                    raise PolicyError(f"{seen}; {rule}; {hint}", code="too-many-new-links", limit=limits.links)
+                    raise PolicyError(f"{seen}; {rule}; {hint}", code="too-many-new-links", limit=limits.new_links)
                 append_durably(path, added.astype("<i4").tobytes(), after=before.nbytes, mode=0o600)
                 self.new_records.add(new)
             return links
@@ -202,11 +201,11 @@ class Coordinator:
         secret: bytes,
         folder: Path,
         *,
-        new: NewRecordLimits,
+        limits: LinkLimits,
         progress: LinkProgress = lambda name, done, total: None,
     ) -> None:
         self._progress = progress
-        self._secret, self._new, self._end_file = secret, new, folder.with_name(FINISHED_FILE)
+        self._secret, self._limits, self._end_file = secret, limits, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
         self.finished = threading.Event()
@@ -276,17 +275,32 @@ class Coordinator:
             with _send_notices(session, f"linking list '{partner_list.name}'"):
                 counted = message.counted.astype(bool)
                 linked = partner_list.link(queries, candidates, counted, self._secret, self._progress)
+            records = self._hash_records(partner_list.name, queries)
+            most_links = self._count_links(partner_list.name, records, linked[1])
             with self._changed:
                 newest = partner_list.candidates
                 if newest is not None and offer_digest(newest) != offer_digest(candidates):
                     fault = f"secondary '{partner_list.name}' sent other identifiers while its list was being linked"
                     raise PeerError(fault, code="identifiers-changed")
                 partner_list.linked, partner_list.delivery = linked
-                partner_list.queries = LinkedQueries(digest, self._hash_records(partner_list.name, queries), counted)
+                partner_list.queries = LinkedQueries(digest, records, counted)
                 partner_list.digests = digest, offer_digest(candidates)
                 partner_list.store()
                 self._changed.notify_all()
-        session.connection.record_event("linked", {"list": partner_list.name, "records": len(queries)})
+        facts = {"list": partner_list.name, "records": len(queries), "most links": most_links}
+        session.connection.record_event("linked", facts)
+
+    def _count_links(self, name: str, records: Words, links: PrivateLinks) -> int:
+        """Return how many records the most linked candidate has; raise ``PolicyError`` if they are too many.
+
+        Equal records share their noise and count once. Near-copies of a record have noise of their own, which averages.
+        """
+        _, distinct = np.unique(records, return_index=True)
+        most, limit = int(np.bincount(links.partner[distinct].ravel()).max()), self._limits.links
+        if limit is not None and most > limit:
+            seen = f"a candidate of list '{name}' would be linked to more than {limit:,} different records"
+            raise PolicyError(f"{seen}; lower k, or its owner may raise max_links", code="too-many-links", limit=limit)
+        return most
 
     def _delivery(self, session: Session, partner_list: LinkedListState, have: str) -> m.Message:
         """Wait until a list is linked; return its links, its row order, or that the peer has the current version."""
@@ -324,7 +338,7 @@ class Coordinator:
             queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
             with _blame_peer(name):
                 link = partial(private_linkage.link_new_records, queries, linked, linking, self._secret, name)
-                links = partner_list.link_new(queries, self._new, link)
+                links = partner_list.link_new(queries, self._limits, link)
         except FedSimError as error:
             log.warning("cannot link new records of %s: %s", session.peer, error)
             return m.Done(public_reason(error))

@@ -30,7 +30,7 @@ from fedsim.protocol.messages import (
     Want,
 )
 from fedsim.protocol.roles import coordinator as coordinator_module
-from fedsim.protocol.roles.coordinator import Coordinator, NewRecordLimits
+from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
 from fedsim.protocol.roles.primary import EncodedQueries, fetch_new_partners, fetch_partners
 from fedsim.protocol.roles.secondary import fetch_row_mapping
 from fedsim.protocol.transport import Envelope, offer_digest
@@ -56,11 +56,11 @@ def coordinator(tmp_path):
     return coordinator_in(tmp_path)
 
 
-LIMITS = NewRecordLimits(100, 100)
+LIMITS = LinkLimits(100, 100)
 
 
 def coordinator_in(folder, linking=LINKING, limits=LIMITS):
-    return Coordinator({"rentals": linking}, SECRET, folder / "lists", new=limits)
+    return Coordinator({"rentals": linking}, SECRET, folder / "lists", limits=limits)
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def both_ask(coordinator, candidates=CANDIDATES, asked=None):
 def test_linking_is_reported_from_the_first_to_the_last_record(tmp_path):
     seen = []
     both_ask(
-        Coordinator({"rentals": LINKING}, SECRET, tmp_path / "lists", new=LIMITS, progress=lambda *m: seen.append(m))
+        Coordinator({"rentals": LINKING}, SECRET, tmp_path / "lists", limits=LIMITS, progress=lambda *m: seen.append(m))
     )
     assert seen[0] == ("rentals", 0, len(QUERIES))
     name, done, total = seen[-1]
@@ -276,9 +276,9 @@ BROKEN = {
 }
 
 
-def linked_alone(folder, linking=LINKING, candidates=CANDIDATES, queries=QUERIES, counted=COUNTED):
+def linked_alone(folder, linking=LINKING, candidates=CANDIDATES, queries=QUERIES, counted=COUNTED, limits=LIMITS):
     """The error that comes of linking these tables."""
-    coordinator = coordinator_in(folder, linking)
+    coordinator = coordinator_in(folder, linking, limits)
     coordinator._lists["rentals"].candidates = candidates
     return refused(coordinator, CITY, queries_of(queries, counted))
 
@@ -405,7 +405,7 @@ def near_copies(n):
 
 def test_near_copies_of_a_record_are_no_way_to_average_its_noise(tmp_path):
     both_ask(coordinator_in(tmp_path))
-    answered, limits = [], NewRecordLimits(20_000, 25)
+    answered, limits = [], LinkLimits(20_000, 25)
     for copy in range(40):
         one = replace(CANDIDATES, bits=near_copies(40).bits[copy : copy + 1])
         restarted = coordinator_in(tmp_path, limits=limits)
@@ -418,6 +418,15 @@ def test_near_copies_of_a_record_are_no_way_to_average_its_noise(tmp_path):
     with attended(coordinator_in(tmp_path, limits=limits), CITY) as (city, _):
         again = replace(CANDIDATES, bits=near_copies(40).bits[:1])
         assert np.array_equal(fetch_new_partners(city, "rentals", again, LINKING).partner[0], answered[0])
+
+
+def test_a_table_of_near_copies_is_refused_where_links_are_limited_but_not_one_of_equal_records(tmp_path):
+    limits, everyone = LinkLimits(100, 100, 25), np.ones(40, bool)
+    equal = replace(QUERIES, bits=QUERIES.bits[[0] * 30 + list(range(10))])  # which share their noise
+    assert len(both_ask(coordinator_in(tmp_path, limits=limits), asked=question(equal, everyone))[0].partner) == 40
+    fault = linked_alone(tmp_path / "near", queries=near_copies(40), counted=everyone, limits=limits)
+    assert isinstance(fault, PolicyError)
+    assert (fault.code, fault.limit) == ("too-many-links", 25)
 
 
 def test_many_may_ask_at_once(coordinator):
