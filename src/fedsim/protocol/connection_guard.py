@@ -20,7 +20,7 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,6 +91,8 @@ class ConnectionGuard(threading.Thread):
         self._seen: dict[int, _Connection | None] = {}  # by inode; None for sockets that are none of ours
         self._lock = threading.Lock()
         self._logged = -LOG_EVERY_SECONDS
+        # When no descriptor is left, the guard must still be able to work: it has these two.
+        self._null, self._reserve = (os.open(os.devnull, os.O_RDONLY) for _ in range(2))
 
     @contextmanager
     def hold(self, caller: Endpoint | None) -> Iterator[None]:
@@ -107,6 +109,8 @@ class ConnectionGuard(threading.Thread):
     def run(self) -> None:
         while DESCRIPTORS.is_dir() and not self._over.wait(SWEEP_SECONDS):
             self.sweep(time.monotonic())
+        for descriptor in (self._null, self._reserve):
+            os.close(descriptor)
 
     def stop(self) -> None:
         """End the thread."""
@@ -123,7 +127,7 @@ class ConnectionGuard(threading.Thread):
             waiting = [each for each in self._seen.values() if each and each.caller not in self._held]
         surplus = self._surplus(sorted(waiting, key=lambda each: -each.since), now)
         for each in surplus:
-            with suppress(OSError), _duplicate(sockets[each.inode], each.inode) as connection:
+            with suppress(OSError), self._duplicate(sockets[each.inode], each.inode) as connection:
                 connection.shutdown(socket.SHUT_RDWR)  # gRPC reads the end of the connection and closes it
         self.closed += len(surplus)
         if surplus and now - self._logged >= LOG_EVERY_SECONDS:
@@ -144,31 +148,39 @@ class ConnectionGuard(threading.Thread):
         return surplus
 
     def _look_at(self, inode: int, descriptor: int, now: float) -> _Connection | None:
-        with suppress(OSError), _duplicate(descriptor, inode) as found:
+        with suppress(OSError), self._duplicate(descriptor, inode) as found:
             if found.family in (socket.AF_INET, socket.AF_INET6) and found.getsockname()[1] == self.port:
                 host, port = found.getpeername()[:2]  # the listening socket has none
                 return _Connection(inode, (_plain_address(host), port), now)
         return None
 
+    @contextmanager
+    def _duplicate(self, descriptor: int, inode: int) -> Iterator[socket.socket]:
+        """Hold a socket by a descriptor of our own, because gRPC may close its own at any time."""
+        os.dup2(descriptor, self._reserve, inheritable=False)
+        found = socket.socket(fileno=self._reserve)
+        try:
+            if os.fstat(self._reserve).st_ino != inode:
+                raise OSError("another file has this descriptor now")
+            yield found
+        finally:
+            found.detach()
+            os.dup2(self._null, self._reserve, inheritable=False)
+
 
 def _open_sockets() -> dict[int, int]:
     """Return the descriptor of every socket of this process by its inode."""
+    try:
+        descriptors: Iterable[int] = map(int, os.listdir(DESCRIPTORS))  # noqa: PTH208 - often, without a path for each
+    except OSError:  # there is no free descriptor to read the folder with
+        descriptors = range(os.sysconf("SC_OPEN_MAX"))
     found = {}
-    for name in os.listdir(DESCRIPTORS):  # noqa: PTH208 - ten times a second, without a path for each
+    for descriptor in descriptors:
         with suppress(OSError):  # closed in the meantime
-            status = os.fstat(int(name))
+            status = os.fstat(descriptor)
             if stat.S_ISSOCK(status.st_mode):
-                found[status.st_ino] = int(name)
+                found[status.st_ino] = descriptor
     return found
-
-
-@contextmanager
-def _duplicate(descriptor: int, inode: int) -> Iterator[socket.socket]:
-    """Hold a socket by a descriptor of our own, because gRPC may close its own at any time."""
-    with socket.socket(fileno=os.dup(descriptor)) as found:
-        if os.fstat(found.fileno()).st_ino != inode:
-            raise OSError("another file has this descriptor now")
-        yield found
 
 
 def _plain_address(host: str) -> str:

@@ -148,7 +148,7 @@ class Predictor:
         return self._coordinator.connected
 
     def keep_dialling(self) -> None:
-        """Reconnect to the coordinator between requests, until the process ends."""
+        """Reconnect to the coordinator between requests, until the party or the process ends."""
         logged = ""
         while True:
             if not self.coordinator_online and self._lock.acquire(blocking=False):
@@ -159,6 +159,8 @@ class Predictor:
                     if str(error) != logged:
                         logged = str(error)
                         log.info("%s", error)
+                except KeyboardInterrupt:  # the party is being closed
+                    return
                 finally:
                     self._lock.release()
             time.sleep(DIAL_INTERVAL_SECONDS)
