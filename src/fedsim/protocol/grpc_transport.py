@@ -149,7 +149,7 @@ class GrpcListener:
         if not admitted:
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many connections from one party")
         stream = GrpcStream(requests, context.cancel, self._most_bytes)
-        context.add_callback(stream.end)
+        context.add_callback(stream.call_ended)
         threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
         try:
             with self.guard.hold(grpc_endpoint(context.peer())):
@@ -166,6 +166,7 @@ class GrpcStream:
     def __init__(self, incoming: Iterator[bytes] | None, cut: Callable[[], Any], most_bytes: int) -> None:
         self._queue, self._closed, self._cut = SimpleQueue[bytes](), threading.Event(), cut
         self._frames = iter(()) if incoming is None else _join_frames(incoming, most_bytes, RateLimiter())
+        self._timer: threading.Timer | None = None
 
     @classmethod
     def from_client(cls, channel: Any, most_bytes: int) -> GrpcStream:
@@ -200,12 +201,22 @@ class GrpcStream:
     def close(self) -> None:
         """Send what is queued, then end the call; a peer that does not end it too is cut off."""
         if not self._closed.is_set():
-            self.end()
-            timer = threading.Timer(CLOSING_SECONDS, self._cut)
+            self._timer = timer = threading.Timer(CLOSING_SECONDS, self._cut)
             timer.daemon = True
+            self._end()
             timer.start()
 
-    def end(self) -> None:
+    def call_ended(self) -> None:
+        """Note that the call is over: nothing is left to abort.
+
+        A timer that is still waiting would keep the call, and count it among those that its connection may have.
+        """
+        self._end()
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+
+    def _end(self) -> None:
         """Mark the stream as closed and wake up the sender."""
         self._closed.set()
         self._queue.put(END_OF_STREAM)

@@ -145,6 +145,19 @@ def may_speak(transport, address):
         line.close()
 
 
+def test_a_stream_that_has_ended_makes_room_for_the_next_one_at_once():
+    def answer_once(_, line):
+        line.send(line.receive())
+        line.close()
+
+    own = PAPERS[RENTALS]
+    trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
+    options = [*grpc_transport.CLIENT_OPTIONS, ("grpc.ssl_target_name_override", server_name(CITY))]
+    with door(answer_once) as address, grpc.secure_channel(address, trust, options=options) as channel:
+        talk = channel.stream_stream(METHOD)
+        assert [list(talk(iter([frame_of(KeepBest())]))) for _ in range(50)] == [[frame_of(KeepBest())]] * 50
+
+
 # --- gRPC: garbage -----------------------------------------------------------------------------------------------
 
 
