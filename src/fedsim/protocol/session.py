@@ -412,7 +412,10 @@ class Session:
 
     def _deliver(self, envelope: Envelope, size: int) -> None:
         message = envelope.message
-        if isinstance(message, Trouble):
+        if isinstance(message, Trouble) and message.origin == str(self.connection.party):
+            # This process has not failed: the peer ends because of an earlier one, and will have to be started again.
+            log.warning("%s stops because this party stopped before; waiting until it is started again", self.peer)
+        elif isinstance(message, Trouble):
             origin, reason = str(self.peer), safe_peer_text(message.reason)  # the transport has proved who says so
             if message.origin != origin:
                 reason = f"it reports that {safe_peer_text(message.origin[:MAX_ORIGIN])} stopped: {reason}"

@@ -49,6 +49,7 @@ N_EXAMPLES = 5
 MAX_EXPLAINED = 256  # test records whose predictions are explained
 EXPLAIN_STAGE = "explain"
 CPU_FILE = Path("/proc/cpuinfo")
+FINISH_SECONDS = 120.0  # for a coordinator that restarts while training ends
 FAREWELL_SECONDS = 4.0  # a secondary that missed the farewell reconnects every two seconds
 
 
@@ -91,7 +92,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     acceptor = context.listen(context.secondaries)
     if store.has_weights(TRAINED_MODEL):
         log.info("job '%s' is already trained", context.job.name)
-        _notify_coordinator(coordinator, context)
+        _notify_coordinator(coordinator, context, trained=False)
         acceptor.send_last(Farewell(), FAREWELL_SECONDS)
         return load_outcome(store)
     coordinator.session()  # compares job and release, before any data is read
@@ -116,7 +117,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
     _save_model(store, TRAINED_MODEL, prepared, result, typical)  # last: where it exists, nothing else is missing
-    _notify_coordinator(coordinator, context)
+    _notify_coordinator(coordinator, context, trained=True)
     close_sessions(context.sessions(), Farewell())
     return load_outcome(store)
 
@@ -307,13 +308,23 @@ def load_outcome(store: RunStore) -> TrainingOutcome:
     return TrainingOutcome(facts["metrics"], facts["best_epoch"], len(facts["history"]), unlabelled)
 
 
-def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext) -> None:
-    """Notify the coordinator that training is complete; one that has exited already knows."""
-    context.connection.wait_seconds = FAILURE_NOTICE_SECONDS
+def _notify_coordinator(coordinator: ReconnectingPeer, context: PartyContext, *, trained: bool) -> None:
+    """Notify the coordinator that training is complete.
+
+    If this process ``trained``, the coordinator waits for the notice, and is waited for while it restarts. Otherwise it
+    may have received it from an earlier process and be gone for good.
+    """
+    state = context.connection
+    seconds = min(state.wait_seconds, FINISH_SECONDS) if trained else FAILURE_NOTICE_SECONDS
+    state.wait_seconds = seconds
     try:
         coordinator.ask(send_finish)
     except errors.PeerError:
-        log.info("the coordinator has already exited")
+        if trained:
+            hint = "the model is saved; if the coordinator still waits for this party, run this again"
+            log.warning("the coordinator did not confirm the end within %.0f seconds; %s", seconds, hint)
+        else:
+            log.info("the coordinator has already exited")
 
 
 # What explains the model. Example records stay in the primary's folder. A record is known by its row in the primary's

@@ -44,8 +44,9 @@ DISK_BYTES = 96 << 20
 MAX_SECONDS, MAX_RESTARTS = 600.0, 60
 HEARTBEAT_SECONDS = 1.0
 REFUSED, PEER_AWAY = 2, 3  # exit codes
-# A party that is started after all the others have finished looks for them so long, instead of 10 or 120 seconds.
+# A party that is started after all the others have finished looks for them so long, instead of 10 to 120 seconds.
 SHORT_WAITS = (
+    processes.setting("fedsim.runtime.primary", "FINISH_SECONDS", 3.0),
     processes.setting("fedsim.runtime.primary", "FAILURE_NOTICE_SECONDS", 3.0),
     processes.setting("fedsim.runtime.secondary", "GRACE_SECONDS", 4.0),
 )

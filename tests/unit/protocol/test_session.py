@@ -446,6 +446,13 @@ def test_trouble_names_its_sender_whomever_it_blames(others):
     assert here.connection.stop_signal.failure.reason.startswith("it reports that coordinator 'notary' stopped")
 
 
+def test_an_echo_of_the_failure_of_an_earlier_process_of_ours_stops_nobody():
+    here = session_of(CITY, RENTALS)
+    read_all(here, frame_of(Trouble(str(CITY), "its disk is full", False)), frame_of(Done(""), 2))
+    assert here.connection.stop_signal.failure is None
+    assert isinstance(here.receive().message, Done)
+
+
 def test_words_of_a_peer_cannot_write_to_our_terminal(caplog):
     caplog.set_level(logging.INFO, "fedsim.parties")
     here = session_of(CITY, RENTALS)

@@ -115,11 +115,15 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(tmp_path: Path) -> Non
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_no_readable_checkpoint_at_all_says_so(tmp_path: Path) -> None:
-    train(PRIMARY, [SECONDARY], SPLIT, SHORT, folder=tmp_path)
+def test_without_a_readable_checkpoint_training_starts_again_once_the_named_folder_is_gone(tmp_path: Path) -> None:
+    whole = train(PRIMARY, [SECONDARY], SPLIT, SHORT, folder=tmp_path)
     shutil.rmtree(tmp_path / "secondary")
-    with raises(FileError, "no-readable-checkpoint"):
+    with raises(FileError, "no-readable-checkpoint") as caught:
         train(PRIMARY, [SECONDARY], SPLIT, SHORT, folder=tmp_path)
+    shutil.rmtree(caught.value.folder)
+    again = train(PRIMARY, [SECONDARY], SPLIT, SHORT, folder=tmp_path)
+    for ours, theirs in zip(weights(whole), weights(again), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_hooks_hear_of_a_run_that_breaks_off() -> None:
