@@ -49,9 +49,11 @@ from fedsim_lab.faults.local_job import CITY, MEMBERS, NOTARY, RENTALS, SCHOOLS,
 STRANGER = Party(Role.SECONDARY, "stranger")
 TARGETS = {"coordinator": NOTARY, "primary": CITY, "secondary": SCHOOLS}
 BEFORE, AFTER = "before authentication", "after authentication"
-SEALED_EVERY = 200  # one frame in so many gets correct checksums: the job refuses most of them, and starts again
+# One frame in so many gets correct checksums. After authentication the job refuses most of them, and starts again.
+SEALED_EVERY = {BEFORE: 20, AFTER: 200}
 WARM_UP = 500  # frames before the memory is measured
-STREAMS = 8  # per connection: the target keeps each for two seconds, and takes no more at a time
+STREAMS = 200  # per connection, one after the other
+JOB_SECONDS = 600  # for the honest parties before and after the attack, beside other attacks on a busy machine
 REFUSALS = (2, 3)  # exit codes
 
 
@@ -133,17 +135,19 @@ class _Frames:
         self._kinds = [kind.kind for kind in allowed if kind not in HANDSHAKE_MESSAGES]
 
     def first(self) -> bytes:
-        """Return a mutation of the message that opens a connection."""
-        return mutate(self._rng, encode(Envelope(self._first)))
+        """Return a mutation of the message that opens a connection; a few have correct checksums."""
+        frame = encode(Envelope(self._first))
+        return mutate(self._rng, frame) if self._rng.integers(SEALED_EVERY[BEFORE]) else self._mutate_sealed(frame)
 
     def next(self, session: bytes, sequence: int) -> bytes:
         """Return a mutation of a message in a session; a few have correct checksums and absurd content."""
         kind = self._kinds[int(self._rng.integers(len(self._kinds)))]
         frame = encode(Envelope(sample_message(kind, int(self._rng.integers(256))), session, sequence))
-        if self._rng.integers(SEALED_EVERY):
+        if self._rng.integers(SEALED_EVERY[AFTER]):
             return mutate(self._rng, frame)
-        if self._rng.integers(2):
-            return frame
+        return frame if self._rng.integers(2) else self._mutate_sealed(frame)
+
+    def _mutate_sealed(self, frame: bytes) -> bytes:
         _, length, _, _ = PREFIX.unpack_from(frame)
         packed, body = frame[PREFIX.size : PREFIX.size + length], frame[-(-(PREFIX.size + length) // 8) * 8 :]
         return seal_frame(mutate(self._rng, packed), mutate(self._rng, body) if body else body)
@@ -193,7 +197,7 @@ class _Target:
                 process.kill()
             self.parties.start(name)
         self.parties.before = honest
-        codes = self.parties.wait(180)
+        codes = self.parties.wait(JOB_SECONDS)
         crashes = self.crashes + ("Traceback" in self.parties.logs())
         same = set(codes.values()) == {0} and self.job.hashes() == expected
         return AttackResult(role, phase, self.frames, self.refusals, crashes, round(self._growth, 1), same)
@@ -211,7 +215,7 @@ def attack_role(
     hooks = {name: partial(_never_give_up)} if role == "secondary" and phase == BEFORE else {}
     with processes.party_processes(job, hooks) as parties:
         parties.start()
-        parties.until_step(2)
+        parties.until_step(2, JOB_SECONDS)
         for each in absent:
             parties.running.pop(each).kill()
         target = _Target(parties, job, name)
@@ -248,25 +252,27 @@ def _dial_listener(target: _Target, phase: str, n_frames: int, rng: np.random.Ge
         target.revive()
         with grpc.secure_channel(target.job.job.address_of(peer), trust, options=options) as channel:
             for _ in range(STREAMS):
-                with _call(channel) as (send, replies):
-                    if phase == BEFORE:
-                        send(frames.first())
-                    else:
-                        send(encode(Envelope(replace(hello, resume=session))))
-                        welcome = decode(next(replies)).message
-                        if not isinstance(welcome, Welcome):
-                            break  # the name is still taken
-                        session, ident = welcome.session, bytes.fromhex(welcome.session)
-                        send(encode(Envelope(Notice(""), ident, welcome.received + 1)))  # or 100 in a row end the job
-                        send(frames.next(ident, welcome.received + 2))
-                    target.count()
+                try:
+                    with _call(channel) as (send, replies):
+                        if phase == BEFORE:
+                            send(frames.first())
+                        else:
+                            send(encode(Envelope(replace(hello, resume=session))))
+                            welcome = decode(next(replies, b"")).message
+                            if not isinstance(welcome, Welcome):
+                                break  # the name is still taken
+                            session, ident = welcome.session, bytes.fromhex(welcome.session)
+                            # A valid message first: 100 invalid ones in a row end the job.
+                            send(encode(Envelope(Notice(""), ident, welcome.received + 1)))
+                            send(frames.next(ident, welcome.received + 2))
+                except (grpc.RpcError, WireError):
+                    break  # the target has perhaps not read the frame: it does not count
+                target.count()
 
 
 @contextmanager
 def _call(channel: Any) -> Iterator[tuple[Callable[[bytes], None], Iterator[bytes]]]:
     """One stream: what to send with, and the answers; it ends when the other side has read everything."""
-    import grpc  # noqa: PLC0415 - as above
-
     queue: SimpleQueue[bytes | None] = SimpleQueue()
     replies = channel.stream_stream(METHOD)(iter(queue.get, None), timeout=20, wait_for_ready=True)
     try:
@@ -274,8 +280,6 @@ def _call(channel: Any) -> Iterator[tuple[Callable[[bytes], None], Iterator[byte
         queue.put(None)
         for _ in replies:
             pass
-    except (grpc.RpcError, StopIteration, WireError):
-        pass
     finally:
         queue.put(None)
         replies.cancel()

@@ -137,10 +137,10 @@ class PartyProcesses:
                 raise ProcessError(self.logs(), code="too-slow")
             time.sleep(0.01)
 
-    def until_step(self, step: int) -> None:
+    def until_step(self, step: int, seconds: float = SECONDS) -> None:
         """Wait until the primary has kept a checkpoint of this step or a later one."""
         checkpoints = self.place.checkpoints()
-        self.until(lambda: max(checkpoints.steps(), default=-1) >= step)
+        self.until(lambda: max(checkpoints.steps(), default=-1) >= step, seconds)
 
 
 @contextmanager
