@@ -314,7 +314,6 @@ def format_line(name: str, value: str) -> str:
 def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
     """Yield the commands to run next, as the user would type them."""
     files = [targets.file_of(role) for role in targets.roles]
-    cd = [] if targets.folder == Path() else [f"cd {shlex.quote(str(targets.folder))}"]
     if not plan.whole:
         yield f"\nNext, fill in the marked settings of {JOB_FILE}, agree on it with the other party, then:"
         if "secondary" in plan.own:
@@ -322,18 +321,29 @@ def _next_step_lines(plan: SetupPlan, targets: InitFiles) -> Iterator[str]:
         else:
             copy = f"# send {KEY_FILE} to the secondary over a secure channel, never to the coordinator"
         (role,) = plan.own
-        request = f"fedsim certs request --role {role} --name {plan.names()[role]} # its certificate, to be signed"
-        commands = [*cd, copy, request, *(f"fedsim {word} {JOB_FILE} {files[0]}" for word in ("check", "approve"))]
-        yield from (f"  {command}" for command in commands)
+        commands = _party_commands(role, plan.names()[role], "check", "approve")
+        yield from _command_lines(targets.folder, [copy, *commands])
         yield f"\nThe coordinator gets {JOB_FILE} and runs: fedsim init --coordinator"
         return
     yield "\nNext, try it with all parties in one process:"
     approvals = [f"fedsim approve {JOB_FILE} {file} --yes" for file in files]
-    yield from (f"  {command}" for command in [*cd, *approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
+    yield from _command_lines(targets.folder, [*approvals, f"fedsim train {JOB_FILE} {' '.join(files)}"])
     yield "\nThen run each party on its own machine (fedsim check shows what is missing):"
     yield f"  fedsim certs {' '.join(f'--{role} {name}' for role, name in plan.names().items())}"
     yield f"  fedsim check {JOB_FILE} {files[-1]}"
     yield f"  fedsim party {JOB_FILE} {files[-1]}"
+
+
+def _party_commands(role: str, name: str, *words: str) -> list[str]:
+    """Return the commands of one party: it requests its certificate, then runs these on its party file."""
+    request = f"fedsim certs request --role {role} --name {name} # its certificate, to be signed"
+    return [request, *(f"fedsim {word} {JOB_FILE} {name}.toml" for word in words)]
+
+
+def _command_lines(folder: Path, commands: Sequence[str]) -> Iterator[str]:
+    """Yield commands that are run in a folder."""
+    cd = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
+    yield from (f"  {command}" for command in [*cd, *commands])
 
 
 @dataclass(frozen=True)
@@ -355,30 +365,42 @@ class InitFiles:
 
     def check(self, *, force: bool) -> None:
         """Refuse to replace files without ``force``, and a folder that cannot be written."""
-        folder = self.folder.absolute()
-        nearest = next(path for path in (folder, *folder.parents) if path.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            message = f"{nearest} is not a folder you may write to; choose another --out"
-            raise FileError(message, code="folder-not-writable")
-        existing = [name for name in (JOB_FILE, *map(self.file_of, self.roles)) if (folder / name).exists()]
-        if existing and not force:
-            message = f"{', '.join(existing)} in {folder} would be replaced; use --force or another --out"
-            raise FileError(message, code="files-exist", files=existing)
+        _check_targets(self.folder, (JOB_FILE, *map(self.file_of, self.roles)), force=force)
 
     def write(self, plan: SetupPlan) -> list[str]:
-        """Write all files and return their names; an existing key is kept, since it may be the only copy."""
+        """Write all files and return their names."""
         texts = {JOB_FILE: render_job(plan)}
         texts |= {self.file_of(role): render_party(plan, role, self.folder) for role in self.roles}
-        written = [*texts, f"{SCHEMA_FOLDER}/"]
-        texts |= {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[name]}": read_schema_text(name) for name in SCHEMA_FILES}
-        with create_folder(self.folder / SCHEMA_FOLDER), ExitStack() as all_files:
-            for name, text in texts.items():
-                part = all_files.enter_context(atomic_write(self.folder / name))
-                part.write_text(text, encoding="utf-8")
-            if "primary" in self.available and not (self.folder / KEY_FILE).exists():
-                Key.generate().write(self.folder / KEY_FILE)
-                written.append(KEY_FILE)
-        return written
+        return _write_files(self.folder, texts, key="primary" in self.available)
+
+
+def _check_targets(folder: Path, names: Sequence[str], *, force: bool) -> None:
+    folder = folder.absolute()
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+        message = f"{nearest} is not a folder you may write to; choose another --out"
+        raise FileError(message, code="folder-not-writable")
+    existing = [name for name in names if (folder / name).exists()]
+    if existing and not force:
+        message = f"{', '.join(existing)} in {folder} would be replaced; use --force or another --out"
+        raise FileError(message, code="files-exist", files=existing)
+
+
+def _write_files(folder: Path, texts: Mapping[str, str], *, key: bool) -> list[str]:
+    """Write these files, the schemas and perhaps a key, all or none, and return their names.
+
+    An existing key is kept, since it may be the only copy.
+    """
+    written = [*texts, f"{SCHEMA_FOLDER}/"]
+    schemas = {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[name]}": read_schema_text(name) for name in SCHEMA_FILES}
+    with create_folder(folder / SCHEMA_FOLDER), ExitStack() as all_files:
+        for name, text in {**texts, **schemas}.items():
+            part = all_files.enter_context(atomic_write(folder / name))
+            part.write_text(text, encoding="utf-8")
+        if key and not (folder / KEY_FILE).exists():
+            Key.generate().write(folder / KEY_FILE)
+            written.append(KEY_FILE)
+    return written
 
 
 def init_coordinator(folder: Path, *, force: bool, say: Callable[[str], None]) -> dict[str, Any]:
@@ -388,22 +410,13 @@ def init_coordinator(folder: Path, *, force: bool, say: Callable[[str], None]) -
         raise FileError(message, code="no-job-file")
     name = read_job(folder / JOB_FILE).coordinator.name
     file = f"{name}.toml"
-    if (folder / file).exists() and not force:
-        message = f"{file} in {folder.absolute()} would be replaced; use --force or another --out"
-        raise FileError(message, code="files-exist", files=[file])
-    texts = {file: render_coordinator(name)}
-    texts |= {f"{SCHEMA_FOLDER}/{SCHEMA_FILES[kind]}": read_schema_text(kind) for kind in SCHEMA_FILES}
-    with create_folder(folder / SCHEMA_FOLDER):
-        for path, text in texts.items():
-            with atomic_write(folder / path) as part:
-                part.write_text(text, encoding="utf-8")
-    say(format_line("wrote", f"{file}, {SCHEMA_FOLDER}/"))
+    _check_targets(folder, [file], force=force)
+    written = _write_files(folder, {file: render_coordinator(name)}, key=False)
+    say(format_line("wrote", ", ".join(written)))
     say("\nNext:")
-    commands = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
-    commands.append(f"fedsim certs request --role coordinator --name {name} # its certificate, signed by the authority")
-    for command in (*commands, *(f"fedsim {word} {JOB_FILE} {file}" for word in ("check", "approve", "party"))):
-        say(f"  {command}")
-    return {"parties": {"coordinator": name}, "folder": str(folder), "files": [file, f"{SCHEMA_FOLDER}/"]}
+    for line in _command_lines(folder, _party_commands("coordinator", name, "check", "approve", "party")):
+        say(line)
+    return {"parties": {"coordinator": name}, "folder": str(folder), "files": written}
 
 
 @contextmanager
