@@ -72,7 +72,8 @@ class Registry:
         **details
             What is specific to this kind of choice, read with :meth:`detail`. A method may name its
             ``secondary_network``: a function from the preset's local network to the one that secondaries run; with
-            ``trees`` the primary of a job combines its network with boosted trees.
+            ``trees`` the primary of a job combines its network with boosted trees; with ``party_dropout`` records can
+            be trained without some of the secondaries.
         """
         if name in self._choices:
             raise SettingError(f"{self.kind} '{name}' is already registered", code="already-registered", name=name)
@@ -143,8 +144,10 @@ def load_plugins() -> None:
 
 
 METHODS = Registry("method")
+METHODS.register(
+    "fedsim", "fedsim.splitnn.methods:FedSim", summary="Learns how much each similarity counts.", party_dropout=True
+)
 for _name, _class, _in_jobs, _summary in (
-    ("fedsim", "FedSim", True, "Learns how much each similarity counts."),
     ("avgsim", "AvgSim", True, "Averages the predictions over all partners."),
     ("featuresim", "FeatureSim", True, "Uses the similarity as one more feature of each pair."),
     ("top1sim", "Top1Sim", True, "Uses the most similar partner only."),
@@ -162,6 +165,7 @@ METHODS.register(
     "fedsim.splitnn.methods:FedSim",
     summary="FedSim beside boosted trees on the primary's own columns; the validation records choose their weights.",
     trees=True,
+    party_dropout=True,
 )
 METHODS.register(
     "combine",

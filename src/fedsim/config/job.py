@@ -258,8 +258,9 @@ class TrainingSettings(ConfigSection):
 
     @model_validator(mode="after")
     def _check_party_dropout(self) -> Self:
-        if self.party_dropout and self.method not in ("fedsim", "stacked"):
-            message = f"method '{self.method}' needs every secondary; remove it, or choose fedsim or stacked"
+        able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "party_dropout")]
+        if self.party_dropout and self.method not in able:
+            message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
             raise RuleError(message, "party_dropout", code="party-dropout-without-fedsim")
         return self
 

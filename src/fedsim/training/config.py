@@ -70,7 +70,7 @@ class Config:
         object.__setattr__(self, "seed", validation.validate_integer(self.seed, "seed", least=0))
         party_model.check_learning_rate(self.optimiser.rate)
         validation.validate_number(self.party_dropout, "party_dropout", least=0, most=MAX_PARTY_DROPOUT)
-        if self.party_dropout and not isinstance(self.method, FedSim):
+        if self.party_dropout and not _allows_party_dropout(self.method):
             message = f"party_dropout={self.party_dropout}, but {type(self.method).__name__} needs every partner"
             raise SettingError(f"{message}; choose the method fedsim, or 0", code="party-dropout-without-fedsim")
 
@@ -83,6 +83,12 @@ class Config:
     def steps_per_epoch(self, n_records: int) -> int:
         """Return the number of batches of so many training records; the last may be smaller."""
         return -(-n_records // self.batch)
+
+
+def _allows_party_dropout(method: methods.Method) -> bool:
+    """Return whether records can be trained without some secondaries; the registration says so, as for jobs."""
+    name = registry.METHODS.name_of(type(method))
+    return name is not None and bool(registry.METHODS.detail(name, "party_dropout"))
 
 
 def paper_preset(method: methods.Method | None = None, *, epochs: int = 100, batch: int = 128, seed: int = 0) -> Config:
@@ -173,7 +179,7 @@ def build_config(
         "batch": overrides.batch_size,
         "patience": overrides.patience,
         "members": overrides.members,
-        "party_dropout": overrides.party_dropout if isinstance(config.method, FedSim) else None,
+        "party_dropout": overrides.party_dropout if _allows_party_dropout(config.method) else None,
     }
     changes: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
     optimiser = secondary_model.with_learning_rate(config.optimiser, overrides.learning_rate)
