@@ -100,7 +100,7 @@ def test_the_files_of_init_train_on_real_tables(name, tmp_path, monkeypatch):
     if not (data / primary).is_file():
         pytest.skip("no real data on this machine")
     monkeypatch.chdir(tmp_path)
-    pl.read_csv(data / primary, infer_schema=False).head(3_000).write_csv("ours.csv")
-    pl.read_csv(data / secondary, infer_schema=False).head(3_000).write_csv("theirs.csv")
+    pl.read_csv(data / primary, infer_schema=False).head(1_000).write_csv("ours.csv")
+    pl.read_csv(data / secondary, infer_schema=False).head(1_000).write_csv("theirs.csv")
     fedsim("init", "--primary", "ours.csv", "--secondary", "theirs.csv", "--label", label, "--yes", "--epochs", "1")
     assert np.isfinite(train("ours", "theirs")["test"]["rmse"])
