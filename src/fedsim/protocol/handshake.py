@@ -79,7 +79,7 @@ class SessionAcceptor:
                 self._reject(stream, caller, outcome)
             else:
                 self.connection.ledger.count(hello, outcome.peer, self.connection.party, size)
-                _warn_clock_skew(outcome.peer, hello.clock)
+                _warn_clock_skew(self.connection, outcome.peer, hello.clock)
                 outcome.read(stream)
         except ConnectionLost:
             stream.close()
@@ -293,7 +293,7 @@ class SessionConnector:
             return Rejection(str(error), passing=isinstance(error, ConnectionLost) and not error.lasting)
         if isinstance(answer, Welcome) and SESSION_ID.fullmatch(answer.session):
             ledger.count(answer, self.peer, state.party, size)
-            _warn_clock_skew(self.peer, answer.clock)
+            _warn_clock_skew(state, self.peer, answer.clock)
             return stream, answer
         stream.close()
         if isinstance(answer, Refusal):
@@ -358,9 +358,9 @@ def _parse_versions(text: str) -> dict[str, Any]:
     return parsed if isinstance(parsed, dict) else {}
 
 
-def _warn_clock_skew(peer: Party, clock: float) -> None:
+def _warn_clock_skew(state: ConnectionState, peer: Party, clock: float) -> None:
     skew = clock - time.time()
-    if abs(skew) > CLOCK_SKEW_SECONDS:
+    if abs(skew) > CLOCK_SKEW_SECONDS and state.counts_below_limit("clock", peer):
         log.warning("the clock of %s differs by %+.0f minutes; certificates may appear expired", peer, skew / 60)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from error_fixtures import raises
 from fedsim.errors import PeerError
-from fedsim.protocol import handshake
+from fedsim.protocol import handshake, session as session_module
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import KeepBest, Party, Refusal, Role, Welcome
 from fedsim.protocol.session import PeerRestarted
@@ -225,6 +225,17 @@ def test_a_wrong_clock_is_worth_a_word_and_no_more(clock, caplog):
         assert isinstance(welcome, Welcome)
         until(lambda: caplog.messages)
     assert all(part in caplog.messages[0] for part in ("clock", str(RENTALS)))
+
+
+def test_a_wrong_clock_that_returns_again_and_again_does_not_fill_the_log(monkeypatch, caplog):
+    monkeypatch.setattr(session_module, "MAX_LOGGED_EVENTS", 3)
+    reception = SessionAcceptor(station_of(CITY), [RENTALS])
+    for _ in range(9):
+        here, there = stream_pair()
+        here.send(encode(Envelope(hello_of(RENTALS, clock=0.0))))
+        here.send(b"no frame, so that the connection ends")
+        reception.answer(RENTALS, there)
+    assert sum("clock" in message for message in caplog.messages) == 3
 
 
 def test_a_party_that_does_not_come_is_named_after_the_time_given():
