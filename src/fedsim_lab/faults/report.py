@@ -31,9 +31,9 @@ FRAMES_HEAD = """
 ## Mutated frames
 
 Frames with flipped, inserted, repeated and missing bytes, sent over TLS to one party of a running job: before
-authentication in place of the first message, after it in the session of a party of the job. One in 200 after
-authentication has correct checksums; a party that ends the job because of one is started again. Memory is compared with
-that after the first 500 frames. At the end the honest parties finish the job.
+authentication in place of the first message, after it in the session of a party of the job. One in 20 before and one
+in 200 after authentication has correct checksums; a party that ends the job because of one is started again. Memory is
+compared with that after the first 500 frames. At the end the honest parties finish the job.
 
 | role | phase | frames | refused and restarted | crashes | memory growth | same result |
 |---|---|---|---|---|---|---|"""
