@@ -23,7 +23,7 @@ from fedsim.linkage.files import load_encoded, save_encoded
 from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
-from fedsim.report.links_page import LinkSummary, links_page, summarise_links
+from fedsim.report.links_page import LinkSummary, example_pairs, links_page, summarise_links
 from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
 from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
@@ -108,6 +108,7 @@ class LinkRequest:
     out: Path
     page: Path | None
     with_map: bool
+    with_examples: bool
 
 
 def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
@@ -127,7 +128,9 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
         positions = primary.to_numpy() if request.with_map else None
-        page = links_page(links, diagnostics, title=title, positions=positions, seconds=seconds, encoded=encoded)
+        pairs = example_pairs(links, primary, secondary) if request.with_examples else None
+        more: dict[str, Any] = {"seconds": seconds, "encoded": encoded, "examples": pairs}
+        page = links_page(links, diagnostics, title=title, positions=positions, **more)
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")
@@ -166,6 +169,9 @@ def _check_request(request: LinkRequest) -> None:
     if request.with_map and (request.page is None or len(request.columns) != 2):
         message = "--map requires --report and two columns in --on: latitude and longitude"
         raise SettingError(message, code="map-without-report")
+    if request.with_examples and (request.page is None or not (request.columns or request.fields)):
+        message = "--examples requires --report and plain columns (--on or --field), which encoded tables do not have"
+        raise SettingError(message, code="examples-without-report")
     if request.fields and request.columns:
         raise SettingError("--on and --field both name columns; use one of them", code="on-with-field")
     if request.fields and request.metric is not None:

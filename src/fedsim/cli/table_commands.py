@@ -323,6 +323,9 @@ def link(
     ] = None,
     report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
     map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
+    examples: Annotated[
+        bool, flag("Show a few pairs side by side, with their identifiers; do not share this page.", "--examples")
+    ] = False,
     sigma: Annotated[float, option("SIGMA", "Standard deviation of noise on the similarities.")] = 0.0,
     seed: Annotated[int | None, option("N", "Random seed of the noise. Default: fresh noise.")] = None,
     backend: Annotated[str, option("NAME", "Search backend.")] = "auto",
@@ -355,6 +358,7 @@ def link(
         out=out,
         page=report,
         with_map=map_,
+        with_examples=examples,
     )
     # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
     rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))

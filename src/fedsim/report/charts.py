@@ -401,6 +401,9 @@ def doubling_ranges(most: int) -> list[tuple[int, int]]:
 
 MAX_MAP_CELLS = 44  # along a side
 MAX_MAP_HEIGHT = 300.0
+MAP_AXIS = 32  # from the lower edge of a map to its scale bar
+MAP_LABEL_WIDTH = 60
+METRES_PER_DEGREE = 111_195.0  # of latitude
 
 
 @dataclass(frozen=True, eq=False)
@@ -413,6 +416,11 @@ class MapGrid:
     value: Floats
     columns: int
     rows: int
+    south: float  # latitude of the lower edge
+    west: float  # longitude of the left edge, shortened
+    size: float  # of a cell, in degrees of latitude
+    shortening: float  # of a degree of longitude; 1 where positions are not degrees
+    degrees: bool
 
 
 def grid_map_figure(
@@ -423,9 +431,9 @@ def grid_map_figure(
     if not len(grid.records):
         return None
     shades, bounds = svg.shade_classes(grid.value)
-    side = min((svg.RIGHT - 14) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
-    left, bottom = (svg.WIDTH - side * grid.columns) / 2, 6 + side * grid.rows
-    parts = []
+    side = min((svg.RIGHT - svg.LEFT) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
+    left, bottom = svg.LEFT, 6 + side * grid.rows
+    parts = list(_map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom))
     for column, row, n, value, shade in zip(grid.column, grid.row, grid.records, grid.value, shades, strict=True):
         words = f"{int(n):,} records, median {format_number(float(value))}"
         corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
@@ -437,9 +445,32 @@ def grid_map_figure(
         rows.append((f"{low} to {high}", f"{int(here.sum()):,}", f"{int(grid.records[here].sum()):,}"))
     drawn = int(grid.records.sum())
     description = f"{len(grid.records):,} cells hold {drawn:,} records."
-    picture = svg.image(title, description, [*parts, svg.shade_legend(ends[:-1], bottom + 14)], bottom + 44)
+    parts.append(svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24))
+    picture = svg.image(title, description, parts, bottom + MAP_AXIS + 54, class_="map")
     note = hidden_note(len(positions) - drawn, "cells", also="")
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))
+
+
+def _map_axes(grid: MapGrid, x: svg.LinearScale, bottom: float) -> Iterator[Markup]:
+    """Yield round latitudes and longitudes along the edges, and a scale bar below."""
+    y = svg.LinearScale(0, grid.rows, bottom, 6)
+    north, unit = grid.south + grid.size * grid.rows, "°" if grid.degrees else ""
+    for value, label in svg.tick_labels(grid.south, north, 4).items():
+        height = y((value - grid.south) / grid.size)
+        yield svg.path([(x.start - 4, height), (x.start, height)], class_="axis")
+        yield svg.text(f"{label}{unit}", x.start - 7, height + 4, anchor="end")
+    west, east = (edge / grid.shortening for edge in (grid.west, grid.west + grid.size * grid.columns))
+    for value, label in svg.tick_labels(west, east, max(1, int((x.end - x.start) / MAP_LABEL_WIDTH))).items():
+        place = x((value * grid.shortening - grid.west) / grid.size)
+        yield svg.path([(place, bottom), (place, bottom + 4)], class_="axis")
+        yield svg.text(f"{label}{unit}", place, bottom + 17, anchor="middle")
+    yield svg.path([(x.start, 6), (x.start, bottom), (x.end, bottom)], class_="axis")
+    width = grid.size * grid.columns * (METRES_PER_DEGREE if grid.degrees else 1.0)
+    length = svg.tick_step(0.0, width, about=6)
+    label = f"{format_number(length / 1000)} km" if length >= 1000 else f"{format_number(length)} m"
+    end = x(length / width * grid.columns)
+    yield svg.path([(x.start, bottom + MAP_AXIS), (end, bottom + MAP_AXIS)], class_="baseline")
+    yield svg.text(label if grid.degrees else format_number(length), end + 6, bottom + MAP_AXIS + 4)
 
 
 def grid_positions(positions: Floats, values: Floats) -> MapGrid:
@@ -458,4 +489,5 @@ def grid_positions(positions: Floats, values: Floats) -> MapGrid:
     median = ordered[np.cumsum(records) - records + (records - 1) // 2]
     shown = records >= MIN_RECORDS_SHOWN
     width, height = int(column.max()) + 1, int(row.max()) + 1
-    return MapGrid((cell % side)[shown], (cell // side)[shown], records[shown], median[shown], width, height)
+    cells = (cell % side)[shown], (cell // side)[shown], records[shown], median[shown]
+    return MapGrid(*cells, width, height, float(up.min()), float(right.min()), size, factor, degrees)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import starmap
 
 import numpy as np
+import polars as pl
 
 from fedsim.linkage import Diagnostics
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, LinkageQuality
@@ -12,6 +13,7 @@ from fedsim.report import charts, formatting, page
 from fedsim.report.formatting import format_distance, format_duration, format_number, format_percent, pluralise
 from fedsim.types import Floats, Links
 
+EXAMPLE_PAIRS = 6
 BASELINE_NAMES = {"top1sim": "Top1Sim", "exact": "Exact", "avgsim": "AvgSim"}
 
 
@@ -55,7 +57,7 @@ def summarise_links(links: Links, diagnostics: Diagnostics, seconds: float | Non
     )
 
 
-def links_page(
+def links_page(  # noqa: PLR0913 - all but two are options by name
     links: Links,
     diagnostics: Diagnostics,
     *,
@@ -63,11 +65,13 @@ def links_page(
     positions: Floats | None = None,
     seconds: float | None = None,
     encoded: LinkageQuality | None = None,
+    examples: page.PageTable | None = None,
 ) -> str:
     """Return a self-contained HTML page about a linkage.
 
     ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
-    and quantiles only. ``encoded`` adds a table of how much of this linkage a job would find.
+    and quantiles only. ``encoded`` adds a table of how much of this linkage a job would find, ``examples`` the table of
+    :func:`example_pairs`, for a page that only the owner of both tables reads.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
@@ -98,8 +102,30 @@ def links_page(
     if encoded:
         note = "How much of the plain linkage a job finds that encodes these columns as `fedsim init` proposes."
         tables.append(page.PageTable("Quality of the encoded linkage", QUALITY_HEAD, tuple(encoded.rows()), note))
-    content = {"summary": summary, "lead": lead, "tiles": tiles, "tables": tables, "figures": figures}
+    tables += [] if examples is None else [examples]
+    content = {
+        "named": examples is not None,
+        "summary": summary,
+        "lead": lead,
+        "tiles": tiles,
+        "tables": tables,
+        "figures": figures,
+    }
     return page.render_template("links_page.html", title=title, **content)
+
+
+def example_pairs(links: Links, primary: pl.DataFrame, secondary: pl.DataFrame) -> page.PageTable:
+    """Return records from the best to the worst linked one, each above its most similar partner record."""
+    order = np.argsort(links.distance[:, 0], kind="stable")
+    places = dict.fromkeys(np.linspace(0, len(order) - 1, EXAMPLE_PAIRS).round().astype(int).tolist())
+    rows = []
+    for row in order[list(places)].tolist():
+        partner, distance = int(links.partner[row, 0]), float(links.distance[row, 0])
+        rows.append((f"row {row + 1:,}", *map(str, primary.row(row)), format_distance(distance, links.metric)))
+        rows.append((f"its partner, row {partner + 1:,}", *map(str, secondary.row(partner)), ""))
+    note = "Records from the best to the worst linked one, each above its most similar partner record. Where the last "
+    note += "pairs are not the same thing, K or the columns should change."
+    return page.PageTable("Example pairs", ("", *primary.columns, "distance"), tuple(rows), note)
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:

@@ -215,7 +215,7 @@ def shade_legend(starts: Sequence[str], top: float) -> Markup:
     return join(parts)
 
 
-def image(title: str, description: str, parts: Iterable[Markup], height: float = HEIGHT) -> Markup:
+def image(title: str, description: str, parts: Iterable[Markup], height: float = HEIGHT, **attributes: str) -> Markup:
     """Return the picture with its text alternative."""
     content = join([element("title", title), element("desc", description), *parts])
-    return element("svg", content, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title)
+    return element("svg", content, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=title, **attributes)

@@ -32,3 +32,39 @@
   for (const kind of ["pointermove", "pointerdown"]) document.addEventListener(kind, show);
   for (const kind of ["scroll", "keydown"]) document.addEventListener(kind, () => { box.hidden = true; }, true);
 })();
+
+// Zoom and pan of maps: buttons below, and dragging where a map is enlarged.
+for (const map of document.querySelectorAll("svg.map")) {
+  const whole = map.viewBox.baseVal, home = [whole.x, whole.y, whole.width, whole.height], bar = document.createElement("p");
+  let view = [...home], from = null;
+  const show = (next) => {
+    const [left, top, width, height] = next, inside = (at, size, start, all) => Math.min(Math.max(at, start), start + all - size);
+    view = [inside(left, width, home[0], home[2]), inside(top, height, home[1], home[3]), width, height];
+    map.setAttribute("viewBox", view.join(" "));
+    map.classList.toggle("enlarged", width < home[2]);
+  };
+  const zoom = (factor) => {
+    const width = Math.min(home[2], Math.max(home[2] / 16, view[2] / factor)), height = width * home[3] / home[2];
+    show([view[0] + (view[2] - width) / 2, view[1] + (view[3] - height) / 2, width, height]);
+  };
+  for (const [name, act] of [["Zoom in", () => zoom(2)], ["Zoom out", () => zoom(0.5)], ["Whole map", () => show(home)]]) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = name;
+    button.addEventListener("click", act);
+    bar.append(button);
+  }
+  bar.className = "zoom";
+  map.after(bar);
+  map.addEventListener("pointerdown", (event) => {
+    if (view[2] >= home[2]) return;
+    from = [event.clientX, event.clientY, ...view];
+    map.setPointerCapture(event.pointerId);
+  });
+  map.addEventListener("pointermove", (event) => {
+    if (!from) return;
+    const scale = view[2] / map.clientWidth;
+    show([from[2] - (event.clientX - from[0]) * scale, from[3] - (event.clientY - from[1]) * scale, view[2], view[3]]);
+  });
+  for (const kind of ["pointerup", "pointercancel"]) map.addEventListener(kind, () => { from = null; });
+}

@@ -235,6 +235,7 @@ def test_a_bad_setting_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
         (["--on-secondary", "lat"], "column-count-mismatch"),
         (["--field", "lat:euclidean"], "on-with-field"),
         (["--map"], "map-without-report"),
+        (["--examples"], "examples-without-report"),
         (["--seed", "-1"], "negative-seed"),
         (["--on", "lat,lat"], "column-named-twice"),
         (["--on-secondary", "lat,lat"], "column-named-twice"),

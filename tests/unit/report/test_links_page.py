@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
+import polars as pl
 import pytest
 
+from browser import browser_page, needs_browser
 from fedsim.linkage import diagnose, link
-from fedsim.report.charts import band_figure, bin_edges, grid_positions, histogram_figure
-from fedsim.report.links_page import links_page
+from fedsim.privacy.geodesy import great_circle_metres
+from fedsim.report.charts import band_figure, bin_edges, grid_map_figure, grid_positions, histogram_figure
+from fedsim.report.links_page import example_pairs, links_page
 from fedsim.report.svg import nice_range, tick_values
 from fedsim.types import Floats, Links
 
@@ -150,3 +154,47 @@ def test_a_cell_of_few_records_is_not_drawn(page: Page) -> None:
     grid = grid_positions(np.array([[0.0, 0.0]] * 3 + [[1.0, 1.0]] * 2), np.ones(5))
     assert grid.records.tolist() == [3]
     assert "Distance on the map" not in page(links_of(records=2), positions=np.eye(2))
+
+
+def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
+    rng = np.random.default_rng(1)
+    places = rng.uniform([52.0, 13.0], [52.5, 13.8], (4000, 2))
+    figure = grid_map_figure(places, rng.random(4000), title="Map", caption="")
+    assert figure is not None
+    text = str(figure.picture)
+    ticks = {
+        label: float(at) for at, label in re.findall(r'x="([\d.]+)" y="[\d.]+" text-anchor="middle">([\d.]+)°', text)
+    }
+    assert {"13.2", "13.6"} <= set(ticks)
+    start, end = map(float, re.findall(r'd="M([\d.]+),[\d.]+L([\d.]+),[\d.]+" class="baseline"', text)[0])
+    assert "10 km" in text
+    metres = float(great_circle_metres(np.array([[52.25, 13.2]]), np.array([[52.25, 13.6]]))[0])
+    assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)
+
+
+def test_example_pairs_go_from_the_best_to_the_worst_link() -> None:
+    links = links_of()
+    ours, theirs = (pl.DataFrame({"id": [f"{side}{row}" for row in range(1000)]}) for side in "ps")
+    table = example_pairs(links, ours, theirs)
+    records, partners = table.rows[::2], table.rows[1::2]
+    rows = [int(cells[1][1:]) for cells in records]
+    assert [int(cells[1][1:]) for cells in partners] == links.partner[rows, 0].tolist()
+    nearest = links.distance[:, 0]
+    assert nearest[rows].tolist() == sorted(nearest[rows].tolist())
+    assert (nearest[rows[0]], nearest[rows[-1]]) == (nearest.min(), nearest.max())
+    assert "IDENTIFIERS" in links_page(links, diagnose(links), examples=table)
+
+
+ZOOM = """document.querySelector(".zoom button").click();
+document.querySelector("svg.map").dispatchEvent(new PointerEvent("pointermove", {clientX: 9}))"""
+
+
+@needs_browser
+def test_a_map_can_be_enlarged_and_shown_whole_again(tmp_path: Path) -> None:
+    file, places = tmp_path / "links.html", np.random.default_rng(4).random((80, 2))
+    links = link(places, places[:50], metric="great-circle", k=6)
+    file.write_text(links_page(links, diagnose(links), positions=places), encoding="utf-8")
+    width = "document.querySelector('svg.map').viewBox.baseVal.width"
+    assert browser_page(file, 400, act=ZOOM, ready=f"{width} === 205").errors == []
+    back = "; document.querySelectorAll('.zoom button')[2].click()"
+    browser_page(file, 400, act=ZOOM + back, ready=f"{width} === 410")
