@@ -198,9 +198,9 @@ class RunCheckpoints:
             except party_model.DamagedCheckpoint as fault:
                 faults.append(str(fault))
         if faults:
-            fault = f"no checkpoint can be read ({'; '.join(faults)})"
+            message = f"no checkpoint can be read ({'; '.join(faults)})"
             hint = f"restore them, or delete {self.store.folder} and run again: training then starts from the beginning"
-            raise FileError(f"{fault}; {hint}", code="no-readable-checkpoint", folder=self.store.folder)
+            raise FileError(f"{message}; {hint}", code="no-readable-checkpoint", folder=self.store.folder)
         return TrainingProgress()
 
     def _restore_step(self, step: int) -> TrainingProgress:
