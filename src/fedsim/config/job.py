@@ -291,6 +291,10 @@ class SecondaryTerms(ConfigSection):
     """What the primary gets for a pair: one similarity of the record, or one for each field of the schema. Partners are
     ranked by all fields together in either case. With `fields`, each gets noise of `sigma` times the square root of
     their number, which reveals no more than noise of `sigma` on one."""
+    relative: bool = False
+    """Divide each similarity by how similar the partner is to the three other records of the primary that it resembles
+    most: a partner that resembles many records says little about any of them. For names and titles with the metric
+    `dice`; costs a second search."""
     blur: Blur | None = None
     """Displaces coordinates at random before both parties encode them. The guarantee does not weaken with the number of
     links."""
@@ -324,6 +328,9 @@ class SecondaryTerms(ConfigSection):
         if self.similarities == "fields" and (mixed or self.tau is not None):
             message = "a similarity for each field requires filters side by side, no hardening, and sigma, not tau"
             raise RuleError(message, "similarities", code="no-field-similarities")
+        if self.relative and self.metric != "dice":
+            message = f"relative requires the metric dice, but the metric is {self.metric}; remove one of them"
+            raise RuleError(message, "relative", code="relative-needs-dice")
         for column in (self.blur.latitude, self.blur.longitude) if self.blur else ():
             if column not in self.encoding.columns:
                 message = f"'{column}' is not an identifier of the schema; name an identifier"
@@ -350,6 +357,7 @@ class SecondaryTerms(ConfigSection):
             dummies=self.dummies,
             hide_rows=self.hide_rows,
             field_bytes=self.field_bytes,
+            relative=self.relative,
         )
 
     def with_protection_preset(self) -> SecondaryTerms:
@@ -472,8 +480,9 @@ class Job(ConfigFile):
         """Return all settings in types that JSON has; later additions only where they are used, so hashes stay."""
         settings = self.model_dump(mode="json", by_alias=True)
         for terms in settings["secondaries"].values():
-            if terms["similarities"] == "record":
-                del terms["similarities"]
+            for name, usual in (("similarities", "record"), ("relative", False)):
+                if terms[name] == usual:
+                    del terms[name]
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
                 del settings[section][name]

@@ -10,7 +10,7 @@ Letters: n primary records, m secondary records, K partners.
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -31,6 +31,8 @@ from fedsim.validation import validate_integer, validate_number, validate_share
 MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
 MAX_SIGMA = 1e30  # similarities travel as float32
+N_RIVALS = 3  # records of the primary with which a relative similarity compares
+MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles nobody, and dividing by less would only add noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,7 @@ class LinkageConfig:
     dummies: float = 0.0  # share of links that point to a random candidate
     hide_rows: bool = False  # whether the primary must not see which partners repeat
     field_bytes: tuple[int, ...] = ()  # sizes of the fields of a filter, if each has a similarity of its own
+    relative: bool = False  # whether similarities are divided by those of the candidate with its nearest other records
 
     def __post_init__(self) -> None:
         validate_integer(self.min_degree, "min_degree", least=1)
@@ -65,9 +68,43 @@ class LinkageConfig:
         if self.tau is not None and not (metric.whole or isinstance(metric, SteppedMetric)):
             message = f"tau={self.tau} has no meaning for '{metric.name}'; choose hamming or dice, or give sigma"
             raise SettingError(message, code="tau-needs-steps")
+        if self.relative and metric.name != "dice":
+            message = f"relative similarities need the metric dice, but the metric is {metric.name}; change one of them"
+            raise SettingError(message, code="relative-needs-dice")
         if self.sigma is not None and self.sigma > MAX_SIGMA:
             message = f"sigma={self.sigma}; similarities travel as float32, so choose at most {MAX_SIGMA:g}"
             raise SettingError(message, code="sigma-too-large", limit=MAX_SIGMA)
+
+
+@dataclass(frozen=True, eq=False)
+class Rivals:
+    """The training records that are most similar to each candidate, one more than :data:`N_RIVALS` if there are.
+
+    A candidate that resembles many records says little about any of them: ``Nordic Trading Ltd`` is similar to every
+    trading company. A relative similarity is therefore divided by the candidate's mean similarity to its nearest
+    records other than the one it is compared with. Equal records count once.
+
+    Letters: m candidates, R rivals, F compared fields or 1.
+    """
+
+    record: AnyArray  # (m, R), digests of their filters
+    similarity: Floats  # (m, R, F), NaN where a record lacks the field
+
+    def typical_similarity(self, queries: EncodedTable, partner: Integers) -> Floats:
+        """Return the mean similarity of each partner to its rivals without the record itself, (n, K) -> (n, K, F)."""
+        own, shape = filter_digests(queries)[:, None], (*partner.shape, self.similarity.shape[2])
+        if self.record.shape[1] == 1:  # the only record has no rival
+            return np.ones(shape)
+        typical = np.empty(shape)
+        for column in range(partner.shape[1]):  # one column at a time, to hold few rivals in memory
+            rows = partner[:, column]
+            left_out = self.record[rows] == own  # (n, R)
+            left_out[:, -1] |= ~left_out.any(axis=1)  # the furthest, if the record is not among them
+            similarity = np.where(left_out[:, :, None], np.nan, self.similarity[rows])  # (n, R, F)
+            count = (~np.isnan(similarity)).sum(axis=1)
+            mean = np.nansum(similarity, axis=1) / np.maximum(count, 1)
+            typical[:, column] = np.where(count > 0, np.maximum(mean, MIN_RIVAL_SIMILARITY), 1.0)
+        return typical
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +115,7 @@ class LinkageState:
     pseudonyms that may be listed. ``tau`` is the bound that the noise reaches; None where no bound holds: without
     noise, for a metric without steps, or where all training distances are equal. ``field_scales`` has mean and
     deviation of every field whose similarity the primary gets, and no rows if it gets one similarity per pair.
+    ``rivals`` belong to pseudonyms; None unless similarities are relative.
     """
 
     candidates: EncodedTable
@@ -88,6 +126,7 @@ class LinkageState:
     tau: float | None
     metric: str
     field_scales: Floats = field(default_factory=lambda: np.zeros((0, 2)))  # (F, 2)
+    rivals: Rivals | None = None
 
     def __repr__(self) -> str:
         return f"LinkageState({len(self.candidates)} candidates, {self.metric}, sigma {self.sigma:g})"
@@ -157,13 +196,14 @@ def link_encoded_tables(  # noqa: PLR0913
         if len(allowed) < linking.k:
             message = f"min_degree={linking.min_degree} leaves {len(allowed)} candidates for k={linking.k}; lower one"
             raise SettingError(message, code="min-degree-too-large", candidates=len(allowed))
-    pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress)
+    rivals = _find_rivals(_take(queries, counted), shuffled, linking, threads) if linking.relative else None
+    pairs = _nearest_pairs(queries, shuffled, allowed, linking, threads, progress, rivals=rivals)
     scale, sigma, tau = _fit_noise(linking, pairs, counted)
     scales = np.zeros((0, 2))
     if linking.field_bytes:
         by_field = _field_distances(pairs, linking)[counted]  # (n, K, F)
         scales = np.array([_fit_field_scale(distance) for distance in np.moveaxis(by_field, 2, 0)])
-    state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric, scales)
+    state = LinkageState(candidates, order.astype(np.int32), allowed, scale, sigma, tau, linking.metric, scales, rivals)
     return state, _to_private_links(pairs, state, linking, secret, list_name)
 
 
@@ -180,31 +220,74 @@ def link_new_records(
     if linking.metric != state.metric:
         message = f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric"
         raise SettingError(message, code="other-metric")
-    pairs = _nearest_pairs(queries, _take(state.candidates, state.order), state.allowed, linking, threads)
+    if linking.relative != (state.rivals is not None):
+        message = "relative similarities were switched on or off after the list was linked; use the setting of training"
+        raise SettingError(message, code="other-similarities")
+    shuffled = _take(state.candidates, state.order)
+    pairs = _nearest_pairs(queries, shuffled, state.allowed, linking, threads, rivals=state.rivals)
     return _to_private_links(pairs, state, linking, secret, list_name)
 
 
 @dataclass(frozen=True, eq=False)
 class _NearestPairs:
-    """The nearest pairs before noise; partners are rows of ``shuffled``, that is pseudonyms."""
+    """The nearest pairs before noise; partners are rows of ``shuffled``, that is pseudonyms.
+
+    ``typical`` is what similarities are divided by, (n, K, F), if they are relative.
+    """
 
     queries: EncodedTable
     shuffled: EncodedTable
     partner: Integers  # (n, K)
     distance: AnyArray  # (n, K)
+    typical: Floats | None = None
 
 
-def _nearest_pairs(
+def _nearest_pairs(  # noqa: PLR0913
     queries: EncodedTable,
     shuffled: EncodedTable,
     allowed: Integers32,
     linking: LinkageConfig,
     threads: int | None,
     progress: SearchProgress | None = None,
+    *,
+    rivals: Rivals | None,
 ) -> _NearestPairs:
+    """Return the K nearest candidates of every query; ``rivals`` make their distances relative, not their choice."""
     among = shuffled if len(allowed) == len(shuffled) else _take(shuffled, allowed)
     partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, threads=threads, progress=progress)
-    return _NearestPairs(queries, shuffled, allowed[partner].astype(np.int64), distance)
+    pairs = _NearestPairs(queries, shuffled, allowed[partner].astype(np.int64), distance)
+    if rivals is None:
+        return pairs
+    typical = rivals.typical_similarity(queries, pairs.partner)
+    if not linking.field_bytes:
+        pairs = replace(pairs, distance=relative_distance(distance, typical[:, :, 0]))
+    return replace(pairs, typical=typical)
+
+
+def relative_distance(distance: Floats, typical: Floats) -> Floats:
+    """Return one minus the similarity divided by what is typical of the candidate; negative if it is more similar.
+
+    >>> relative_distance(np.array([0.4, 0.4]), np.array([0.5, 0.8])).round(2).tolist()
+    [-0.2, 0.25]
+    """
+    return np.asarray(1.0 - (1.0 - distance) / typical)
+
+
+def _find_rivals(training: EncodedTable, shuffled: EncodedTable, linking: LinkageConfig, threads: int | None) -> Rivals:
+    """Search the other way round: the nearest distinct training records of every candidate."""
+    records = EncodedTable(np.unique(training.bits, axis=0), training.n_bits, training.fingerprint)
+    n_rivals = min(N_RIVALS + 1, len(records))
+    record, distance = topk(shuffled, records, metric=linking.metric, k=n_rivals, threads=threads)
+    distances = distance[:, :, None]
+    if linking.field_bytes:
+        distances = _field_distances(_NearestPairs(shuffled, records, record, distance), linking)
+    return Rivals(filter_digests(records)[record], 1.0 - distances)
+
+
+def filter_digests(table: EncodedTable) -> AnyArray:
+    """Return a number for every filter that equal filters share, (n,)."""
+    digests = (blake2b(row, digest_size=8).digest() for row in np.ascontiguousarray(table.bits))
+    return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def _check_filters(table: EncodedTable, side: str) -> None:
@@ -231,7 +314,10 @@ def _fit_noise(linking: LinkageConfig, pairs: _NearestPairs, counted: Flags) -> 
         rows = np.flatnonzero(counted)
         rows = rows[:: -(-len(rows) * distance.shape[1] // MAX_LINKS_FOR_NOISE)]
         tables = metric.prepare(_take(pairs.queries, rows), "primary"), metric.prepare(pairs.shuffled, "secondary")
-        half_step = metric.steps(*tables, pairs.partner[rows]) / (2.0 * scale.deviation)
+        step = metric.steps(*tables, pairs.partner[rows])
+        if pairs.typical is not None and not linking.field_bytes:
+            step /= pairs.typical[rows, :, 0]
+        half_step = step / (2.0 * scale.deviation)
         similarity = similarities(pairs.distance[rows], scale)
         if linking.tau is not None:
             sigma = bounds.sigma_for_expected_success(linking.tau, similarity, half_step)
@@ -248,6 +334,7 @@ def _to_private_links(
     pairs: _NearestPairs, state: LinkageState, linking: LinkageConfig, secret: bytes, list_name: str
 ) -> PrivateLinks:
     """Return partners by descending similarity as the primary sees it, ties by pseudonym."""
+    purpose = [list_name, state.metric, *(["relative"] if linking.relative else [])]
     if linking.field_bytes:
         # With F similarities of one pair, noise of sigma times the root of F on each reveals no more than noise of
         # sigma on one: Gaussian noise composes by the sum of the inverse variances.
@@ -255,7 +342,7 @@ def _to_private_links(
         distances = np.moveaxis(_field_distances(pairs, linking), 2, 0)
         scales = [Scale(float(mean), float(deviation)) for mean, deviation in state.field_scales]
         parts = [
-            _noisy_similarity(pairs, distance, scale, sigma, [list_name, state.metric, f"field {place}"], secret)
+            _noisy_similarity(pairs, distance, scale, sigma, [*purpose, f"field {place}"], secret)
             for place, (distance, scale) in enumerate(zip(distances, scales, strict=True))
         ]
         vectors = np.stack(parts, axis=2)
@@ -263,7 +350,6 @@ def _to_private_links(
         if nothing.any():
             vectors[nothing] = [np.nanmin(part) if np.isfinite(part).any() else 0.0 for part in parts]
     else:
-        purpose = [list_name, state.metric]
         vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
     shown = mean_similarity(vectors)
     pseudonym = pairs.partner.astype(np.int32)
@@ -296,7 +382,7 @@ def _noisy_similarity(
 
 
 def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
-    """Return the distance of every pair in every field, (n, K, F); NaN where a record lacks the field."""
+    """Return the distance of every pair in every field, relative if asked for, (n, K, F); NaN where one lacks it."""
     metric, width = get_metric(linking.metric), pairs.queries.bits.shape[1]
     if sum(linking.field_bytes) != width or not isinstance(metric, PairwiseMetric):
         message = f"fields of {linking.field_bytes} bytes do not make filters of {width}; encode the tables again"
@@ -307,7 +393,7 @@ def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
         for column in range(pairs.partner.shape[1]):  # one column at a time, to hold few filters in memory
             found[:, column, place] = metric.pair_distances(ours, theirs[pairs.partner[:, column]])
         start += size
-    return found
+    return found if pairs.typical is None else relative_distance(found, pairs.typical)
 
 
 def _fit_field_scale(distance: Floats) -> tuple[float, float]:
@@ -336,6 +422,8 @@ def save_linkage_state(state: LinkageState, path: Path | str) -> None:
     tensors: Tensors = {"filters": state.candidates.bits, "order": state.order, "allowed": state.allowed}
     if len(state.field_scales):
         tensors = {**tensors, "field_scales": state.field_scales}
+    if state.rivals is not None:
+        tensors = {**tensors, "rivals": state.rivals.record, "rival_similarity": state.rivals.similarity}
     facts = {
         "n_bits": str(state.candidates.n_bits),
         "fingerprint": state.candidates.fingerprint,
@@ -361,6 +449,7 @@ def load_linkage_state(path: Path | str) -> LinkageState:
             tau=float.fromhex(facts["tau"]) if facts["tau"] else None,
             metric=facts["metric"],
             field_scales=tensors.get("field_scales", np.zeros((0, 2))),
+            rivals=Rivals(tensors["rivals"], tensors["rival_similarity"]) if "rivals" in tensors else None,
         )
     except (ValueError, LookupError):
         raise damaged_file(path, STATE_FORMAT) from None

@@ -124,6 +124,8 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
         yield '# similarities = "fields" # one per place or number: the primary can locate each by itself'
     elif len(plan.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
+    if plan.metric == "dice":
+        yield "relative = true # a partner that resembles many records counts less for each of them; or false"
     if plan.sigma:
         yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
         yield "# without this line there is no noise."
