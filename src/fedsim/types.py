@@ -35,23 +35,23 @@ class TrainingLength:
 
 
 MIN_STEPS, MIN_STEPS_PER_EPOCH = 600, 10
-MIN_EPOCHS, MAX_EPOCHS = 20, 100
-MIN_BATCH, MAX_BATCH = 32, 512
+MIN_EPOCHS, MAX_EPOCHS = 40, 100
+MIN_BATCH, MAX_BATCH = 32, 256
 
 
 def training_length(n_train: int) -> TrainingLength:
     """Return how long networks are trained on so many records wherever a user does not say.
 
     The batch is a power of two that gives at least ten steps per epoch, if there are enough records. Small tables need
-    many epochs to learn at all; on large ones every epoch costs traffic, and few are needed.
+    many epochs to learn at all; large ones that stop improving early stop early.
 
     >>> [training_length(n) for n in (70, 14_000)]
-    [TrainingLength(epochs=100, batch=32, patience=20), TrainingLength(epochs=21, batch=512, patience=4)]
+    [TrainingLength(epochs=100, batch=32, patience=20), TrainingLength(epochs=40, batch=256, patience=8)]
     """
     size = max(MIN_BATCH, min(MAX_BATCH, n_train // MIN_STEPS_PER_EPOCH))
     batch = 1 << (size.bit_length() - 1)
     epochs = min(MAX_EPOCHS, max(MIN_EPOCHS, round(MIN_STEPS / -(-max(1, n_train) // batch))))
-    return TrainingLength(epochs, batch, max(4, epochs // 5))
+    return TrainingLength(epochs, batch, epochs // 5)
 
 
 @dataclass(frozen=True, eq=False)

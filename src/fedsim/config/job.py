@@ -227,10 +227,10 @@ class TrainingSettings(ConfigSection):
     method: MethodName = "fedsim"
     """How the partners of a record are used."""
     epochs: Annotated[int | None, whole_number(1, 100_000)] = setting(None, example=60)
-    """Largest number of passes over the training records. Default: 20 to 100 for `modern`, fewer for more records; 100
+    """Largest number of passes over the training records. Default: 40 to 100 for `modern`, fewer for more records; 100
     for `paper`."""
     batch_size: Annotated[int | None, whole_number(1, 1_000_000)] = setting(None, example=512)
-    """Records per training step. Default: 32 to 512 for `modern`, by the number of records; 128 for `paper`. Larger
+    """Records per training step. Default: 32 to 256 for `modern`, by the number of records; 128 for `paper`. Larger
     batches need fewer messages."""
     learning_rate: Annotated[float | None, real_number(0, 100)] = setting(None, example=0.002)
     """Learning rate of the optimiser. Default: that of the preset."""

@@ -106,9 +106,9 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
         yield f"patience = {plan.length.patience}"
         yield f"batch_size = {plan.length.batch} # records per step; larger: fewer messages"
     else:
-        yield f"epochs = {plan.epochs} # at most" if plan.epochs else "# epochs = 60 # at most; 20 to 100 by default"
+        yield f"epochs = {plan.epochs} # at most" if plan.epochs else "# epochs = 60 # at most; 40 to 100 by default"
         yield "# patience = 10 # epochs without a better one before training stops"
-        yield "# batch_size = 256 # 32 to 512, by default by the number of records"
+        yield "# batch_size = 128 # 32 to 256, by default by the number of records"
     yield "# members = 8 # networks of the primary, averaged: more accurate, no more traffic; 1 trains fastest"
     yield '# wire = "float32" # exact numbers, twice the traffic'
     yield 'wire = "bfloat16" # halves the traffic, rounds activations and gradients'
