@@ -50,14 +50,15 @@ def run_local(
         log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
         return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
     transport = transport or InProcessTransport()
-    ended = threading.Event()  # a party; an interrupted Thread.join may take a running thread for one that has ended
-    threads = [_PartyThread(job, by_party[party], transport, hooks, ended) for party in job.parties]
+    # An interrupted Thread.join or is_alive may take a running thread for one that has ended.
+    changed = threading.Event()
+    threads = [_PartyThread(job, by_party[party], transport, hooks, changed) for party in job.parties]
     for thread in threads:
         thread.start()
     try:
-        while any(thread.is_alive() for thread in threads) and not any(thread.error for thread in threads):
-            ended.wait(POLL_SECONDS)
-            ended.clear()
+        while not all(thread.ended for thread in threads) and not any(thread.error for thread in threads):
+            changed.wait(POLL_SECONDS)
+            changed.clear()
     except KeyboardInterrupt:  # threads that still compute when Python exits would crash it
         for thread in threads:
             if thread.stop_signal:
@@ -76,14 +77,15 @@ def run_local(
 
 class _PartyThread(threading.Thread):
     def __init__(
-        self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook], ended: threading.Event
+        self, job: Job, party_file: PartyFile, transport: Transport, hooks: Sequence[Hook], changed: threading.Event
     ) -> None:
         super().__init__(name=str(party_file.party), daemon=True)
-        self.job, self.party_file, self.transport, self.hooks, self.ended = job, party_file, transport, hooks, ended
+        self.job, self.party_file, self.transport, self.hooks, self.changed = job, party_file, transport, hooks, changed
         self.ledger = Ledger()
         self.outcome: primary.TrainingOutcome | None = None
         self.error: BaseException | None = None
         self.stop_signal: StopSignal | None = None
+        self.ended = False
 
     def run(self) -> None:
         try:
@@ -99,4 +101,5 @@ class _PartyThread(threading.Thread):
         except BaseException as error:  # raised again by run_local
             self.error = error
         finally:
-            self.ended.set()
+            self.ended = True
+            self.changed.set()
