@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from fedsim.errors import DeviceError
-from fedsim.runtime.run_local import run_local
+from fedsim.runtime.run_local import _PartyThread, run_local
 from fedsim.training import Hook
 from job_fixtures import lay_out, read_all
 
@@ -56,4 +56,4 @@ def test_ctrl_c_stops_those_who_compute_before_it_ends_the_process(tmp_path):
     job, files = read_all(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         run_local(job, list(files.values()), [CtrlC()])
-    assert not {thread.name for thread in threading.enumerate()} & {"primary 'city'", "secondary 'rentals'"}
+    assert not any(isinstance(thread, _PartyThread) for thread in threading.enumerate())
