@@ -211,7 +211,13 @@ def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:
         metric = combine_metrics(parts)
     primary = _to_metric_types(frame, ours, names, metric, request.primary)
     separator, option = request.secondary_separator or request.separator, "--separator-secondary"
-    frame = read_table(request.secondary, list(dict.fromkeys(theirs)), separator=separator, option=option)
+    try:
+        frame = read_table(request.secondary, list(dict.fromkeys(theirs)), separator=separator, option=option)
+    except InputError as error:
+        if error.code != "missing-column" or request.secondary_columns:
+            raise
+        message = f"{error}; if it has another name there, give it with --on-secondary"
+        raise InputError(message, code="missing-column", option="--on-secondary") from None
     return primary, _to_metric_types(frame, theirs, names, metric, request.secondary), metric
 
 

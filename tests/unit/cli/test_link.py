@@ -86,11 +86,12 @@ def test_quiet_prints_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) 
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_partner_may_name_its_columns_otherwise(folder: Path) -> None:
+def test_the_partner_may_name_its_columns_otherwise(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "-q") == 0
     expected = load_links(folder / "links.parquet")
     rentals = pl.read_csv("rentals.csv").rename({"lat": "Latitude", "lon": "Longitude"})
     rentals.write_csv("rentals.csv")
+    assert "--on-secondary" in refusal(capsys, *PLACES, "-q")
     assert run(*PLACES, "-q", "--on-secondary", "Latitude, Longitude") == 0
     np.testing.assert_array_equal(load_links(folder / "links.parquet").partner, expected.partner)
 
