@@ -107,6 +107,7 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
         schema=linked.schema,
         metric=linked.metric,
         k=linked.k,
+        relative=linked.relative,
         sigma=proposal.DEFAULT_SIGMA if request.sigma is None else request.sigma or None,
         task=task,
         split=split,

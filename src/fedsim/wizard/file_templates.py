@@ -48,6 +48,7 @@ class SetupPlan:
     label_scale: Guess | None = None
     epochs: int | None = None
     length: TrainingLength | None = None
+    relative: bool = False
     own: dict[str, TablePlan] = field(default_factory=dict)
 
     @property
@@ -125,7 +126,8 @@ def _linkage_lines(plan: SetupPlan) -> Iterator[str]:
     elif len(plan.schema.fields) > 1:
         yield 'similarities = "fields" # one per field, so that the model learns how much each matters; or "record"'
     if plan.metric == "dice":
-        yield "relative = true # a partner that resembles many records counts less for each of them; or false"
+        off = "" if plan.relative else "# "
+        yield f"{off}relative = true # a partner that resembles many records counts less for each of them"
     if plan.sigma:
         yield "# Noise on the similarities, relative to their spread. Larger values protect more and are less accurate;"
         yield "# without this line there is no noise."
