@@ -156,8 +156,8 @@ def test_legal_forms_are_written_in_one_way_in_names_of_companies_only(form):
 def test_similarities_of_names_are_relative_unless_many_names_are_equal(equal, relative):
     names = [f"{first}{second} Paper" for first in ("Bel", "Kro", "Ful", "Tan") for second in map(str, range(30))]
     theirs = [name if place < equal else f"{name}x" for place, name in enumerate(names[:100])]
-    pl.DataFrame({"name": names[:100], "price": range(100), "area": range(100)}).write_csv("a.csv")
-    pl.DataFrame({"name": theirs, "rent": range(100)}).write_csv("b.csv")
+    pl.DataFrame({"name": names[:100], "price": range(100), "area": [row % 9 for row in range(100)]}).write_csv("a.csv")
+    pl.DataFrame({"name": theirs, "rent": [row % 7 for row in range(100)]}).write_csv("b.csv")
     fedsim("init", "--primary", "a.csv", "--secondary", "b.csv", "--label", "price", "--yes", "--quiet")
     assert read_job(Path("job.toml")).secondaries["b"].relative is relative
 
