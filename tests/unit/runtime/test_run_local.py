@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 import time
 
@@ -51,6 +52,15 @@ class CtrlC(Hook):
             _thread.interrupt_main()
 
 
+@pytest.fixture
+def _ctrl_c_raises():
+    """A command that ran in this process before may have left its own handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c_raises")
 def test_ctrl_c_stops_those_who_compute_before_it_ends_the_process(tmp_path):
     lay_out(tmp_path, {"job": {"epochs = 2": "epochs = 500"}})
     job, files = read_all(tmp_path)
