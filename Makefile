@@ -1,7 +1,7 @@
 # Everything runs in .venv; a second call of any target reuses it.
 PY      := .venv/bin/python
 STAMP   := .venv/.installed
-WORKERS ?= 3
+WORKERS ?= 4
 SECONDS ?= 60
 
 .PHONY: setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
