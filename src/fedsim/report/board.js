@@ -129,7 +129,7 @@ function curves(party) {
   if (best) picture.append(make("svg:path", { class: "marker", d: `M${x(best.number)},${TOP}V${BOTTOM}` }));
   Object.values(lines).forEach((values, place) => picture.append(make("svg:path", {
     class: place ? "line second" : "line", d: course(values, (step) => x(history[step].number), y) })));
-  return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" }, 
+  return make("div", { "data-key": "curves" }, picture, make("p", { class: "step" },
     `validation ${metric} ${plain(value)} after epoch ${last}${best ? `; best epoch ${best.number}: ${plain(best.validation[metric])}` : ""}`));
 }
 

@@ -69,7 +69,7 @@ def request_deletion(job: Job, party_file: PartyFile, credentials: Credentials |
     now
         The time of the request.
     """
-    asking, time = str(party_file.party), _timestamp(now)
+    asking, time = str(party_file.party), timestamp(now)
     said = DeletionStatement("request", asking, job.hash, party_file.name, REQUEST, 0, time)
     path = _write(party_file, said, credentials)
     open_audit_log(party_file).append("deletion requested", {"job": job.hash, "primary": job.primary.name})
@@ -142,7 +142,7 @@ def delete_rows(
         emptied = {**tensors, "pseudonym": tensors["pseudonym"][:0], "values": tensors["values"][:0]}
         save_tensors(path, ROWS_FORMAT, emptied, facts)
         released_path(path).unlink(missing_ok=True)
-    said = DeletionStatement("receipt", str(party_file.party), job.hash, secondary, reason, rows, _timestamp(now))
+    said = DeletionStatement("receipt", str(party_file.party), job.hash, secondary, reason, rows, timestamp(now))
     peer = str(Party(Role.SECONDARY, secondary))
     open_audit_log(party_file).append(
         "rows deleted", {"job": job.hash, "peer": peer, "rows": rows, "reason": reason, "time": said.time}
@@ -184,7 +184,8 @@ def _primary(job: Job) -> Party:
     return Party(Role.PRIMARY, job.primary.name)
 
 
-def _timestamp(now: datetime) -> str:
+def timestamp(now: datetime) -> str:
+    """Return a time as stored rows, requests and receipts have it: ISO 8601, to the second."""
     return now.isoformat(timespec="seconds")
 
 

@@ -50,7 +50,7 @@ def run_local(
         log.info("job '%s' is already trained, in %s; change the job to train again", job.name, folder)
         return LocalRun(primary.load_outcome(RunStore(folder, job)), [])
     transport = transport or InProcessTransport()
-    # An interrupted Thread.join or is_alive may take a running thread for one that has ended.
+    # Set when a party ends: in Python 3.11 an interrupted Thread.join takes a running thread for one that has ended.
     changed = threading.Event()
     threads = [_PartyThread(job, by_party[party], transport, hooks, changed) for party in job.parties]
     for thread in threads:

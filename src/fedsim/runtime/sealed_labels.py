@@ -20,7 +20,15 @@ from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
 from fedsim.protocol.session import PeerRestarted
-from fedsim.runs.deletion import RETENTION, ROWS_FORMAT, delete_rows, released_path, retention_end, rows_path
+from fedsim.runs.deletion import (
+    RETENTION,
+    ROWS_FORMAT,
+    delete_rows,
+    released_path,
+    retention_end,
+    rows_path,
+    timestamp,
+)
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.splitnn import Features
 from fedsim.storage.tensor_file import load_tensors, save_tensors
@@ -70,7 +78,7 @@ class StoredRows:
         """Return these and further rows, which were received now."""
         rows, every = np.concatenate([self.pseudonym, pseudonym]), np.concatenate([self.values, values])
         order = np.argsort(rows)
-        received = self.received if len(self.pseudonym) else _timestamp(now)
+        received = self.received if len(self.pseudonym) else timestamp(now)
         return StoredRows(rows[order], every[order], self.many_valued, received)
 
 
@@ -84,10 +92,6 @@ def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
         log.warning("the retention of the rows of %s has ended; they were deleted", name)
         return StoredRows.load(path)
     return rows
-
-
-def _timestamp(now: datetime) -> str:
-    return now.isoformat(timespec="seconds")
 
 
 def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
@@ -118,9 +122,9 @@ def load_or_fetch_rows(
                 wanted, now = np.unique(links.partner).astype(np.int32), datetime.now(UTC)
                 values = fetch_rows(remote, wanted)
                 many_valued = np.array(Features(values).many_valued, np.int64)
-                rows = StoredRows(wanted, values, many_valued, _timestamp(now))
+                rows = StoredRows(wanted, values, many_valued, timestamp(now))
                 rows.save(path)
-                until = _timestamp(retention_end(rows.received, context.job.protection.retention))
+                until = timestamp(retention_end(rows.received, context.job.protection.retention))
                 facts = {"peer": str(party), "rows": len(wanted), "columns": remote.width, "delete_by": until}
                 context.connection.record_event("rows received", facts)
             remote.finish()
