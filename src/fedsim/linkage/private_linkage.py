@@ -181,11 +181,9 @@ def link_encoded_tables(  # noqa: PLR0913
     if not isinstance(counted, np.ndarray) or counted.dtype != np.bool_ or counted.shape != (n,) or not counted.any():
         message = f"counted must hold one flag for each of the {n} primary records, and at least one must be true"
         raise InputError(message, code="bad-training-mask")
-    _check_filters(queries, "primary")
-    _check_filters(candidates, "secondary")
-    order = keyed_prng.secret_permutation(
-        secret, json.dumps([list_name, encoded_table_digest(candidates)]), len(candidates)
-    )
+    check_filters(queries, "primary")
+    check_filters(candidates, "secondary")
+    order = pseudonym_order(secret, list_name, candidates)
     shuffled = _take(candidates, order)
     allowed = np.arange(len(candidates), dtype=np.int32)
     if linking.min_degree > 1:
@@ -216,7 +214,7 @@ def link_new_records(
     threads: int | None = None,
 ) -> PrivateLinks:
     """Link other records under the same scale, noise and pseudonyms; a record seen before gets the same links."""
-    _check_filters(queries, "primary")
+    check_filters(queries, "primary")
     if linking.metric != state.metric:
         message = f"metric '{linking.metric}', but the list was linked by '{state.metric}'; use that metric"
         raise SettingError(message, code="other-metric")
@@ -290,7 +288,13 @@ def filter_digests(table: EncodedTable) -> AnyArray:
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
-def _check_filters(table: EncodedTable, side: str) -> None:
+def pseudonym_order(secret: bytes, list_name: str, candidates: EncodedTable) -> Integers:
+    """Return the row behind each pseudonym: a permutation that only the holder of the secret knows."""
+    purpose = json.dumps([list_name, encoded_table_digest(candidates)])
+    return keyed_prng.secret_permutation(secret, purpose, len(candidates))
+
+
+def check_filters(table: EncodedTable, side: str) -> None:
     """Check a table of another organisation: bits outside the filter would count as differences."""
     width = -(-table.n_bits // 8)
     if table.bits.ndim != 2 or table.bits.shape[1] != width or (table.bits[:, -1:] & spare_bits(table.n_bits)).any():
@@ -351,7 +355,6 @@ def _to_private_links(
             vectors[nothing] = [np.nanmin(part) if np.isfinite(part).any() else 0.0 for part in parts]
     else:
         vectors = _noisy_similarity(pairs, pairs.distance, state.scale, state.sigma, purpose, secret)[:, :, None]
-    shown = mean_similarity(vectors)
     pseudonym = pairs.partner.astype(np.int32)
     if linking.dummies > 0:  # a filter gets the same dummies in every request, whatever records come with it
         key = keyed_prng.derive_subkey(secret, "dummies", 32)
@@ -363,7 +366,12 @@ def _to_private_links(
             rng = np.random.default_rng(int.from_bytes(digest, "big"))
             mixed[row] = mechanisms.add_dummy_links(places[row : row + 1], linking.dummies, len(state.allowed), rng)[0]
         pseudonym = state.allowed[mixed[of_record.reshape(-1)]]
-    order = np.lexsort((pseudonym, -shown), axis=1)
+    return rank_by_similarity(pseudonym, vectors)
+
+
+def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> PrivateLinks:
+    """Return links by descending similarity, ties by pseudonym, (n, K) and (n, K, F)."""
+    order = np.lexsort((pseudonym, -mean_similarity(vectors)), axis=1)
     take = np.take_along_axis
     return PrivateLinks(take(pseudonym, order, axis=1), take(vectors, order[:, :, None], axis=1))
 

@@ -1,0 +1,567 @@
+"""Linkage by a coordinator that sees no encodings: it deals random masks and opens shuffled rows of masked distances.
+
+A pair's distance is a sum of terms that each party computes alone and of the inner product <a, b> of two vectors.
+Everything happens in the integers modulo a power of two. The coordinator deals masks U for the primary's vectors A, V
+for the secondary's vectors B, a pad R, and the correction W = U V' - R:
+
+    primary    has U, R; receives B - V           its share:  U (B - V)' + R
+    secondary  has V; receives A - U and W        its share:  (A - U) B' + W
+
+The shares add up to A B'. From them each party makes its share of the distances. Before the coordinator adds them, both
+shuffle every row by a permutation of its own and blind it, one party by +M and the other by -M, and the primary shifts
+each row by a secret number. So the coordinator sees, row by row in an order that means nothing, how far the distances
+of a record are from each other, and not to whom they belong. Row permutations and M come from a seed that only the two
+parties know; without M the coordinator, who knows U, could solve for B.
+
+Slope: distances are shifted, never multiplied. The greatest common divisor of the differences would reveal a factor.
+
+Letters: n distinct queries, m distinct candidates, d dimensions, r rows of a tile, t partners found in a tile.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import blake2b
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from fedsim.errors import InputError, SettingError
+from fedsim.linkage.private_linkage import PrivateLinks, check_filters, pseudonym_order, rank_by_similarity
+from fedsim.linkage.search.runner import distinct_records
+from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
+from fedsim.privacy.keyed_prng import (
+    BLOCK_KEY_BYTES,
+    SECRET_BYTES,
+    WORD_DTYPE,
+    derive_subkey,
+    random_array,
+    random_words,
+)
+from fedsim.privacy.pair_noise import hash_rows, normal_from_words
+from fedsim.types import POSITION_DTYPE, AnyArray, EncodedTable, Flags, Floats, Integers, Integers32, Scale, Words
+
+TILE_PAIRS = 1 << 21  # pairs whose distances are opened at once: 4 to 16 MB in each message
+VECTORS_PER_BLOCK = 4096  # rows of B - V in one message
+COLUMNS_PER_PRODUCT = 1024
+MAX_FILTER_BITS = 1 << 14  # so that Hamming distances fit 16 bits, and the common ones of a Dice pair can be read back
+LIMB_BITS = 16
+DICE_BITS = 30  # a Dice similarity of one
+MAX_SPREAD_QUERIES = 2000  # records of the secondary by which the spread of its distances is measured
+BLIND_METRICS = ("hamming", "dice", "position")
+
+
+@dataclass(frozen=True)
+class BlindMetric:
+    """A metric in shares.
+
+    A *value* is what the coordinator opens: the distance (Hamming), its square (position), or 2**30 times the distance
+    minus one (Dice), each rounded to an integer. ``tolerance`` bounds by how much rounding can exchange two values.
+    """
+
+    name: str
+    ring: np.dtype[np.unsignedinteger]
+    delivered: np.dtype[np.unsignedinteger]  # of a value as the primary gets it, with the fraction of its noise
+    tolerance: int = 0
+
+    @property
+    def fraction_bits(self) -> int:
+        """The bits of a delivered value that are its fraction."""
+        return 8 * (self.delivered.itemsize - self.ring.itemsize)
+
+    @property
+    def by_ones(self) -> bool:
+        """Whether both parties must know how many ones the filters have."""
+        return self.name == "dice"
+
+    def vectors(self, table: EncodedTable) -> AnyArray:
+        """Return the records as vectors of the ring, (n, d)."""
+        if self.name == "position":
+            return np.ascontiguousarray(table.bits).view(POSITION_DTYPE).astype(np.int64).astype(self.ring)
+        return np.unpackbits(table.bits, axis=1, count=table.n_bits).astype(self.ring)
+
+    def share(self, product: AnyArray, squares: AnyArray, ones: Integers | None) -> AnyArray:
+        """Turn a share of A B' into one of the values; ``squares`` are the squared lengths that its holder knows.
+
+        ``ones`` has the ones of both filters of every pair, for Dice.
+        """
+        twice = product + product
+        if ones is None:
+            return np.asarray(squares - twice)
+        return np.asarray(-twice * dice_weights(ones).astype(self.ring))
+
+    def distances(self, values: AnyArray, ones: Integers | None, *, noisy: bool) -> AnyArray:
+        """Return the distances of signed values: without noise exactly those of the metric."""
+        if ones is not None and not noisy:
+            common = np.rint(-values * ones / 2.0 ** (DICE_BITS + 1))
+            return np.asarray((ones - 2.0 * common) / np.maximum(ones, 1))
+        if self.name == "dice":
+            return np.asarray(1.0 + values / 2.0**DICE_BITS)
+        if self.name == "position":
+            return np.sqrt(np.maximum(values, 0).astype(np.float64))
+        return values
+
+    def values_of(self, distance: Floats) -> Floats:
+        """Return the values of distances."""
+        if self.name == "dice":
+            return (distance - 1.0) * 2.0**DICE_BITS
+        return np.square(distance) if self.name == "position" else np.asarray(distance, dtype=np.float64)
+
+
+def blind_metric(name: str, n_bits: int) -> BlindMetric:
+    """Return a metric in shares; raise ``SettingError`` for one that has none.
+
+    >>> blind_metric("hamming", 1024).ring.name, blind_metric("dice", 1024).tolerance
+    ('uint16', 2048)
+    """
+    if name not in BLIND_METRICS:
+        message = f"metric '{name}' cannot be computed by a blind coordinator; choose {', '.join(BLIND_METRICS)}"
+        raise SettingError(message, code="not-blind")
+    if name != "position" and n_bits > MAX_FILTER_BITS:
+        message = f"filters of {n_bits:,} bits; a blind coordinator compares up to {MAX_FILTER_BITS:,}; shorten them"
+        raise SettingError(message, code="filters-too-long", limit=MAX_FILTER_BITS)
+    ring, delivered = {"hamming": ("<u2", "<u4"), "dice": ("<u4", "<u8"), "position": ("<u8", "<u8")}[name]
+    return BlindMetric(name, np.dtype(ring), np.dtype(delivered), 2 * n_bits if name == "dice" else 0)
+
+
+def dice_weights(ones: Integers) -> Integers:
+    """Return 2**30 / ones, rounded; two empty filters have nothing to weigh."""
+    return np.where(ones > 0, np.rint(2.0**DICE_BITS / np.maximum(ones, 1)), 0).astype(np.int64)
+
+
+def ring_product(left: AnyArray, right: AnyArray) -> AnyArray:
+    """Return left right' modulo the size of the type, (r, d) x (m, d) -> (r, m).
+
+    Long vectors are cut into limbs of 16 bits, whose products are exact in float64: with d up to 2**21 no sum exceeds
+    2**53. A matrix product is then faster than any arithmetic of integers.
+
+    >>> ring_product(np.array([[3, 65535]], np.uint16), np.array([[2, 2]], np.uint16)).tolist()
+    [[4]]
+    """
+    out = np.zeros((len(left), len(right)), left.dtype)
+    if left.dtype.itemsize == 8:  # positions have few axes
+        for axis in range(left.shape[1]):
+            out += left[:, axis, None] * right[None, :, axis]
+        return out
+    heads = _limbs(left)
+    for first in range(0, len(right), COLUMNS_PER_PRODUCT):
+        tile = slice(first, first + COLUMNS_PER_PRODUCT)
+        for high, tail in _limbs(right[tile]):
+            for low, head in heads:
+                if low + high < 8 * left.dtype.itemsize:
+                    out[:, tile] += (head @ tail.T).astype(np.int64).astype(left.dtype) << left.dtype.type(low + high)
+    return out
+
+
+def _limbs(values: AnyArray) -> list[tuple[int, Floats]]:
+    """Return the limbs of numbers that are not all zero, each with its place."""
+    if values.dtype.itemsize == 2:
+        return [(0, values.astype(np.float64))]
+    low, high = values & 0xFFFF, values >> LIMB_BITS
+    return [(place, limb.astype(np.float64)) for place, limb in ((0, low), (LIMB_BITS, high)) if limb.any()]
+
+
+# The records of both parties
+
+
+@dataclass(frozen=True, eq=False)
+class BlindVectors:
+    """Distinct records as vectors, and their squared lengths: the number of ones of a filter."""
+
+    metric: BlindMetric
+    rows: AnyArray  # (n, d)
+
+    @cached_property
+    def squares(self) -> AnyArray:
+        """The squared lengths in the ring, (n,)."""
+        return np.asarray((self.rows * self.rows).sum(axis=1, dtype=self.metric.ring))
+
+    @property
+    def ones(self) -> Integers32:
+        """The numbers of ones that the other party must know, (n,); none unless the metric is Dice."""
+        return self.squares.astype(np.int32) if self.metric.by_ones else np.zeros(0, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, eq=False)
+class BlindQueries:
+    """The primary's distinct records, sorted by keyed names, which tell nobody else anything but who is asked again."""
+
+    vectors: BlindVectors
+    names: Words  # (n,), ascending
+    place: Integers  # of every record of the table among the distinct ones
+
+
+def blind_queries(table: EncodedTable, metric: BlindMetric, secret: bytes, list_name: str) -> BlindQueries:
+    """Prepare the primary's records; ``secret`` is the primary's own."""
+    check_filters(table, "primary")
+    keyed = hash_rows(table.bits, derive_subkey(secret, f"names of records for {list_name}", SECRET_BYTES))
+    names, first, place = np.unique(keyed, return_index=True, return_inverse=True)
+    distinct = EncodedTable(table.bits[first], table.n_bits, table.fingerprint)
+    return BlindQueries(BlindVectors(metric, metric.vectors(distinct)), names, place.reshape(-1))
+
+
+@dataclass(frozen=True, eq=False)
+class BlindCandidates:
+    """The secondary's distinct records in the order of their lowest pseudonyms.
+
+    A pseudonym is a place in the secondary's secret order of its rows, which nobody else knows. Records with equal
+    encodings form one class, so that the coordinator sees no frequencies.
+    """
+
+    vectors: BlindVectors
+    order: Integers32  # (rows,), the row behind each pseudonym
+    members: Integers32  # (rows,), pseudonyms by class
+    starts: Integers  # (m + 1,), where the members of each class begin
+
+    def members_of(self, classes: Integers32) -> tuple[Integers32, Integers32]:
+        """Return how many members each class has, and their pseudonyms one class after the other."""
+        counts = (self.starts[classes + 1] - self.starts[classes]).astype(np.int32)
+        parts = [self.members[self.starts[one] : self.starts[one + 1]] for one in classes]
+        return counts, np.concatenate(parts) if parts else np.zeros(0, np.int32)
+
+
+def blind_candidates(table: EncodedTable, metric: BlindMetric, secret: bytes, list_name: str) -> BlindCandidates:
+    """Prepare the secondary's records; ``secret`` is the secondary's own."""
+    check_filters(table, "secondary")
+    order = pseudonym_order(secret, list_name, table)
+    shuffled = EncodedTable(table.bits[order], table.n_bits, table.fingerprint)
+    first, kind = distinct_records(shuffled.bits)
+    by_pseudonym = np.argsort(first)
+    class_of = np.empty_like(by_pseudonym)
+    class_of[by_pseudonym] = np.arange(len(first))
+    class_of = class_of[kind]  # (rows,)
+    distinct = EncodedTable(shuffled.bits[first[by_pseudonym]], table.n_bits, table.fingerprint)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(class_of))])
+    members = np.argsort(class_of, kind="stable").astype(np.int32)
+    return BlindCandidates(BlindVectors(metric, metric.vectors(distinct)), order.astype(np.int32), members, starts)
+
+
+def measure_spread(table: EncodedTable, metric: BlindMetric, k: int) -> float:
+    """Return the standard deviation of the values between records of one table and their K nearest others.
+
+    The secondary tells it to the coordinator, who scales the noise by it; zero if there is no deviation.
+    """
+    step = -(-len(table) // MAX_SPREAD_QUERIES)
+    some = EncodedTable(table.bits[::step], table.n_bits, table.fingerprint)
+    _, distance = topk(some, table, metric=metric.name, k=min(k + 1, len(table)))
+    values = metric.values_of(distance[:, 1:].astype(np.float64))  # the nearest is the record itself
+    return 0.0 if not values.size or values.min() == values.max() else float(values.std())
+
+
+# Masks. Every seed serves one table: a mask that covered two different vectors would reveal their difference.
+
+
+def tile_rows(n_candidates: int) -> int:
+    """Return the rows of a tile, so that its size has a bound."""
+    return max(1, TILE_PAIRS // n_candidates)
+
+
+def tiles(n_queries: int, n_candidates: int) -> Iterator[slice]:
+    """Yield the tiles of a linkage in order."""
+    step = tile_rows(n_candidates)
+    return (slice(first, min(first + step, n_queries)) for first in range(0, n_queries, step))
+
+
+def query_masks(deal: bytes, tile: slice, metric: BlindMetric, dimensions: int) -> AnyArray:
+    """Return U of a tile, (r, d), from what the coordinator dealt to the primary."""
+    shape = (tile.stop - tile.start, dimensions)
+    return random_array(deal, f"masks of rows {tile.start} to {tile.stop}", shape, metric.ring)
+
+
+def query_pad(deal: bytes, tile: slice, metric: BlindMetric, n_candidates: int) -> AnyArray:
+    """Return R of a tile, (r, m), likewise."""
+    shape = (tile.stop - tile.start, n_candidates)
+    return random_array(deal, f"pad of rows {tile.start} to {tile.stop}", shape, metric.ring)
+
+
+def candidate_masks(deal: bytes, block: slice, metric: BlindMetric, dimensions: int) -> AnyArray:
+    """Return V of a block of candidates, from what the coordinator dealt to the secondary."""
+    shape = (block.stop - block.start, dimensions)
+    return random_array(deal, f"masks of rows {block.start} to {block.stop}", shape, metric.ring)
+
+
+def all_candidate_masks(deal: bytes, n_candidates: int, metric: BlindMetric, dimensions: int) -> AnyArray:
+    """Return V, (m, d)."""
+    return np.concatenate([candidate_masks(deal, block, metric, dimensions) for block in vector_blocks(n_candidates)])
+
+
+def vector_blocks(n_candidates: int) -> Iterator[slice]:
+    """Yield the blocks in which B - V is sent."""
+    steps = range(0, n_candidates, VECTORS_PER_BLOCK)
+    return (slice(first, min(first + VECTORS_PER_BLOCK, n_candidates)) for first in steps)
+
+
+def column_permutations(seed: bytes, names: Words, n_candidates: int) -> Integers:
+    """Return the permutation of every row, (r, m), by a seed that the coordinator does not know.
+
+    It belongs to the record, so that a record that is linked again is shuffled the same way.
+    """
+    key = derive_subkey(seed, "columns", BLOCK_KEY_BYTES)
+    place_bits = np.uint64(max(1, int(n_candidates - 1).bit_length()))
+    mask = (np.uint64(1) << place_bits) - np.uint64(1)
+    zeros, places = bytes(8 * n_candidates), np.arange(n_candidates, dtype=np.uint64)
+    drawn = np.empty((len(names), n_candidates), np.uint64)
+    for row, name in enumerate(names.astype(WORD_DTYPE)):  # a stream of its own: the counter starts at the name
+        cipher = Cipher(algorithms.AES(key), modes.CTR(name.tobytes() + bytes(8)))
+        drawn[row] = np.frombuffer(cipher.encryptor().update(zeros), WORD_DTYPE)
+    # Sorting words whose low bits are the place is faster than sorting places by words, and breaks ties.
+    drawn = (drawn & ~mask) | places
+    drawn.sort(axis=1)
+    return (drawn & mask).astype(np.int64)
+
+
+def row_shifts(secret: bytes, names: Words, metric: BlindMetric) -> AnyArray:
+    """Return the secret number by which the primary shifts each row, (r,); ``secret`` is the primary's own."""
+    blocks = np.zeros((len(names), 2), WORD_DTYPE)
+    blocks[:, 0] = names
+    return random_words(derive_subkey(secret, "shifts of rows", BLOCK_KEY_BYTES), blocks).astype(metric.ring)
+
+
+# One tile, as each role computes it
+
+
+@dataclass(frozen=True, eq=False)
+class RowSecrets:
+    """What primary and secondary know of a tile and the coordinator does not: the order of each row, and the blinding.
+
+    ``occasion`` names the request and what the coordinator dealt for it: another deal under the same blinding would let
+    the coordinator subtract the blinding.
+    """
+
+    permutation: Integers  # (r, m)
+    blinding: AnyArray  # (r, m)
+
+    @classmethod
+    def draw(
+        cls, seed: bytes, occasion: str, names: Words, tile: slice, metric: BlindMetric, *, n_candidates: int
+    ) -> "RowSecrets":
+        """Draw both from the seed that the two parties share; ``names`` are those of all rows."""
+        shape = (tile.stop - tile.start, n_candidates)
+        blinding = random_array(seed, f"blinding of rows {tile.start} to {tile.stop}: {occasion}", shape, metric.ring)
+        return cls(column_permutations(seed, names[tile], n_candidates), blinding)
+
+
+def correction(deal: bytes, tile: slice, metric: BlindMetric, masks: AnyArray) -> AnyArray:
+    """Return W of a tile, which the coordinator sends to the secondary; ``masks`` is V."""
+    pad = query_pad(deal, tile, metric, len(masks))
+    return np.asarray(ring_product(query_masks(deal, tile, metric, masks.shape[1]), masks) - pad)
+
+
+def primary_share(  # noqa: PLR0913, PLR0917
+    queries: BlindVectors,
+    tile: slice,
+    deal: bytes,
+    masked: AnyArray,
+    ones: Integers32,
+    secrets: RowSecrets,
+    shifts: AnyArray,
+) -> AnyArray:
+    """Return the primary's share of the values of a tile; ``masked`` is B - V, ``ones`` those of the candidates."""
+    metric = queries.metric
+    product = ring_product(query_masks(deal, tile, metric, masked.shape[1]), masked)
+    product += query_pad(deal, tile, metric, len(masked))
+    total = _pair_ones(queries.ones[tile], ones) if metric.by_ones else None
+    share = metric.share(product, queries.squares[tile, None], total)
+    if total is not None:  # two empty filters are equal
+        share[total == 0] -= metric.ring.type(1 << DICE_BITS)
+    share += shifts[tile, None]
+    return np.asarray(np.take_along_axis(share, secrets.permutation, axis=1) + secrets.blinding)
+
+
+def secondary_product(candidates: BlindVectors, masked: AnyArray) -> AnyArray:
+    """Return (A - U) B' of a tile, which needs no correction yet; ``masked`` is A - U."""
+    return ring_product(masked, candidates.rows)
+
+
+def secondary_share(
+    candidates: BlindVectors, product: AnyArray, dealt: AnyArray, ones: Integers32, secrets: RowSecrets
+) -> AnyArray:
+    """Return the secondary's share; ``dealt`` is W, ``ones`` those of the tile's queries."""
+    metric = candidates.metric
+    total = _pair_ones(ones, candidates.ones) if metric.by_ones else None
+    share = metric.share(product + dealt, candidates.squares[None, :], total)
+    return np.asarray(np.take_along_axis(share, secrets.permutation, axis=1) - secrets.blinding)
+
+
+def _pair_ones(left: Integers32, right: Integers32) -> Integers:
+    return left[:, None].astype(np.int64) + right[None, :]
+
+
+@dataclass(frozen=True, eq=False)
+class OpenedTile:
+    """What the primary gets of a tile: how many places each row has, the places, and their values, still shifted."""
+
+    counts: Integers32  # (r,)
+    places: Integers32  # (t,)
+    values: AnyArray  # (t,)
+
+
+@dataclass(frozen=True, eq=False)
+class BlindNoise:
+    """Noise of the coordinator on the values it delivers, a fixed function of a record and a place of its row."""
+
+    key: bytes
+    deviation: float  # of the values
+
+    def draw(self, names: Words, places: Integers) -> tuple[Floats, Words]:
+        """Return the noise of every place, and numbers that decide between equal values."""
+        blocks = np.empty((len(names), 2), WORD_DTYPE)
+        blocks[:, 0], blocks[:, 1] = names, places
+        words = random_words(self.key, blocks)
+        blocks[:, 1] |= np.uint64(1 << 63)
+        return self.deviation * normal_from_words(words), random_words(self.key, blocks)
+
+
+def open_tile(
+    metric: BlindMetric, shares: tuple[AnyArray, AnyArray], k: int, names: Words, noise: BlindNoise | None
+) -> OpenedTile:
+    """Add the shares and return the K nearest places of every row, with all that tie with the last.
+
+    With noise exactly K are returned: which values tie would be known without noise otherwise.
+    """
+    total = shares[0] + shares[1]
+    relative = open_differences(metric, total)
+    k = min(k, relative.shape[1])
+    last = np.partition(relative, k - 1, axis=1)[:, k - 1]
+    rows, places = np.nonzero(relative <= (last + relative.dtype.type(metric.tolerance))[:, None])
+    values = total[rows, places].astype(metric.delivered) << metric.delivered.type(metric.fraction_bits)
+    if noise is not None:
+        drawn, choice = noise.draw(names[rows], places)
+        order = np.lexsort((choice, relative[rows, places], rows))
+        kept = np.sort(order[_rank_in_row(rows[order]) < k])
+        rows, places = rows[kept], places[kept]
+        whole = np.rint(drawn[kept] * 2.0**metric.fraction_bits)
+        values = values[kept] + _wrap(whole, metric.delivered)
+    counts = np.bincount(rows, minlength=len(total)).astype(np.int32)
+    return OpenedTile(counts, places.astype(np.int32), values)
+
+
+def open_differences(metric: BlindMetric, total: AnyArray) -> AnyArray:
+    """Return what the sum of both shares shows: by how much the values of a row differ from its first, signed."""
+    return (total - total[:, :1]).view(f"<i{metric.ring.itemsize}")
+
+
+def _wrap(whole: Floats, dtype: np.dtype[np.unsignedinteger]) -> AnyArray:
+    """Return rounded numbers modulo the size of a type; huge noise wraps around."""
+    limit = 2.0**62
+    return np.clip(whole, -limit, limit).astype(np.int64).astype(dtype)
+
+
+def _rank_in_row(rows: Integers) -> Integers:
+    """Return the rank of each entry within its row; entries of a row are consecutive."""
+    starts = np.flatnonzero(np.concatenate([[True], rows[1:] != rows[:-1]]))
+    lengths = np.diff(np.concatenate([starts, [len(rows)]]))
+    return np.arange(len(rows)) - np.repeat(starts, lengths)
+
+
+# The primary reads what was opened
+
+
+@dataclass(frozen=True, eq=False)
+class NearestClasses:
+    """The nearest classes of every distinct query: row, class and distance, by row, distance and class."""
+
+    rows: Integers
+    classes: Integers
+    distance: AnyArray
+
+    @property
+    def distinct(self) -> Integers32:
+        """All classes that occur, ascending."""
+        return np.unique(self.classes).astype(np.int32)
+
+
+def read_opened(  # noqa: PLR0913
+    metric: BlindMetric,
+    opened: OpenedTile,
+    permutation: Integers,
+    shifts: AnyArray,
+    ones: tuple[Integers32, Integers32],
+    *,
+    first: int,
+    noisy: bool,
+) -> NearestClasses:
+    """Undo the shifts and the shuffling of a tile; ``ones`` are those of its queries and of all candidates.
+
+    ``first`` is the first row of the tile; the other arguments belong to the tile alone.
+    """
+    rows = np.repeat(np.arange(len(opened.counts)), opened.counts)
+    classes = permutation[rows, opened.places]
+    shifted = shifts[rows].astype(metric.delivered) << metric.delivered.type(metric.fraction_bits)
+    values = (opened.values - shifted).view(f"<i{metric.delivered.itemsize}").astype(np.int64)
+    found: AnyArray = values / 2.0**metric.fraction_bits if noisy else values >> metric.fraction_bits
+    total = ones[0][rows].astype(np.int64) + ones[1][classes] if metric.by_ones else None
+    return NearestClasses(rows + first, classes, metric.distances(found, total, noisy=noisy))
+
+
+def nearest_classes(parts: list[NearestClasses], k: int) -> NearestClasses:
+    """Join the tiles, whose rows follow each other, and cut every row to its K nearest classes, ties by class.
+
+    K classes always hold the K nearest members: a member has a place only if the first of its class has one.
+    """
+    rows, classes = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "classes"))
+    distance = np.concatenate([part.distance for part in parts])
+    order = np.lexsort((classes, distance, rows))
+    order = order[_rank_in_row(rows[order]) < k]
+    return NearestClasses(rows[order], classes[order], distance[order])
+
+
+def expand_classes(
+    found: NearestClasses, counts: Integers32, members: Integers32, k: int
+) -> tuple[Integers32, AnyArray]:
+    """Replace classes by their members, given for ``found.distinct``; return K pseudonyms and distances, (n, K)."""
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    place = np.searchsorted(found.distinct, found.classes)
+    sizes = counts[place]
+    entry = np.repeat(np.arange(len(place)), sizes)
+    within = np.arange(len(entry)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    pseudonym, rows, distance = members[starts[place[entry]] + within], found.rows[entry], found.distance[entry]
+    order = np.lexsort((pseudonym, distance, rows))
+    order = order[_rank_in_row(rows[order]) < k].reshape(-1, k)
+    return pseudonym[order], distance[order]
+
+
+def scale_links(
+    partner: Integers32, distance: AnyArray, place: Integers, *, counted: Flags | None, scale: Scale | None
+) -> tuple[Scale, PrivateLinks]:
+    """Return similarities as the plain coordinator scales them, fitted to the ``counted`` records unless given."""
+    every = distance[place]  # (records, K)
+    if scale is None:
+        if counted is None or not counted.any():
+            raise InputError("no record is counted; mark at least one training record", code="bad-training-mask")
+        scale = fit_scale(every[counted])
+    similarity = similarities(every, scale).astype(np.float32)
+    return scale, rank_by_similarity(partner[place], similarity[:, :, None])
+
+
+def opened_view(queries: EncodedTable, candidates: EncodedTable, metric: str, secret: bytes = bytes(32)) -> Integers:
+    """Return all that a blind coordinator sees of two encoded tables: per row the sorted differences of its values.
+
+    One row per distinct query, in an order that means nothing, and one column per distinct candidate. Each row is given
+    relative to its smallest value: the coordinator does not know the shift, and which column is whose is shuffled row
+    by row, so that sorting loses nothing. Beside it the coordinator knows the names of the records, which are random.
+
+    >>> left, right = (EncodedTable(np.array(rows, np.uint8), 8, "") for rows in ([[1], [3]], [[0], [7], [7]]))
+    >>> sorted(opened_view(left, right, "hamming").tolist())
+    [[0, 1], [0, 1]]
+    """
+    chosen = blind_metric(metric, queries.n_bits)
+    left, right = (
+        blind_queries(queries, chosen, secret, "").vectors,
+        blind_candidates(candidates, chosen, secret, "").vectors,
+    )
+    ones = _pair_ones(left.ones, right.ones) if chosen.by_ones else None
+    squares = left.squares[:, None] + right.squares[None, :]
+    values = chosen.share(ring_product(left.rows, right.rows), squares, ones)
+    if ones is not None:
+        values[ones == 0] -= chosen.ring.type(1 << DICE_BITS)
+    found = np.sort(open_differences(chosen, values), axis=1).astype(np.int64)
+    return found - found[:, :1]
+
+
+def keyed_digest(secret: bytes, purpose: str, content: bytes) -> str:
+    """Return a digest of a table that only the holder of the secret can compute."""
+    return blake2b(content, key=derive_subkey(secret, f"digest: {purpose}", SECRET_BYTES), digest_size=16).hexdigest()
