@@ -84,7 +84,15 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any, *, identifiers: Any = None, eval_set: Any = None) -> Self:  # noqa: N803
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        *,
+        identifiers: Any = None,
+        sample_weight: Any = None,
+        eval_set: Any = None,
+    ) -> Self:
         """Train on the primary's table and its labels; if training fails, the previous model is kept.
 
         Parameters
@@ -94,23 +102,29 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         identifiers
             A table of the primary's identifiers, where an earlier step of a pipeline changes or drops those in ``X``.
             With scikit-learn's metadata routing: ``set_fit_request(identifiers=True)``, and likewise for ``predict``.
+        sample_weight
+            How much each record counts in the loss, in the choice of the best epoch and in the intervals: one of
+            weight 2 as much as two, one of weight 0 as if it were not there. Columns are scaled without weights.
         eval_set
-            ``(X, y)`` of the records that choose the best epoch, instead of some of the training records;
-            ``validation_fraction`` then has no effect. Their links follow those of the training records in ``links_``.
+            ``(X, y)`` of the records that choose the best epoch, instead of some of the training records, or a mapping
+            with ``X``, ``y`` and any of ``identifiers`` and ``sample_weight``; ``validation_fraction`` then has no
+            effect. Their links follow those of the training records in ``links_``.
         """
-        fresh = copy(self)
-        primary = inputs.add_identifiers(inputs.check_table(fresh, X, reset=True), identifiers)
-        settings, n_own, name = inputs.estimator_settings(self), len(primary), inputs.label_name(y)
+        fresh, settings = copy(self), inputs.estimator_settings(self)
+        records = _labelled_table(fresh, X, y, identifiers, sample_weight, reset=True)
+        n_own, name = len(records.table), inputs.label_name(y)
         if eval_set is not None:
-            primary, y = inputs.append_records(
-                (primary, y), inputs.check_table(fresh, eval_set[0], reset=False), eval_set[1]
-            )
-        labels = replace(fresh._labels(y, primary), name=name)
+            chosen = inputs.read_eval_set(eval_set, needs_identifiers=identifiers is not None)
+            records = records.append(_labelled_table(fresh, **chosen, reset=False))
+        primary = records.table
+        labels = replace(fresh._labels(records.labels, primary), name=name, weights=records.weights)
         tables = inputs.secondary_tables(self.secondaries)
         seed = inputs.draw_seed(self.random_state)
-        split = Split(np.arange(n_own), np.arange(n_own, len(primary)), np.zeros(0, np.int64))
+        counted = np.arange(len(primary)) if records.weights is None else np.flatnonzero(records.weights)
+        split = Split(counted[counted < n_own], counted[counted >= n_own], np.zeros(0, np.int64))
         if eval_set is None:
-            split = _validation_split(settings, primary, labels, seed)
+            drawn = _validation_split(settings, primary[counted], labels.values[counted], labels.task_type, seed)
+            split = Split(counted[drawn.train], counted[drawn.validation], counted[drawn.test])
         config = build_config(
             settings.preset,
             settings.method if tables else "solo",
@@ -177,12 +191,12 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         table = self._table(X, identifiers)
         return explain.find_matches(self.federation_.model, self.federation_.neighbours(table))
 
-    def explain(self, X: Any) -> list[Explanation]:  # noqa: N803
+    def explain(self, X: Any, *, identifiers: Any = None) -> list[Explanation]:  # noqa: N803
         """Explain the prediction of every record; print one to read it.
 
         Parameters
         ----------
-        X
+        X, identifiers
             Records, as in ``predict``.
 
         Returns
@@ -190,7 +204,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         One :class:`fedsim.types.Explanation` per record: the prediction and its interval, the effect of every partner
         record, what would be predicted without each secondary, and the effects of the record's own columns.
         """
-        table, classes = self._table(X, None), getattr(self, "classes_", np.zeros(0)).tolist()
+        table, classes = self._table(X, identifiers), getattr(self, "classes_", np.zeros(0)).tolist()
         return self.federation_.explain(table, classes)
 
     def save(self, path: str | Path) -> None:
@@ -229,7 +243,22 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         return parameters
 
 
-def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels: TrainingLabels, seed: int) -> Split:
+def _labelled_table(
+    estimator: LinkedEstimator,
+    X: Any,  # noqa: N803
+    y: Any,
+    identifiers: Any,
+    sample_weight: Any,
+    *,
+    reset: bool,
+) -> inputs.LabelledTable:
+    table = inputs.add_identifiers(inputs.check_table(estimator, X, reset=reset), identifiers)
+    return inputs.LabelledTable(table, y, inputs.record_weights(sample_weight, len(table)))
+
+
+def _validation_split(
+    settings: EstimatorSettings, primary: pl.DataFrame, labels: AnyArray, task_type: TaskType, seed: int
+) -> Split:
     """Draw validation records one by one, or so that records with equal identifiers stay together."""
     fraction = validation.validate_number(settings.validation_fraction, "validation_fraction", above=0, below=1)
     rng = party_model.RandomSource(seed, PRIMARY).rng("validation records")
@@ -240,7 +269,7 @@ def _validation_split(settings: EstimatorSettings, primary: pl.DataFrame, labels
         columns = inputs.primary_link_columns(settings.link_on)
         groups = group_equal_records(inputs.select_columns(primary, columns, PRIMARY))
         return group_split(groups, rng, parts=(1 - fraction, fraction, 0))
-    kinds = labels.values if labels.task_type is TaskType.CLASSES else None
+    kinds = labels if task_type is TaskType.CLASSES else None
     return inputs.split_by_record(len(primary), fraction, rng, kinds)
 
 

@@ -98,11 +98,12 @@ class FederationPlan:
 
 @dataclass(frozen=True, eq=False)
 class TrainingLabels:
-    """The primary's labels, their type, and the name of their column if it has one."""
+    """The primary's labels, their type, the name of their column if it has one, and the weights of the records."""
 
     values: AnyArray
     task_type: training.TaskType
     name: str | None = None
+    weights: Floats | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,14 +183,15 @@ def fit_federation(
             warnings.warn(message, UserWarning, stacklevel=3)
         rule = LinkRule(pair, plan.settings.k, sigma, scale)
         found = rule.add_similarities(found, primary, random)
-        features, partners = pair.secondary_features(table), np.unique(found.partner[split.train])
-        theirs = fit_preprocessor(features, party=pair.party, rows=partners, rules=plan.rules)
+        columns, partners = pair.secondary_features(table), np.unique(found.partner[split.train])
+        theirs = fit_preprocessor(columns, party=pair.party, rows=partners, rules=plan.rules)
         neighbours = _method_neighbours(found, plan.config)
-        prepared = Features.of(theirs.apply(features))
+        prepared = Features.of(theirs.apply(columns))
         data.append(training.SecondaryData(prepared, neighbours.partner, neighbours.similarity, pair.party))
         linked.append(LinkedTable(rule, theirs, table))
         links.append(found)
-    own_data = training.PrimaryData(Features.of(preparation.apply(own)), labels.values, labels.task_type, PRIMARY)
+    features = Features.of(preparation.apply(own))
+    own_data = training.PrimaryData(features, labels.values, labels.task_type, PRIMARY, labels.weights)
     result = training.train(own_data, data, split, plan.config, hooks=hooks)
     rows = split.validation[:EXPLAINED_RECORDS]
     lists = [one.neighbours.take(rows) for one in data if one.neighbours is not None]

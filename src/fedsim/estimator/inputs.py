@@ -96,12 +96,68 @@ def add_identifiers(table: pl.DataFrame, identifiers: Any) -> pl.DataFrame:
     return table.with_columns(own.iter_columns())
 
 
-def append_records(own: tuple[pl.DataFrame, Any], table: pl.DataFrame, labels: Any) -> tuple[pl.DataFrame, AnyArray]:
-    """Return two tables with their labels as one; the second has all columns of the first."""
-    first, first_labels = own
-    rest = select_columns(table, first.columns, "eval_set")
-    columns = (_label_column(first_labels, first), _label_column(labels, table))
-    return pl.concat([first, rest], how="vertical_relaxed"), np.concatenate(columns)
+@dataclass(frozen=True, eq=False)
+class LabelledTable:
+    """Records of the primary with their labels and, if there are any, their weights."""
+
+    table: pl.DataFrame
+    labels: Any
+    weights: Floats | None
+
+    def append(self, other: "LabelledTable") -> "LabelledTable":
+        """Return both as one; the other table has all columns of this one."""
+        rest = select_columns(other.table, self.table.columns, "eval_set")
+        labels = np.concatenate([_label_column(part.labels, part.table) for part in (self, other)])
+        weights = None
+        if self.weights is not None or other.weights is not None:
+            parts = ((part.weights, len(part.table)) for part in (self, other))
+            weights = np.concatenate([np.ones(count) if found is None else found for found, count in parts])
+        return LabelledTable(pl.concat([self.table, rest], how="vertical_relaxed"), labels, weights)
+
+
+EVAL_SET_KEYS = ("X", "y", "identifiers", "sample_weight")
+
+
+def read_eval_set(eval_set: Any, *, needs_identifiers: bool = False) -> dict[str, Any]:
+    """Return the validation records as arguments of ``fit``, from ``(X, y)`` or a mapping that names more of them.
+
+    >>> sorted(read_eval_set(("a table", "labels")))
+    ['X', 'identifiers', 'sample_weight', 'y']
+    """
+    if isinstance(eval_set, list) and len(eval_set) == 1:  # as in LightGBM and XGBoost
+        eval_set = eval_set[0]
+    pair = isinstance(eval_set, tuple | list) and len(eval_set) == 2
+    given = dict(zip(EVAL_SET_KEYS, eval_set, strict=False)) if pair else eval_set
+    if not isinstance(given, Mapping) or not {"X", "y"} <= given.keys() <= set(EVAL_SET_KEYS):
+        message = f"eval_set is neither (X, y) nor a mapping with X, y and perhaps {' and '.join(EVAL_SET_KEYS[2:])}"
+        raise InputError(f"{message}; give one of these", code="invalid-eval-set")
+    if needs_identifiers and given.get("identifiers") is None:
+        message = "identifiers are passed beside X, but not in eval_set; give a mapping with X, y and identifiers"
+        raise InputError(message, code="eval-set-without-identifiers")
+    return {name: given.get(name) for name in EVAL_SET_KEYS}
+
+
+def record_weights(weights: Any, n_records: int) -> Floats | None:
+    """Return one finite weight per record, none negative and not all zero; None if none are given.
+
+    >>> record_weights([1, 0, 2], 3)
+    array([1., 0., 2.])
+    """
+    if weights is None:
+        return None
+    name = "sample_weight"
+    try:
+        values = np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        message = f"{name} contains values that are not numbers; give one number per record"
+        raise InputError(message, code="weight-not-a-number") from None
+    if values.shape != (n_records,):
+        message = f"{name} has shape {values.shape}; give one number for each of the {n_records:,} records"
+        raise InputError(message, code="weight-count", limit=n_records)
+    if not np.isfinite(values).all() or (values < 0).any() or not values.any():
+        message = f"{name} contains negative, missing or infinite weights, or zeros only; give weights above zero"
+        raise InputError(message, code="invalid-weight")
+    return values
 
 
 def regression_labels(labels: Any, table: pl.DataFrame) -> Floats:

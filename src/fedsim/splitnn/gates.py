@@ -8,7 +8,7 @@ F compared fields, I inputs that their similarities give.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -48,8 +48,8 @@ class PredictionTask(Protocol):
     def predict(self, scores: Tensor) -> Tensor:
         """Return predictions averaged over the opinions, (B, M, T) -> (B, T)."""
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss over all records and opinions."""
+    def loss(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        """Return the mean loss over all records and opinions; ``weights``, (B,), multiply the records' losses."""
 
 
 class _UnboundedScores:
@@ -85,6 +85,14 @@ def _per_opinion(labels: Tensor, scores: Tensor) -> Tensor:
     return labels.view(-1, 1, 1).expand_as(scores)  # (B, M, T)
 
 
+def _mean_loss(loss: Callable[..., Tensor], scores: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the mean of a loss, whose values come record by record."""
+    if weights is None:
+        return loss(scores, labels)
+    by_record = loss(scores, labels, reduction="none").reshape(len(weights), -1).mean(dim=1)  # (B,)
+    return (by_record * weights).mean()
+
+
 @dataclass(frozen=True)
 class Regression(_UnboundedScores):
     """A number without bounds."""
@@ -97,8 +105,8 @@ class Regression(_UnboundedScores):
     def predict(self, scores: Tensor) -> Tensor:
         return self.average(scores).squeeze(1)
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return F.mse_loss(scores, _per_opinion(labels, scores))
+    def loss(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        return _mean_loss(F.mse_loss, scores, _per_opinion(labels, scores), weights)
 
 
 @dataclass(frozen=True)
@@ -107,8 +115,8 @@ class BoundedRegression(_SigmoidScores):
 
     outputs: int = 1
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return F.mse_loss(scores.sigmoid(), _per_opinion(labels, scores))
+    def loss(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        return _mean_loss(F.mse_loss, scores.sigmoid(), _per_opinion(labels, scores), weights)
 
 
 @dataclass(frozen=True)
@@ -117,8 +125,8 @@ class BinaryClassification(_SigmoidScores):
 
     outputs: int = 1
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return F.binary_cross_entropy_with_logits(scores, _per_opinion(labels, scores))
+    def loss(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        return _mean_loss(F.binary_cross_entropy_with_logits, scores, _per_opinion(labels, scores), weights)
 
 
 @dataclass(frozen=True)
@@ -133,9 +141,9 @@ class MulticlassClassification(_UnboundedScores):
     def predict(self, scores: Tensor) -> Tensor:
         return scores.softmax(dim=2).mean(dim=1)
 
-    def loss(self, scores: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         labels = labels.unsqueeze(1).expand(scores.shape[:2])  # (B, M)
-        return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+        return _mean_loss(F.cross_entropy, scores.flatten(0, 1), labels.flatten(), weights)
 
 
 # Neighbour lists and the sort gate (paper, section 4.2).

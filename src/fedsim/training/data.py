@@ -41,16 +41,23 @@ class PrimaryData:
         Whether the labels are numbers or classes.
     name
         Name of the party, as in messages and folders.
+    weights
+        How much each record counts in the loss and in all metrics, (n,); a record of weight 2 counts as two.
     """
 
     features: Features | NDArray[Any]
     labels: NDArray[Any]  # (n,)
     task_type: TaskType = TaskType.NUMBERS
     name: str = "primary"
+    weights: Floats | None = None  # (n,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", as_features(self.features))
         object.__setattr__(self, "labels", np.asarray(self.labels))
+
+    def weights_of(self, rows: NDArray[Any]) -> Floats | None:
+        """Return the weights of some records, scaled to a mean of one."""
+        return None if self.weights is None else self.weights[rows] / self.weights[rows].mean()
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +130,15 @@ def check_primary(primary: PrimaryData, split: Split) -> None:
         message = f"{name} has labels of shape {labels.shape} for {len(features)} records; give one label per record"
         raise InputError(message, code="label-shape")
     _check_split(split, len(features))
-    labels = labels[np.concatenate([split.train, split.validation, split.test])]  # others may have none
+    used = np.concatenate([split.train, split.validation, split.test])  # others may have no label
+    labels = labels[used]
+    if primary.weights is not None and not (
+        primary.weights.shape == (len(features),)
+        and np.isfinite(primary.weights[used]).all()
+        and (primary.weights[used] > 0).all()
+    ):
+        message = f"the weights of {name} are not one positive number per record; leave out records of weight zero"
+        raise InputError(message, code="weight-not-positive")
     if primary.task_type is TaskType.NUMBERS:
         real = np.issubdtype(labels.dtype, np.integer) or np.issubdtype(labels.dtype, np.floating)
         if not (real and np.isfinite(labels).all()):
@@ -204,34 +219,44 @@ Metrics = dict[str, float]
 MIN_PROBABILITY = 1e-7  # keeps the log loss finite
 
 
-def regression_metrics(predictions: Floats, labels: NDArray[Any]) -> Metrics:
-    """Return RMSE, R2 and mean absolute error in the unit of the labels.
+def regression_metrics(predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
+    """Return RMSE, R2 and mean absolute error in the unit of the labels; ``weights`` say how much each record counts.
 
     >>> regression_metrics(np.array([1.0, 3.0]), np.array([1.0, 2.0]))["mae"]
     0.5
     """
+
+    def mean(values: NDArray[Any]) -> float:
+        return float(np.average(values, weights=weights))
+
     errors = predictions - labels
-    mse, variance = float(np.square(errors).mean()), float(np.var(labels))
+    mse, variance = mean(np.square(errors)), mean(np.square(labels - mean(labels)))
     r2 = 1 - mse / variance if variance > 0 else 0.0
-    return {"rmse": mse**0.5, "r2": r2, "mae": float(np.abs(errors).mean())}
+    return {"rmse": mse**0.5, "r2": r2, "mae": mean(np.abs(errors))}
 
 
-def classification_metrics(probabilities: Floats, classes: NDArray[Any]) -> Metrics:
+def classification_metrics(probabilities: Floats, classes: NDArray[Any], weights: Floats | None = None) -> Metrics:
     """Return accuracy and log loss, and for two classes the area under the curve; ``classes`` counts columns."""
-    of_truth = np.take_along_axis(probabilities, classes[:, None], axis=1)
-    accuracy = float((probabilities.argmax(axis=1) == classes).mean())
-    metrics = {"accuracy": accuracy, "log_loss": float(-np.log(of_truth.clip(MIN_PROBABILITY)).mean())}
-    return metrics | {"auc": roc_auc(probabilities[:, 1], classes)} if probabilities.shape[1] == 2 else metrics
+    of_truth = np.take_along_axis(probabilities, classes[:, None], axis=1)[:, 0]
+    right, loss = probabilities.argmax(axis=1) == classes, -np.log(of_truth.clip(MIN_PROBABILITY))
+    metrics = {
+        "accuracy": float(np.average(right, weights=weights)),
+        "log_loss": float(np.average(loss, weights=weights)),
+    }
+    return metrics | {"auc": roc_auc(probabilities[:, 1], classes, weights)} if probabilities.shape[1] == 2 else metrics
 
 
-def roc_auc(probability: Floats, classes: NDArray[Any]) -> float:
+def roc_auc(probability: Floats, classes: NDArray[Any], weights: Floats | None = None) -> float:
     """Return the probability that a record of class 1 is ranked above one of class 0.
 
     >>> roc_auc(np.array([0.1, 0.4, 0.4, 0.9]), np.array([0, 0, 1, 1]))
     0.875
     """
     level = np.unique(probability, return_inverse=True)[1]
-    ones, zeros = (np.bincount(level[classes == kind], minlength=level.max() + 1) for kind in (1, 0))
+    ones, zeros = (
+        np.bincount(level[here], None if weights is None else weights[here], level.max() + 1)
+        for here in (classes == 1, classes == 0)
+    )
     return pair_win_rate(ones, zeros)
 
 
@@ -269,13 +294,15 @@ class Target(Protocol):
     def decode_predictions(self, predictions: Floats) -> Floats:
         """Turn network predictions (n, T) into numbers in the user's unit (n,) or probabilities (n, classes)."""
 
-    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> Target:
+    def fit_intervals(
+        self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
+    ) -> Target:
         """Return the target with intervals fitted to network predictions (n, T) of validation records."""
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         """Return lower and upper ends in the user's unit, (n, 2); None where they are not fitted, and for classes."""
 
-    def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
+    def measure(self, predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
         """Return metrics of decoded predictions, of which :func:`selection_key` chooses the best epoch."""
 
 
@@ -322,17 +349,23 @@ class IntervalWidth:
     level: float = INTERVAL_LEVEL
 
     @classmethod
-    def fit(cls, errors: Floats, spread: Floats, level: float = INTERVAL_LEVEL) -> IntervalWidth:
-        """Fit to errors and spreads of validation records, (n,) each.
+    def fit(
+        cls, errors: Floats, spread: Floats, weights: Floats | None = None, level: float = INTERVAL_LEVEL
+    ) -> IntervalWidth:
+        """Fit to errors, spreads and weights of validation records, (n,) each.
 
         >>> width = IntervalWidth.fit(np.linspace(-1, 1, 101), np.zeros(101))
         >>> round(float(width.half(np.zeros(1))[0]), 2)
         0.92
         """
-        noise = max(float(np.square(errors).mean() - np.square(spread).mean()), 0.0) ** 0.5
-        ratios = np.sort(np.abs(errors) / np.maximum(np.hypot(noise, spread), np.finfo(float).tiny))
-        place = min(len(errors), math.ceil((len(errors) + 1) * level)) - 1  # of the conformal quantile
-        return cls(noise, float(ratios[place]), level)
+        variance = np.average(np.square(errors), weights=weights) - np.average(np.square(spread), weights=weights)
+        noise = max(float(variance), 0.0) ** 0.5
+        ratios = np.abs(errors) / np.maximum(np.hypot(noise, spread), np.finfo(float).tiny)
+        order = np.argsort(ratios, kind="stable")
+        wanted = min(len(errors), math.ceil((len(errors) + 1) * level))  # the conformal quantile, counted in records
+        counted = np.arange(1, len(order) + 1) if weights is None else np.cumsum(weights[order] / weights.mean())
+        place = min(int(np.searchsorted(counted, wanted - 1e-9)), len(order) - 1)
+        return cls(noise, float(ratios[order[place]]), level)
 
     def half(self, spread: Floats) -> Floats:
         """Return half the width of each interval."""
@@ -371,12 +404,14 @@ class NumericTarget:
         half = self.interval.half(spread)
         return np.column_stack([self.decode_predictions(predictions + sign * half[:, None]) for sign in (-1, 1)])
 
-    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> NumericTarget:
+    def fit_intervals(
+        self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
+    ) -> NumericTarget:
         errors = self.encode_labels(labels).astype(np.float64) - predictions[:, 0]
-        return replace(self, interval=IntervalWidth.fit(errors, spread))
+        return replace(self, interval=IntervalWidth.fit(errors, spread, weights))
 
-    def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        return regression_metrics(predictions, labels)
+    def measure(self, predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
+        return regression_metrics(predictions, labels, weights)
 
 
 @dataclass(frozen=True)
@@ -400,8 +435,10 @@ class LogTarget:
     def decode_predictions(self, predictions: Floats) -> Floats:
         return self._exponential(self.inner.decode_predictions(predictions))
 
-    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> LogTarget:
-        return LogTarget(self.inner.fit_intervals(predictions, spread, np.log(labels)))
+    def fit_intervals(
+        self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
+    ) -> LogTarget:
+        return LogTarget(self.inner.fit_intervals(predictions, spread, np.log(labels), weights))
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         ends = self.inner.decode_intervals(predictions, spread)
@@ -411,9 +448,9 @@ class LogTarget:
         limit = np.log(MAX_LABEL)
         return np.asarray(np.exp(logarithms.clip(-limit, limit)))
 
-    def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        logarithms = regression_metrics(np.log(predictions), np.log(labels))
-        return {**regression_metrics(predictions, labels), "rmse_log": logarithms["rmse"]}
+    def measure(self, predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
+        logarithms = regression_metrics(np.log(predictions), np.log(labels), weights)
+        return {**regression_metrics(predictions, labels, weights), "rmse_log": logarithms["rmse"]}
 
 
 @dataclass(frozen=True)
@@ -434,14 +471,16 @@ class ClassTarget:
     def decode_predictions(self, predictions: Floats) -> Floats:
         return np.hstack([1 - predictions, predictions]) if len(self.classes) == 2 else predictions
 
-    def fit_intervals(self, predictions: Floats, spread: Floats, labels: NDArray[Any]) -> ClassTarget:
+    def fit_intervals(
+        self, predictions: Floats, spread: Floats, labels: NDArray[Any], weights: Floats | None = None
+    ) -> ClassTarget:
         return self  # the averaged probabilities of the members say how sure they are
 
     def decode_intervals(self, predictions: Floats, spread: Floats) -> Floats | None:
         return None
 
-    def measure(self, predictions: Floats, labels: NDArray[Any]) -> Metrics:
-        return classification_metrics(predictions, np.searchsorted(self.classes, labels))
+    def measure(self, predictions: Floats, labels: NDArray[Any], weights: Floats | None = None) -> Metrics:
+        return classification_metrics(predictions, np.searchsorted(self.classes, labels), weights)
 
 
 def target_state(target: Target) -> dict[str, Any]:

@@ -226,7 +226,7 @@ class TrainingJob:
     config: Config
     target: Target
     split: Split
-    labels: Rows  # as the user gave them
+    data: PrimaryData  # labels and weights as the user gave them
     records: PrimaryRecords
     primary: Primary
     secondaries: Sequence[secondary_model.Secondary]
@@ -238,9 +238,13 @@ class TrainingJob:
     descend: Callable[[BatchRequest, int], Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
-        scaled = torch.from_numpy(self.target.encode_labels(self.labels)).to(self.primary.model.device)
+        scaled = torch.from_numpy(self.target.encode_labels(self.data.labels)).to(self.primary.model.device)
         object.__setattr__(self, "scaled", scaled)
-        object.__setattr__(self, "descend", self.primary.step_function(self.records, scaled, self.config.batch))
+        weights, train = self.data.weights, self.split.train
+        # With a mean of one over the training records, the steps of an epoch add up to the weighted mean loss.
+        on_device = None if weights is None else as_tensor(weights / weights[train].mean(), scaled)
+        step = self.primary.step_function(self.records, scaled, self.config.batch, on_device)
+        object.__setattr__(self, "descend", step)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -317,8 +321,15 @@ def evaluate_rows(job: TrainingJob, rows: Rows) -> Evaluation:
     """Predict some records and compare with their labels."""
     outputs, scores = job.primary.predict(job.records, rows)
     labels = job.scaled.index_select(0, torch.from_numpy(rows).to(job.scaled.device))
-    metrics = job.target.measure(job.target.decode_predictions(outputs), job.labels[rows])
-    return Evaluation(outputs, scores, metrics, float(job.target.task.loss(scores, labels)))
+    weights = job.data.weights_of(rows)
+    metrics = job.target.measure(job.target.decode_predictions(outputs), job.data.labels[rows], weights)
+    loss = job.target.task.loss(scores, labels, None if weights is None else as_tensor(weights, scores))
+    return Evaluation(outputs, scores, metrics, float(loss))
+
+
+def as_tensor(values: Floats, like: Tensor) -> Tensor:
+    """Return numbers in the precision of the networks, on the device of another tensor."""
+    return torch.from_numpy(values.astype(np.float32)).to(like.device)
 
 
 # From arrays and holders to a job
@@ -386,7 +397,7 @@ def prepare_job(
         journal = TrainingLog(context.folder / "log.jsonl")
     records = PrimaryRecords(features.on(context.device), arranged)
     party = Primary(model, target.task, config.party_dropout)
-    return TrainingJob(config, target, split, primary.labels, records, party, holders, checkpoints, journal, hooks)
+    return TrainingJob(config, target, split, primary, records, party, holders, checkpoints, journal, hooks)
 
 
 def branch_shapes(lists: Sequence[PartnerList], rows: Rows) -> tuple[gates.BranchShape, ...]:
@@ -419,6 +430,7 @@ def _checkpoint_store(
     """Return the primary's checkpoints; a checkpoint must match the configuration and the primary's data."""
     features = data.as_features(primary.features)
     arrays = [features.numbers, features.codes, primary.labels, split.train, split.validation]
+    arrays += [] if primary.weights is None else [primary.weights]
     for partners in lists:  # one field is a matrix, as in checkpoints of version 0.1
         arrays += [partners.partner, partners.similarity.squeeze(2).cpu().numpy()]
     deciding = replace(config, device="any", save_every=1, save_steps=None)  # these change no weight

@@ -280,7 +280,8 @@ def train_with(
         raise
     groups = tuple(partners.holders for partners in job.records.lists)
     found = {name: (values, job.primary.spread(scores)) for name, (values, scores) in outputs.items()}
-    target = job.target.fit_intervals(*found["validation"], primary.labels[split.validation])
+    weights = primary.weights_of(split.validation)
+    target = job.target.fit_intervals(*found["validation"], primary.labels[split.validation], weights)
     model = Model(config, target, job.primary, groups, data.as_features(primary.features).columns, primary.name)
     predictions = {name: target.decode_predictions(values) for name, (values, _) in found.items()}
     ends = {name: target.decode_intervals(*part) for name, part in found.items()}

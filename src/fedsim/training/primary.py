@@ -126,7 +126,9 @@ class Primary:
         """N, the number of networks above the cut."""
         return len(methods.member_networks(self.model.network))
 
-    def descend(self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int) -> Tensor:
+    def descend(
+        self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int, weights: Tensor | None = None
+    ) -> Tensor:
         """Take one training step for all parties; the loss stays on the device."""
         announce_rows(records, request.requests, step)
         self.model.begin(step)
@@ -139,7 +141,8 @@ class Primary:
             drawn = torch.rand(len(request.rows), len(replies), generator=self.model.dropout, device=self.model.device)
             batch = replace(batch, absent=drawn < self.party_dropout)
         scores = self.model.network(batch, self.model.dropout)  # (B, M, T)
-        loss = self.task.loss(scores, labels.index_select(0, request.rows))
+        own_weights = None if weights is None else weights.index_select(0, request.rows)
+        loss = self.task.loss(scores, labels.index_select(0, request.rows), own_weights)
         loss.backward()  # Algorithm 1, line 12
         for partners, activations in zip(records.lists, replies, strict=True):
             for holder, part in zip(partners.holders, activations, strict=True):
@@ -147,9 +150,11 @@ class Primary:
         self.model.descend()  # line 13
         return loss.detach()
 
-    def step_function(self, records: PrimaryRecords, labels: Tensor, batch: int) -> StepFunction:
+    def step_function(
+        self, records: PrimaryRecords, labels: Tensor, batch: int, weights: Tensor | None = None
+    ) -> StepFunction:
         """Return how to take a step: recorded on a GPU that holds all parties, kernel by kernel elsewhere."""
-        plain = partial(self.descend, records, labels)
+        plain = partial(self.descend, records, labels, weights=weights)
         holders = [holder for partners in records.lists for holder in partners.holders]
         local = [holder.model for holder in holders if isinstance(holder, secondary_model.LocalSecondary)]
         if not labels.is_cuda or len(local) < len(holders):

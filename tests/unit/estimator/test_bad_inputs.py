@@ -143,6 +143,29 @@ def test_unequal_numbers_of_records_and_labels_are_refused(town, flats, price):
         quick(town).fit(flats, price[1:])
 
 
+@pytest.mark.parametrize(
+    ("weights", "code"),
+    [
+        (np.ones(3), "weight-count"),
+        (np.zeros(600), "invalid-weight"),
+        (-np.ones(600), "invalid-weight"),
+        ([float("nan")] * 600, "invalid-weight"),
+        ([CANARY] * 600, "weight-not-a-number"),
+    ],
+)
+def test_weights_that_cannot_be_used_are_refused_and_not_shown(town, flats, price, weights, code):
+    with raises(InputError, code) as caught:
+        quick(town).fit(flats, price, sample_weight=weights)
+    assert CANARY not in str(caught.value)
+
+
+def test_records_that_choose_the_best_epoch_need_labels_and_the_identifiers_that_x_has(town, flats, price):
+    with raises(InputError, "invalid-eval-set"):
+        quick(town).fit(flats, price, eval_set=flats)
+    with raises(InputError, "eval-set-without-identifiers"):
+        quick(town).fit(flats, price, identifiers=flats.select(PLACE), eval_set=(flats, price))
+
+
 def test_other_columns_at_prediction_are_refused(town, flats, price):
     model = quick(town).fit(flats, price)
     for other in (flats.drop("area"), flats.with_columns(more=pl.lit(1)), flats.rename({"area": "size"})):

@@ -146,6 +146,21 @@ def test_records_of_ones_own_choose_the_best_epoch(town, flats, price):
     assert len(figures) == 2
 
 
+def test_a_record_of_weight_zero_counts_as_if_it_were_not_there(town, flats, price):
+    weights = np.where(np.arange(300) % 3, 2.0, 0.0)
+    kept = np.flatnonzero(weights)
+    weighted = quick(town).fit(flats[:300], price[:300], sample_weight=weights)
+    np.testing.assert_array_equal(weighted.predict(flats), quick(town).fit(flats[kept], price[kept]).predict(flats))
+
+
+def test_weights_count_in_the_choice_of_the_best_epoch(town, flats, price):
+    weights, rest = np.linspace(0.1, 3, 100), slice(300, 400)
+    chosen = {"X": flats[rest], "y": price[rest], "sample_weight": weights}
+    model = quick(town).fit(flats[:300], price[:300], eval_set=chosen)
+    squares = (model.predict(flats[rest]) - price[rest].to_numpy()) ** 2
+    assert model.history_table_["validation_rmse"].min() == pytest.approx(np.average(squares, weights=weights) ** 0.5)
+
+
 def test_patience_ends_training_early(town, flats, price):
     history = quick(town, epochs=50, patience=2, learning_rate=0.05).fit(flats, price).history_
     assert len(history) < 50

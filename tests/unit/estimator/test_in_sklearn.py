@@ -58,7 +58,9 @@ def test_identifiers_pass_by_a_scaler_that_would_destroy_the_links(town, flats, 
     with config_context(enable_metadata_routing=True):
         model = model.set_fit_request(identifiers=True).set_predict_request(identifiers=True)
         routed = Pipeline([("scale", scaler), ("model", model)]).fit(flats, price, identifiers=place)
-        assert routed.predict(flats[:2], identifiers=place[:2]).shape == (2,)
+        found = routed.predict(flats[:2], identifiers=place[:2])
+    why = routed["model"].explain(routed["scale"].transform(flats[:2]), identifiers=place[:2])
+    assert [one.prediction for one in why] == pytest.approx(found.tolist())
     plain = link(place, town.rentals.select(PLACE), metric="great-circle", k=3)
     np.testing.assert_array_equal(routed["model"].links_[0].partner, plain.partner)
 

@@ -52,3 +52,10 @@ def test_squashing_and_scoring_undo_each_other(task):
 def test_probabilities_of_classes_sum_to_one():
     task = MulticlassClassification(4)
     torch.testing.assert_close(task.predict(scores_of(task)).sum(dim=1), torch.ones(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_record_of_weight_two_counts_as_two_in_the_loss(task):
+    scores, labels, times = scores_of(task), labels_of(task), torch.tensor([1, 2, 3, 1, 1, 2])
+    weighted = task.loss(scores, labels, times / times.double().mean())
+    torch.testing.assert_close(weighted, task.loss(scores.repeat_interleave(times, 0), labels.repeat_interleave(times)))

@@ -18,7 +18,7 @@ from fedsim.splitnn.party_model import AdamW, describe, resolve_device
 from fedsim.training import Hook, PrimaryData, SecondaryData, StandardLabel, modern_preset, paper_preset, train
 from fedsim.training.loop import Epoch, best_epoch, is_better, should_stop
 from fedsim.types import Split
-from training_fixtures import METHODS, SPLIT, small_config, small_primary, small_secondaries
+from training_fixtures import MEAN, METHODS, SPLIT, small_config, small_primary, small_secondaries
 
 
 def epochs(*errors):
@@ -64,6 +64,25 @@ def test_the_minmax_label_keeps_predictions_within_the_training_range_and_the_st
     free = train(primary, [], split, config)
     assert bounded.predictions["test"].max() <= highest
     assert free.predictions["test"].max() > highest
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_weights_train_as_repeated_records_do(classes):
+    times = np.where(np.arange(60) < 20, 3, 1)
+    primary, first = small_primary(classes), small_secondaries()[0]
+    rows = np.repeat(np.arange(60), times)
+    split = Split(*(np.flatnonzero(np.isin(rows, part)) for part in (SPLIT.train, SPLIT.validation, SPLIT.test)))
+    repeated = replace(primary, features=primary.features.take(rows), labels=primary.labels[rows])
+    secondary = replace(first, partner=first.partner[rows], similarity=first.similarity[rows])
+    method = METHODS["avgsim"] if classes > 1 else MEAN
+    config = small_config(method, epochs=5, batch=200, optimiser=AdamW(rate=1e-2))  # one batch, no dropout
+    weighted = train(replace(primary, weights=times.astype(float)), [first], SPLIT, config)
+    expected = train(repeated, [secondary], split, config)
+    plain = train(primary, [first], SPLIT, config)
+    np.testing.assert_allclose(weighted.predictions["test"], expected.predictions["test"], rtol=1e-3)
+    assert not np.allclose(weighted.predictions["test"], plain.predictions["test"], rtol=1e-2)
+    losses = [[epoch.loss for epoch in result.history] for result in (weighted, expected)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
 
 
 def test_classes_may_be_any_whole_numbers():
@@ -138,6 +157,7 @@ BAD = {
     "party-name": {"secondaries": [replace(FIRST, name="../first")]},
     "aligned-sizes": {"secondaries": [FIRST, SecondaryData(np.zeros((8, 1)), name="x", aligned_with="first")]},
     "unknown-alignment": {"secondaries": [FIRST, SecondaryData(np.zeros((9, 1)), name="x", aligned_with="y")]},
+    "weight-not-positive": {"primary": replace(small_primary(), weights=np.arange(60.0))},
     "split-overlap": {"split": replace(SPLIT, validation=SPLIT.test)},
     "split-empty": {"split": replace(SPLIT, validation=SPLIT.test[:0])},
     "split-rows": {"split": replace(SPLIT, train=SPLIT.train + 60)},
