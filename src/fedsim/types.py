@@ -125,28 +125,34 @@ class Links:
     def to_polars(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
         """Return the links as a polars frame in long form, one row per record and partner, nearest first.
 
+        ``record`` and ``partner`` are row numbers, which count from zero.
+
         Parameters
         ----------
         primary_ids, secondary_ids
-            What to write instead of row numbers, such as a key column: one per record of that table.
+            Keys of the records, such as a column of each table, for the further columns ``record_id`` and
+            ``partner_id``: one per record of that table.
 
         Examples
         --------
         >>> from fedsim import link
         >>> links = link([[0.0], [9.0]], [[1.0], [8.0]], metric="euclidean", k=1)
-        >>> links.to_polars(secondary_ids=["a", "b"]).select("record", "partner", "distance").rows()
-        [(0, 'a', 1.0), (1, 'b', 1.0)]
+        >>> links.to_polars(secondary_ids=["a", "b"]).select("record", "partner", "partner_id", "distance").rows()
+        [(0, 0, 'a', 1.0), (1, 1, 'b', 1.0)]
         """
         import polars as pl  # noqa: PLC0415 - types stay light
 
-        columns: dict[str, Any] = {name: values.ravel() for name, values in self._long().items()}
-        for name, ids, count in (("record", primary_ids, len(self)), ("partner", secondary_ids, self.n_candidates)):
+        keys = {"record": (primary_ids, len(self)), "partner": (secondary_ids, self.n_candidates)}
+        columns: dict[str, Any] = {}
+        for name, values in self._long().items():
+            columns[name] = values.ravel()
+            ids, count = keys.get(name, (None, 0))
             if ids is None:
                 continue
             if len(ids) != count:
                 message = f"{len(ids):,} ids for {count:,} records; give one per record of that table"
                 raise InputError(message, code="id-count", limit=count)
-            columns[name] = pl.Series(ids)[columns[name]]
+            columns[f"{name}_id"] = pl.Series(ids)[columns[name]]
         return pl.DataFrame(columns)
 
     def to_pandas(self, primary_ids: Any = None, secondary_ids: Any = None) -> Any:
@@ -155,6 +161,18 @@ class Links:
 
         columns = self.to_polars(primary_ids, secondary_ids).to_dict(as_series=False)
         return import_module("pandas").DataFrame(columns)
+
+    def plot(self, positions: Any = None) -> Any:
+        """Return charts of the links, which a notebook shows; ``save(path)`` writes them as an HTML page.
+
+        Parameters
+        ----------
+        positions
+            Latitude and longitude of the primary's records, for a map of how far away the partners are.
+        """
+        from importlib import import_module  # noqa: PLC0415 - the charts are of a higher layer
+
+        return import_module("fedsim.report.links_page").plot_links(self, positions)
 
     def _long(self) -> dict[str, AnyArray]:
         shape = self.partner.shape
@@ -218,6 +236,26 @@ class Explanation:
     lower: float | None = None
     upper: float | None = None
 
+    def __repr__(self) -> str:
+        interval = "" if self.lower is None or self.upper is None else f" ({self.lower:,.6g} to {self.upper:,.6g})"
+        value = f"{self.value:,.6g}" if interval else f"{self.prediction}, probability {self.value:.2g}"
+        return f"Explanation({value}{interval}, {len(self.partners)} partner records)"
+
+    def plot(self, truth: Any = None) -> Any:
+        """Return a chart of how the partner records lead to the prediction, which a notebook shows.
+
+        Parameters
+        ----------
+        truth
+            The label, if it is known.
+        """
+        from importlib import import_module  # noqa: PLC0415 - the charts are of a higher layer
+
+        return import_module("fedsim.report.model_charts").plot_explanation(self, truth)
+
+    def _repr_html_(self) -> str:
+        return str(self.plot()._repr_html_())
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the parts as rows of a table, in the order in which they are read."""
         empty = dict.fromkeys(("name", "partner", "similarity", "weight", "match"))
@@ -239,5 +277,5 @@ class Explanation:
         for row in self.rows():
             facts = [f"{name} {row[name]:.4g}" for name in names if row[name] is not None]
             label = " ".join([row["part"], *([row["name"]] if row["name"] else [])])
-            lines.append(f"{row['value']:>12.5g}  {label}{': ' if facts else ''}{', '.join(facts)}")
+            lines.append(f"{row['value']:>12,.6g}  {label}{': ' if facts else ''}{', '.join(facts)}")
         return "\n".join(lines)

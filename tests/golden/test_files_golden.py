@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedsim.linkage.files import load_encoded
+from fedsim.linkage.files import load_encoded, load_links
 from fedsim.linkage.private_linkage import load_linkage_state, load_private_links
 from fedsim.types import Scale
 
@@ -30,3 +30,9 @@ def test_private_links_of_version_0_1_are_readable():
     links = load_private_links(FOLDER / "delivery_1.safetensors")
     assert (links.partner.dtype, links.similarity.dtype) == (np.int32, np.float32)
     assert (links.partner.tolist(), links.similarity.tolist()) == ([[0]], [[0.25]])
+
+
+def test_links_of_version_0_1_are_readable():
+    links = load_links(FOLDER / "links_1.parquet")
+    assert repr(links) == "Links(6 records x 3 partners of 9, euclidean)"
+    assert (links.partner[0].tolist(), links.next_distance.shape) == ([8, 2, 6], (6,))

@@ -109,12 +109,15 @@ class LinkRequest:
     page: Path | None
     with_map: bool
     with_examples: bool
+    id_column: str | None = None
+    secondary_id_column: str | None = None
 
 
 def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
     """Link two tables, write the links and the page, and print a summary; ``search`` are options of ``link``."""
     _check_request(request)
     primary, secondary, metric = _read_tables(request)
+    ids = _read_ids(request)
     with progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
         names: dict[str, Any] = {"primary_name": str(request.primary), "secondary_name": str(request.secondary)}
@@ -124,7 +127,7 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
     encoded = None if isinstance(primary, EncodedTable) else _measure_encoding(primary, secondary, links.k)
     files = {"links": request.out}
     if request.page is None:
-        save_links(links, request.out)
+        save_links(links, request.out, *ids)
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
         positions = primary.to_numpy() if request.with_map else None
@@ -134,7 +137,7 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")
-            save_links(links, request.out)
+            save_links(links, request.out, *ids)
         files["page"] = request.page
     summary = summarise_links(links, diagnostics, seconds)
     value = (
@@ -172,6 +175,9 @@ def _check_request(request: LinkRequest) -> None:
     if request.with_examples and (request.page is None or not (request.columns or request.fields)):
         message = "--examples requires --report and plain columns (--on or --field), which encoded tables do not have"
         raise SettingError(message, code="examples-without-report")
+    if (request.id_column or request.secondary_id_column) and not (request.columns or request.fields):
+        message = "--id and --id-secondary name columns, which encoded tables do not have; omit them"
+        raise SettingError(message, code="ids-of-encoded-table")
     if request.fields and request.columns:
         raise SettingError("--on and --field both name columns; use one of them", code="on-with-field")
     if request.fields and request.metric is not None:
@@ -182,6 +188,17 @@ def _check_request(request: LinkRequest) -> None:
         if repeated and not request.fields:
             message = f"{option} names column {repeated[0]!r} twice; name it once, or weight it with --field"
             raise SettingError(message, code="column-named-twice")
+
+
+def _read_ids(request: LinkRequest) -> list[pl.Series | None]:
+    """Return the keys of the records of both tables, where they are named."""
+    sides = (
+        (request.primary, request.id_column, request.separator),
+        (request.secondary, request.secondary_id_column, request.secondary_separator or request.separator),
+    )
+    return [
+        None if column is None else read_table(table, [column], separator=mark)[column] for table, column, mark in sides
+    ]
 
 
 def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:

@@ -321,6 +321,8 @@ def link(
             "and --metric; may be repeated.",
         ),
     ] = None,
+    id_: Annotated[str | None, option("COLUMN", "Key of the primary's records, to add to the links.", "--id")] = None,
+    id_secondary: Annotated[str | None, option("COLUMN", "Key of the secondary's records, likewise.")] = None,
     report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
     map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
     examples: Annotated[
@@ -359,6 +361,8 @@ def link(
         page=report,
         with_map=map_,
         with_examples=examples,
+        id_column=id_,
+        secondary_id_column=id_secondary,
     )
     # Without a seed the noise is fresh: noise that can be repeated can be subtracted.
     rng = np.random.default_rng(None if seed is None else opt.check_seed(seed))

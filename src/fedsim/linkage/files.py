@@ -13,13 +13,13 @@ from fedsim.storage.files import atomic_write
 from fedsim.storage.tensor_file import damaged_file, read_safetensors, write_safetensors
 from fedsim.types import EncodedTable, Links, Scale
 
-LINKS_FORMAT = "fedsim links 1"
-LIST_COLUMNS = {"partner": pl.Int64, "distance": pl.Float64, "similarity": pl.Float64}
+LINKS_FORMAT, WIDE_LINKS_FORMAT = "fedsim links 2", "fedsim links 1"  # 1 had one row per record, with lists
+LINK_COLUMNS = ("partner", "distance", "similarity")
 ENCODED_FORMAT = "fedsim encoded table 1"
 
 
-def save_links(links: Links, path: str | Path) -> None:
-    """Write links to a Parquet file with one row per primary record.
+def save_links(links: Links, path: str | Path, primary_ids: Any = None, secondary_ids: Any = None) -> None:
+    """Write links to a Parquet file in long form: one row per record and partner, nearest first.
 
     Parameters
     ----------
@@ -27,8 +27,11 @@ def save_links(links: Links, path: str | Path) -> None:
         The result of :func:`fedsim.linkage.link`; :func:`load_links` returns it bit for bit.
     path
         The file, which is written atomically.
+    primary_ids, secondary_ids
+        Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`Links.to_polars`.
     """
     about = {
+        "k": links.k,
         "scale": [links.scale.mean.hex(), links.scale.deviation.hex()],
         "sigma": float(links.sigma).hex(),
         "metric": links.metric,
@@ -37,11 +40,9 @@ def save_links(links: Links, path: str | Path) -> None:
         "plan": links.plan,
         "sha256": _links_digest(links),
     }
-    columns: dict[str, Any] = {
-        name: pl.Series(name, getattr(links, name), dtype=pl.Array(kind, links.k))
-        for name, kind in LIST_COLUMNS.items()
-    }
-    frame = pl.DataFrame({**columns, "next_distance": links.next_distance})
+    frame = links.to_polars(primary_ids, secondary_ids).with_columns(
+        next_distance=np.repeat(links.next_distance, links.k)
+    )
     with atomic_write(Path(path)) as part:
         try:
             frame.write_parquet(part, metadata={"fedsim": LINKS_FORMAT, "links": json.dumps(about)})
@@ -63,11 +64,17 @@ def load_links(path: str | Path) -> Links:
         raise FileError(f"{path} does not exist; give a file written by `fedsim link`", code="file-not-found")
     try:
         metadata = pl.read_parquet_metadata(path)
-        if metadata.get("fedsim") != LINKS_FORMAT:
+        if metadata.get("fedsim") not in (LINKS_FORMAT, WIDE_LINKS_FORMAT):
             raise damaged_file(path, LINKS_FORMAT)
         about = json.loads(metadata["links"])
-        frame = pl.read_parquet(path)
-        partner, distance, similarity = (np.array(frame[name].to_numpy()) for name in LIST_COLUMNS)
+        frame = pl.read_parquet(path, columns=[*LINK_COLUMNS, "next_distance"])
+        partner, distance, similarity = (np.array(frame[name].to_numpy()) for name in LINK_COLUMNS)
+        next_distance = np.array(frame["next_distance"].to_numpy())
+        if metadata["fedsim"] == LINKS_FORMAT:
+            partner, distance, similarity = (
+                values.reshape(-1, about["k"]) for values in (partner, distance, similarity)
+            )
+            next_distance = next_distance[:: about["k"]].copy()
         links = Links(
             partner=partner,
             distance=distance,
@@ -76,7 +83,7 @@ def load_links(path: str | Path) -> Links:
             sigma=float.fromhex(about["sigma"]),
             metric=about["metric"],
             n_candidates=about["n_candidates"],
-            next_distance=np.array(frame["next_distance"].to_numpy()),
+            next_distance=next_distance,
             saturated=None if about["saturated"] is None else float.fromhex(about["saturated"]),
             plan=about["plan"],
         )
@@ -90,7 +97,7 @@ def load_links(path: str | Path) -> Links:
 def _links_digest(links: Links) -> str:
     """Return a digest that detects the flipped bits a Parquet reader does not notice."""
     digest = hashlib.sha256()
-    for name in (*LIST_COLUMNS, "next_distance"):
+    for name in (*LINK_COLUMNS, "next_distance"):
         digest.update(np.ascontiguousarray(getattr(links, name)).data)
     return digest.hexdigest()
 

@@ -3,11 +3,12 @@
 import math
 from dataclasses import dataclass
 from itertools import starmap
+from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fedsim.linkage import Diagnostics
+from fedsim.linkage import Diagnostics, diagnose
 from fedsim.linkage.encoding.quality import QUALITY_HEAD, LinkageQuality
 from fedsim.report import charts, formatting, page
 from fedsim.report.formatting import format_distance, format_duration, format_number, format_percent, pluralise
@@ -75,13 +76,7 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
-    if positions is not None:
-        unit = formatting.METRIC_UNITS.get(summary.metric)
-        rank = f"{summary.k:,} ({unit})" if unit else f"{summary.k:,}"
-        caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
-        distance = diagnostics.kth_distance
-        figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption)
-        figures += [] if figure is None else [figure]
+    figures += [] if positions is None else _map_figures(links, diagnostics, positions)
     chosen = "the most similar one" if summary.k == 1 else f"the {summary.k:,} most similar"
     candidates = pluralise(summary.candidates, "candidate")
     lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
@@ -114,6 +109,14 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     return page.render_template("links_page.html", title=title, **content)
 
 
+def plot_links(links: Links, positions: Any = None) -> page.FigureGroup:
+    """Return the charts of a linkage for a notebook; ``positions`` adds a map, as on the page."""
+    diagnostics = diagnose(links)
+    figures = _figures(links, diagnostics, summarise_links(links, diagnostics))
+    figures += [] if positions is None else _map_figures(links, diagnostics, np.asarray(positions, dtype=np.float64))
+    return page.FigureGroup(repr(links), tuple(figures))
+
+
 def example_pairs(links: Links, primary: pl.DataFrame, secondary: pl.DataFrame) -> page.PageTable:
     """Return records from the best to the worst linked one, each above its most similar partner record."""
     order = np.argsort(links.distance[:, 0], kind="stable")
@@ -126,6 +129,15 @@ def example_pairs(links: Links, primary: pl.DataFrame, secondary: pl.DataFrame) 
     note = "Records from the best to the worst linked one, each above its most similar partner record. Where the last "
     note += "pairs are not the same thing, K or the columns should change."
     return page.PageTable("Example pairs", ("", *primary.columns, "distance"), tuple(rows), note)
+
+
+def _map_figures(links: Links, diagnostics: Diagnostics, positions: Floats) -> list[page.Figure]:
+    unit = formatting.METRIC_UNITS.get(links.metric)
+    rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
+    caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
+    distance = diagnostics.kth_distance
+    figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption)
+    return [] if figure is None else [figure]
 
 
 def _figures(links: Links, diagnostics: Diagnostics, summary: LinkSummary) -> list[page.Figure]:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,10 +16,10 @@ from markupsafe import Markup
 
 from fedsim.report import charts, run_data, svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
-from fedsim.report.page import Figure, render_template, write_page
-from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, ExampleRecord, GroupError
+from fedsim.report.page import Figure, FigureGroup, render_template, write_page
+from fedsim.runs.record import CONFIDENCE_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, GroupError
 from fedsim.training.explain import MergeImportance, WeightCurve
-from fedsim.types import Floats, Integers
+from fedsim.types import Explanation, Floats, Integers
 
 CELLS_PER_SIDE = (28, 20, 14, 10, 7, 5, 3, 1)  # the first that hides few records is used
 MAX_CLASSES = 12
@@ -157,9 +158,16 @@ def format_signed(value: float) -> str:
     return f"{'−' if value < 0 else '+'}{format_rounded(abs(value))}"
 
 
-def waterfall_figure(name: str, example: ExampleRecord, label: str) -> Figure:
+def plot_explanation(explanation: Explanation, truth: Any = None) -> FigureGroup:
+    """Return the chart of an explanation for a notebook."""
+    return FigureGroup(
+        "Why this prediction", (waterfall_figure("Why this prediction", explanation, truth, "prediction"),)
+    )
+
+
+def waterfall_figure(name: str, found: Explanation, truth: Any, label: str) -> Figure:
     """Draw how the partner records lead from the average to the prediction of one record."""
-    found, value = example.explanation, example.explanation.average
+    value = found.average
     rows, table = [charts.ChartRow("with average partner records", value, format_rounded(value))], []
     groups = [(f"{one.secondary} no. {one.partner}", [one]) for one in found.partners[:MAX_EFFECTS]]
     for secondary in found.without:
@@ -174,13 +182,15 @@ def waterfall_figure(name: str, example: ExampleRecord, label: str) -> Figure:
         table.append((group, text, *("" if fact is None else format_number(fact) for fact in known)))
     left = [f"with average records of {name}: {format_rounded(v)}" for name, v in found.without.items()]
     if found.lower is None or found.upper is None:  # a class
-        axis, interval, truth = f"probability of {found.prediction}", None, None
-        caption = f"Predicted {found.prediction} ({format_percent(found.value)}), actual {example.truth}"
+        axis, interval, baseline = f"probability of {found.prediction}", None, None
+        caption = f"Predicted {found.prediction} ({format_percent(found.value)})"
+        caption += "" if truth is None else f", actual {truth}"
     else:
-        axis, interval, truth = label, (found.lower, found.upper), float(example.truth)
-        caption = f"Predicted {format_rounded(found.value)}, actual {format_rounded(truth)} (short line)"
+        axis, interval, baseline = label, (found.lower, found.upper), None if truth is None else float(truth)
+        caption = f"Predicted {format_rounded(found.value)}"
+        caption += "" if baseline is None else f", actual {format_rounded(baseline)} (short line)"
     text = format_rounded(found.value)
-    rows.append(charts.ChartRow("prediction", found.value, text, interval, baseline=truth, strong=True))
+    rows.append(charts.ChartRow("prediction", found.value, text, interval, baseline=baseline, strong=True))
     labels = charts.ChartLabels(name, f"{'; '.join([caption, *left])}.", axis, ("", ""))
     head = ("partner record", "effect", "similarity", "weight", "match")
     return replace(charts.rows_figure(rows, labels), head=head, rows=tuple(table))

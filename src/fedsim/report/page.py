@@ -47,6 +47,42 @@ class PageSection:
     tables: tuple[PageTable, ...] = ()
 
 
+@dataclass(frozen=True)
+class FigureGroup:
+    """Charts that a notebook shows; elsewhere, :meth:`save` writes them as a page.
+
+    Parameters
+    ----------
+    title
+        What the charts are about.
+    figures
+        The charts.
+    """
+
+    title: str
+    figures: tuple[Figure, ...]
+
+    def __repr__(self) -> str:
+        names = ", ".join(figure.title for figure in self.figures)
+        return f"<{self.title}: {names}; shown by a notebook, or by save('charts.html')>"
+
+    def _repr_html_(self) -> str:
+        # The style of our pages, nested so that it holds inside this element only.
+        style = files("fedsim.report").joinpath("page.css").read_text(encoding="utf-8").replace(":root", "&")
+        return _templates().get_template("notebook.html").render(figures=self.figures, style=Markup(style))  # noqa: S704
+
+    def save(self, path: Path | str) -> None:
+        """Write the charts as a self-contained HTML page.
+
+        Parameters
+        ----------
+        path
+            The file.
+        """
+        about = {"subject": "charts", "lead": "", "content": "charts"}
+        write_page(render_template("figures_page.html", title=self.title, figures=self.figures, **about), path)
+
+
 def render_template(template: str, **content: Any) -> str:
     """Render a template of this folder; everything put into it is escaped.
 

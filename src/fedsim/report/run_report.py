@@ -266,7 +266,8 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
     letters = [f"record {letter}" for letter in ascii_uppercase[: len(examples)]]
     called = [f"row {one.row + 1}: {names.get(one.row, '')}" for one in examples] if names else letters
     drawn = [
-        model_charts.waterfall_figure(n, one, run.record.table.label) for n, one in zip(called, examples, strict=True)
+        model_charts.waterfall_figure(name, one.explanation, one.truth, run.record.table.label)
+        for name, one in zip(called, examples, strict=True)
     ]
     ranks = zip(*(one.explanation.columns for one in examples), strict=True)
     columns = list(dict.fromkeys(column for rank in ranks for column in rank))

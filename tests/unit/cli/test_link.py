@@ -60,6 +60,14 @@ def spoil(name: str, column: str, row: int, cell: str) -> None:
     table.with_columns(pl.Series(column, cells)).write_csv(name)
 
 
+def test_the_keys_of_both_tables_are_written_beside_the_row_numbers(folder: Path) -> None:
+    assert run(*PLACES, "--id", "area", "--id-secondary", "rent", "-q") == 0
+    table = pl.read_parquet(folder / "links.parquet")
+    for key, name, column in (("record", "flats", "area"), ("partner", "rentals", "rent")):
+        keys = pl.read_csv(f"{name}.csv", infer_schema=False)[column]
+        assert table[f"{key}_id"].to_list() == keys[table[key].to_list()].to_list()
+
+
 def test_links_page_and_summary_are_written(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(*PLACES, "--report", "links.html", "--map") == 0
     assert load_links(folder / "links.parquet").partner.shape == (60, 5)
@@ -237,6 +245,7 @@ def test_a_bad_setting_is_named(folder: Path, capsys: pytest.CaptureFixture[str]
         (["--field", "lat:euclidean"], "on-with-field"),
         (["--map"], "map-without-report"),
         (["--examples"], "examples-without-report"),
+        (["--on", "", "--metric", "dice", "--id", "lat"], "ids-of-encoded-table"),
         (["--seed", "-1"], "negative-seed"),
         (["--on", "lat,lat"], "column-named-twice"),
         (["--on-secondary", "lat,lat"], "column-named-twice"),

@@ -204,6 +204,8 @@ def test_no_record_shows_in_a_repr(town, flats, price):
     assert "secondary-1: 300 records linked by lat, lon" in shown
     assert str(town.rentals["rent"][0]) not in shown
     assert len(shown) < 3_000
+    why = model.explain(flats[:1])[0]
+    assert (len(repr(why)) < 100, why._repr_html_().count("<svg")) == (True, 1)
 
 
 @pytest.mark.parametrize("table", ["column", "table"])

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 import fedsim
-from fedsim.errors import DeviceError, FileError, SettingError
+from fedsim.errors import DeviceError, FileError, InputError, SettingError
 from fedsim.linkage import fit_scale, load_links, save_links, similarities, soft_linkage
 from fedsim.types import Links, Scale
 from gpu_emulator import emulate_card
@@ -113,6 +113,21 @@ def test_links_come_back_from_a_file_bit_for_bit(tmp_path: Path, k: int) -> None
         assert ours.tobytes() == theirs.tobytes()
     assert (again.scale, again.sigma, again.metric) == (links.scale, links.sigma, links.metric)
     assert (again.n_candidates, again.plan, again.saturated) == (50, links.plan, links.saturated)
+
+
+def test_a_file_lists_pairs_with_the_keys_of_both_tables(tmp_path: Path) -> None:
+    links, ours, theirs = some_links(), [f"p{row}" for row in range(len(some_links()))], list(range(100, 150))
+    save_links(links, tmp_path / "links.parquet", ours, theirs)
+    table = pl.read_parquet(tmp_path / "links.parquet")
+    assert len(table) == links.partner.size
+    row = table.filter(record=2, rank=3).row(0, named=True)
+    partner = int(links.partner[2, 2])
+    assert (row["record_id"], row["partner"], row["partner_id"]) == ("p2", partner, 100 + partner)
+    assert (row["distance"], row["next_distance"]) == (links.distance[2, 2], links.next_distance[2])
+    assert links.to_pandas(ours)["record_id"].tolist() == table["record_id"].to_list()
+    with pytest.raises(InputError) as caught:
+        save_links(links, tmp_path / "links.parquet", ours[1:])
+    assert caught.value.code == "id-count"
 
 
 def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,6 +64,20 @@ def test_the_page_asks_for_nothing_outside_itself(page: Page) -> None:
     assert "default-src 'none'" in text
 
 
+def test_charts_in_a_notebook_style_nothing_but_themselves(tmp_path: Path) -> None:
+    charts = links_of().plot(positions=np.random.default_rng(0).random((80, 2)))
+    shown = charts._repr_html_()
+    assert len(pictures(shown)) == len(charts.figures) == 7
+    (style,) = re.findall(r"<style>(.*?)</style>", shown, re.DOTALL)
+    assert (style.strip().startswith(".fedsim-figures {"), style.count("{"), ":root" in style) == (
+        True,
+        style.count("}"),
+        False,
+    )
+    charts.save(tmp_path / "charts.html")
+    assert len(pictures((tmp_path / "charts.html").read_text(encoding="utf-8"))) == 7
+
+
 def test_hostile_names_stay_text(page: Page) -> None:
     text = page(links_of(), title=HOSTILE)
     parser = Balance()

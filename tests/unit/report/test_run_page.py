@@ -144,7 +144,7 @@ def test_a_match_gate_shows_the_share_without_a_match(tmp_path: Path) -> None:
 
 def test_a_waterfall_leads_from_average_partner_records_to_the_prediction(tmp_path: Path) -> None:
     example = record_of().explained[0]
-    figure = waterfall_figure("record A", example, "price")
+    figure = waterfall_figure("record A", example.explanation, example.truth, "price")
     shown = [example.explanation.average, *(one.effect for one in example.explanation.partners)]
     assert sum(shown) == pytest.approx(example.explanation.value)
     assert [row[:2] for row in figure.rows][:2] == [("rentals no. 4", "+8"), ("rentals no. 5", "−5")]
