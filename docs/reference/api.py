@@ -41,8 +41,10 @@ PARTS = {
 
 
 def api_pages() -> dict[str, str]:
-    """Return the text of every page by name."""
-    return {name: "\n".join(_page(part)) for name, part in PARTS.items()}
+    """Return an overview and the text of every page by name."""
+    rows = [f"| [{part.title}](api/{name}.md) | `{'`, `'.join(part.modules)}` |" for name, part in PARTS.items()]
+    overview = ["# Python API\n", "| page | modules |\n|---|---|", *rows]
+    return {"api": "\n".join(overview)} | {f"api/{name}": "\n".join(_page(part)) for name, part in PARTS.items()}
 
 
 def _page(part: Part) -> Iterator[str]:

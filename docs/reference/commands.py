@@ -18,27 +18,29 @@ progress and questions go to standard error. See also [errors and exit codes](er
 """
 
 
-def commands_page() -> str:
-    """Return the page, with commands under the same headings as the help."""
-    everything = typer.main.get_command(app).commands
-    panels = dict.fromkeys(str(command.rich_help_panel) for command in everything.values())
-    return "\n".join([LEAD, *(line for panel in panels for line in _panel(panel, everything))])
-
-
-def _panel(panel: str, everything: dict[str, Any]) -> Iterator[str]:
-    yield f"## {panel}\n"
-    for name, command in everything.items():
-        if command.rich_help_panel == panel:
-            yield from _group(command, name) if hasattr(command, "commands") else _command(command, f"fedsim {name}")
-
-
-def _group(group: Any, name: str) -> Iterator[str]:
-    for below, command in group.commands.items():
-        yield from _command(command, f"fedsim {name} {below}")
+def command_pages() -> dict[str, str]:
+    """Return an overview, with commands under the same headings as the help, and a page per heading and per group."""
+    visible = {name: command for name, command in typer.main.get_command(app).commands.items() if not command.hidden}
+    overview, pages = [LEAD], dict[str, list[str]]()
+    for panel in dict.fromkeys(str(command.rich_help_panel) for command in visible.values()):
+        overview.append(f"## {panel}\n\n| command | what it does |\n|---|---|")
+        for name, command in visible.items():
+            if command.rich_help_panel == panel:
+                below = getattr(command, "commands", {})
+                title, page = (f"`fedsim {name}`", name) if below else (panel, panel.lower().replace(" ", "-"))
+                every = {f"fedsim {name}": command} if not below or command.params else {}
+                every |= {f"fedsim {name} {own}": one for own, one in below.items()}
+                text = pages.setdefault(f"commands/{page}", [f"# {title}\n"])
+                for called, one in every.items():
+                    text += _command(one, called)
+                    summary = escaped(one.help.partition("\n\n")[0])
+                    overview.append(f"| [`{called}`](commands/{page}.md#{called.replace(' ', '-')}) | {summary} |")
+        overview.append("")
+    return {"commands": "\n".join(overview)} | {name: "\n".join(text) for name, text in pages.items()}
 
 
 def _command(command: Any, called: str) -> Iterator[str]:
-    yield f"### {called}\n"
+    yield f"## {called}\n"
     yield paragraphs(command.help)
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     options = [one for one in command.params if one.param_type_name == "option"]

@@ -10,7 +10,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 from api import api_pages
-from commands import commands_page
+from commands import command_pages
 from failures import errors_page
 from settings import settings_page
 
@@ -30,29 +30,36 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 def generated() -> dict[str, str]:
     """Return the generated pages by path."""
-    pages = {"commands": commands_page(), "settings": settings_page(), "errors": errors_page()}
-    pages |= {f"api/{name}": text for name, text in api_pages().items()}
+    pages = {"settings": settings_page(), "errors": errors_page(), **command_pages(), **api_pages()}
     return {f"reference/{name}.md": text for name, text in pages.items()}
-
-
-def on_config(config: Any) -> Any:
-    """Add all decision records to the navigation."""
-    config.nav.append({"Decisions": [f"adr/{page.name}" for page in sorted((ROOT / "docs" / "adr").glob("*.md"))]})
-    return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add pages that are not in ``docs``."""
     for name, place in OUTSIDE.items():
         files.append(File.generated(config, place, content=(ROOT / name).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "project/further.md", content=further_page(files, str(config.nav))))
     for place, text in generated().items():
         files.append(File.generated(config, place, content=text))
     return files
 
 
+def further_page(files: Files, nav: str) -> str:
+    """Return the list of all pages that the navigation leaves out, decisions last."""
+    lines = ["# Further pages\n", "Measurements, the project and its decisions.\n"]
+    for page in sorted(files.documentation_pages(), key=lambda page: (page.src_uri.startswith("adr/"), page.src_uri)):
+        if f"'{page.src_uri}'" not in nav:
+            title = page.content_string.partition("\n")[0].lstrip("# ")
+            decision = "Decision " if page.src_uri.startswith("adr/") else ""
+            lines.append(f"- [{decision}{title}]({os.path.relpath(page.src_uri, 'project')})")
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Rewrite links between repository files as links of the site."""
     place = page.file.src_uri
+    if place.startswith(("adr/", "project/")):
+        page.meta.setdefault("search", {"boost": 0.5})  # below the pages that explain how things are
     return LINK.sub(lambda link: _on_site(link, place), markdown)
 
 

@@ -50,9 +50,21 @@ def test_every_command_setting_and_exit_code_is_in_the_reference(site: Path) -> 
     commands, settings, errors = (
         text_of(site / f"reference/{name}.html") for name in ("commands", "settings", "errors")
     )
-    assert all(f"fedsim {name}" in commands for name in typer.main.get_command(app).commands)
+    visible = {name: one for name, one in typer.main.get_command(app).commands.items() if not one.hidden}
+    assert all(f"<code>fedsim {name}" in commands for name in visible)
     assert all(f"<code>{key.name}</code>" in settings for key in list_settings() if not key.inside)
     assert all(f"<td>{code:d}</td>" in errors for code in ExitCode)
+
+
+def test_the_navigation_has_at_most_25_pages_and_leads_to_all_others(site: Path) -> None:
+    index = text_of(site / "index.html")
+    shown = set(re.findall(r'href="([^"#]+)" class="md-nav__link[ "]', index))
+    assert 20 < len(shown) <= 25
+    overviews = [site / name for name in shown]
+    linked = {
+        (page.parent / link).resolve() for page in overviews for link in re.findall(r'href="([^"#:]+)', text_of(page))
+    }
+    assert {page for page in site.glob("**/*.html") if page.name != "404.html"} <= linked
 
 
 def test_the_api_shows_signatures_and_examples(site: Path) -> None:
@@ -68,6 +80,12 @@ def test_a_page_reads_well_on_a_phone_from_the_disk(site: Path, name: str) -> No
     page = browser_page(site / f"{name}.html", 400)
     outside = [address for address in page.requests if not address.startswith(site.as_uri())]
     assert (page.errors, outside, page.overflows) == ([], [], False), page.screenshot
+
+
+@needs_browser
+def test_no_page_of_commands_is_longer_than_ten_screens(site: Path) -> None:
+    longest = max(site.glob("reference/commands/*.html"), key=lambda page: page.stat().st_size)
+    browser_page(longest, 1280, ready="document.documentElement.scrollHeight <= 8000")
 
 
 @needs_browser

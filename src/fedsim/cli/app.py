@@ -11,10 +11,10 @@ from fedsim.cli.options import SectionedGroup, flag
 from fedsim.registry import load_plugins
 
 COMMANDS = {
-    "First steps": (table.demo, table.init, table.explain),
+    "First steps": (table.demo, table.profile, table.init, table.explain),
     "Agree on a job": (table.key, job.approve, job.check, job.audit, job.compare, job.tune),
     "Run a job": (job.train, job.party),
-    "Use the results": (job.runs, job.report, job.predict, job.serve, job.log),
+    "Use the results": (job.runs, job.report, job.predict, job.serve),
     "Link tables without training": (table.link, table.encode),
 }
 
@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+app.command(hidden=True)(job.log)  # the former name of `fedsim privacy log`
 app.add_typer(table.certs_app, name="certs", rich_help_panel="Agree on a job")
 app.add_typer(job.privacy_app, name="privacy", rich_help_panel="Agree on a job")
 for extension in entry_points(group="fedsim.commands"):  # commands of other packages: `fedsim lab` of fedsim_lab

@@ -81,11 +81,8 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     sources = sources or _ask_for_tables(request)
     targets = InitFiles(folder, propose_party_names(sources), frozenset(sources))
     targets.check(force=force)
-    separators = dict(request.separators)
-    for role, source in sources.items():
-        if isinstance(source, Path) and separators[role] is None:
-            separators[role] = detect_separator(source)
-    tables = {role: _read_profile(source, separators[role], request, say) for role, source in sources.items()}
+    separators = detect_separators(sources, request.separators)
+    tables = {role: read_profile(source, separators[role], say, request.explain) for role, source in sources.items()}
     profiles = TableProfiles(*(tables.get(role) for role in request.tables))
     proposal.propose_k(profiles, request.k)  # a wrong K is no reason to ask for other columns
     linked = _propose_linkage(profiles, request)
@@ -146,9 +143,21 @@ def run_init(request: InitRequest, folder: Path, *, force: bool, say: Callable[[
     }
 
 
-def _read_profile(
-    source: TableSource, separator: str | None, request: InitRequest, say: Callable[[str], None]
+def detect_separators(sources: Mapping[str, TableSource], given: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Return the given separator of every table, or else the one that its first lines show."""
+    return {
+        role: detect_separator(source) if isinstance(source, Path) and given[role] is None else given[role]
+        for role, source in sources.items()
+    }
+
+
+def read_profile(
+    source: TableSource,
+    separator: str | None,
+    say: Callable[[str], None],
+    explain: Callable[[str], None] | None = None,
 ) -> TableProfile:
+    """Read and profile a table of many records, and print how large it is."""
     name = source.name if isinstance(source, Path) else str(source)
     table = profile_table(read_table(source, separator=separator), name)
     if table.rows < 2:
@@ -156,8 +165,8 @@ def _read_profile(
         raise InputError(message, code="too-few-records", table=name, found=table.rows)
     cut = f", split at {separator!r}" if separator else ""
     say(format_line(name, f"{pluralise(table.rows, 'record')}, {pluralise(len(table.columns), 'column')}{cut}"))
-    if request.explain:
-        request.explain("\n".join(_preview_lines(table)))
+    if explain:
+        explain("\n".join(_preview_lines(table)))
     return table
 
 

@@ -179,7 +179,7 @@ def tune(
 privacy_app = typer.Typer(
     no_args_is_help=True,
     cls=opt.SectionedGroup,
-    help="Write governance documents, delete stored activations, convert between noise and bounds.",
+    help="Verify audit logs, write governance documents, delete stored activations, convert noise and bounds.",
 )
 JsonOnly = Annotated[bool, flag("Print the result as one JSON object.", "--json")]
 NoiseSigma = Annotated[float, option("SIGMA", "Standard deviation of the noise on scaled similarities.")]
@@ -472,6 +472,7 @@ def serve(
     run_serve(job, party, options, wait, OutputMode(quiet, as_json, verbose), insecure=insecure)
 
 
+@privacy_app.command()
 def log(
     file: Annotated[Path, argument("FILE", "Audit log, such as rentals-run/audit.jsonl.")],
     verify: Annotated[
@@ -486,7 +487,7 @@ def log(
     The owner could write the whole log anew. Peers hold signed receipts of it, which they got at every phase of a job:
     with --verify the log is compared with them. Entries after the last receipt rest on the owner's word.
 
-    fedsim log rentals-run/audit.jsonl --verify city-run/receipts/secondary-rentals.jsonl --authority certs/ca.pem
+    fedsim privacy log rentals-run/audit.jsonl --verify city-run/receipts/secondary-rentals.jsonl --authority ca.pem
     """
     from fedsim.cli.results import run_log
 

@@ -130,10 +130,10 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
         save_links(links, request.out, *ids)
     else:
         title = f"{request.primary.stem} and {request.secondary.stem}"
-        positions = primary.to_numpy() if request.with_map else None
+        places = [table.to_numpy() if request.with_map else None for table in (primary, secondary)]
         pairs = example_pairs(links, primary, secondary) if request.with_examples else None
         more: dict[str, Any] = {"seconds": seconds, "encoded": encoded, "examples": pairs}
-        page = links_page(links, diagnostics, title=title, positions=positions, **more)
+        page = links_page(links, diagnostics, title=title, positions=places[0], partners=places[1], **more)
         # Both or neither: the page is on the disk, under a temporary name, before the links appear.
         with atomic_write(request.page) as part:
             part.write_text(page, encoding="utf-8")

@@ -34,6 +34,8 @@ class SectionedGroup(TyperGroup):
         """Write the commands into the help page."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for name, command in self.commands.items():
+            if command.hidden:
+                continue
             panel = str(getattr(command, "rich_help_panel", None) or "Commands")
             sections.setdefault(panel, []).append((name, (command.help or "").partition("\n\n")[0]))
         for title, rows in sections.items():

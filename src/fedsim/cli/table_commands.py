@@ -41,6 +41,33 @@ def demo(
     run_demo(out, opt.check_seed(seed), OutputMode(quiet, as_json))
 
 
+def profile(
+    primary: Annotated[str, argument("TABLE", f"Your table, with the label if you have it: {opt.TABLE_HELP}.")],
+    secondary: Annotated[str | None, argument("TABLE", "Table of the partner, if you have it.")] = None,
+    on: Annotated[str, option("COLUMNS", "Columns to link by, such as lat,lon. Default: guessed.")] = "",
+    on_secondary: opt.SecondaryColumns = "",
+    label: Annotated[str | None, option("COLUMN", "Column to predict. Default: guessed.")] = None,
+    out: Annotated[Path, option("FILE", "HTML page to write.")] = Path("profile.html"),
+    separator: opt.Separator = None,
+    separator_secondary: opt.SecondarySeparator = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Show what is in one or two tables before they are linked, and what `fedsim init` would make of it.
+
+    Ranges, missing values, overlap and density of the identifiers, which columns will be identifier, feature or label,
+    and what looks personal. The page contains no cell of a table.
+
+    fedsim profile flats.csv rentals.csv
+    """
+    from fedsim.cli.profile import ProfileRequest, run_profile
+
+    tables = {"primary": primary, "secondary": secondary}
+    separators = {"primary": separator, "secondary": separator_secondary or separator}
+    request = ProfileRequest(tables, separators, opt.parse_names(on), opt.parse_names(on_secondary), label, out)
+    run_profile(request, OutputMode(quiet, as_json))
+
+
 def init(
     primary: Annotated[str | None, option("TABLE", f"The primary's table: {opt.TABLE_HELP}.")] = None,
     secondary: Annotated[str | None, option("TABLE", "The secondary's table, if you have it.")] = None,
@@ -324,7 +351,9 @@ def link(
     id_: Annotated[str | None, option("COLUMN", "Key of the primary's records, to add to the links.", "--id")] = None,
     id_secondary: Annotated[str | None, option("COLUMN", "Key of the secondary's records, likewise.")] = None,
     report: Annotated[Path | None, option("FILE", "HTML page about the quality to write.")] = None,
-    map_: Annotated[bool, flag("Show the primary's locations on the page, in coarse cells.", "--map")] = False,
+    map_: Annotated[
+        bool, flag("Show the primary's locations on the page, in coarse cells, and lines to partner cells.", "--map")
+    ] = False,
     examples: Annotated[
         bool, flag("Show a few pairs side by side, with their identifiers; do not share this page.", "--examples")
     ] = False,

@@ -171,6 +171,28 @@ def guess_metrics(identifiers: pl.DataFrame) -> dict[tuple[str, ...], str]:
     }
 
 
+# The form of texts that identify people whatever their column is called; a phone number has its prefix.
+PERSONAL_FORMS = {
+    "e-mail addresses": r"^[^@\s]+@[^@\s]+\.[^@\s]+$",
+    "phone numbers": r"^(\+|00|\()[0-9 ()/.-]{7,}$",
+    "bank accounts": r"^[A-Z]{2}[0-9]{2}( ?[A-Z0-9]{4}){3,7}( ?[A-Z0-9]{1,3})?$",
+    "network addresses": r"^([0-9]{1,3}\.){3}[0-9]{1,3}$",
+}
+
+
+def personal_form(look: ColumnProfile) -> str:
+    """Return what most texts of a column are by their form, if that identifies people; else an empty string.
+
+    >>> frame = pl.DataFrame({"contact": ["ann@example.org", "bob@example.org"], "town": ["Bonn", "Ulm"]})
+    >>> [personal_form(column) for column in profile_table(frame, "clients").columns.values()]
+    ['e-mail addresses', '']
+    """
+    if look.kind != CellType.CATEGORY or not look.distinct:
+        return ""
+    shares = {name: look.filled.str.contains(form).mean() for name, form in PERSONAL_FORMS.items()}
+    return next((name for name, share in shares.items() if float(share or 0.0) > MAJORITY), "")  # type: ignore[arg-type]
+
+
 # Which columns could link two tables: locations by name and range, names by their words, dates of birth
 #
 # The user sees every guess and may correct it; guessing reads values but shows none.
@@ -242,21 +264,26 @@ def are_coordinates_swapped(
     ours: tuple[ColumnProfile, ColumnProfile], theirs: tuple[ColumnProfile, ColumnProfile]
 ) -> bool:
     """Return whether two columns of theirs fit the ranges of ours only when swapped."""
-    as_named = min(_share_in_range(here, there) for here, there in zip(ours, theirs, strict=True))
-    swapped = min(_share_in_range(here, there) for here, there in zip(ours, reversed(theirs), strict=True))
+    as_named = min(share_in_range(here, there) for here, there in zip(ours, theirs, strict=True))
+    swapped = min(share_in_range(here, there) for here, there in zip(ours, reversed(theirs), strict=True))
     return as_named < MAJORITY < swapped
 
 
 def have_disjoint_ranges(ours: ColumnProfile, theirs: ColumnProfile) -> bool:
     """Return whether the ranges of two columns do not overlap."""
-    return _share_in_range(ours, theirs) == 0.0 and _share_in_range(theirs, ours) == 0.0
+    return share_in_range(ours, theirs) == 0.0 and share_in_range(theirs, ours) == 0.0
 
 
-def _share_in_range(here: ColumnProfile, there: ColumnProfile) -> float:
+def share_in_range(here: ColumnProfile, there: ColumnProfile) -> float:
     """Return the share of the numbers there that are in the range of those here."""
     known = here.numbers
     share = there.numbers.is_between(known.min(), known.max()).mean()
     return float(share or 0.0)  # type: ignore[arg-type]
+
+
+def share_of_equal(here: ColumnProfile, there: ColumnProfile) -> float:
+    """Return the share of the texts there that also occur here, without regard to case."""
+    return float(there.filled.str.to_lowercase().is_in(here.filled.str.to_lowercase().implode()).mean() or 0.0)  # type: ignore[arg-type]
 
 
 def _match_columns(

@@ -11,11 +11,12 @@ from itertools import groupby, pairwise
 
 import numpy as np
 from markupsafe import Markup
+from scipy import sparse
 
 from fedsim.report import svg
 from fedsim.report.formatting import format_number, format_percent, pluralise
 from fedsim.report.page import Figure
-from fedsim.types import Floats, Integers
+from fedsim.types import Floats, Integers, Integers32
 
 MIN_RECORDS_SHOWN = 3
 RANK_AXIS = "rank of the partner record (1 = most similar)"
@@ -403,6 +404,7 @@ MAX_MAP_CELLS = 44  # along a side
 MAX_MAP_HEIGHT = 300.0
 MAP_AXIS = 32  # from the lower edge of a map to its scale bar
 MAP_LABEL_WIDTH = 60
+MAX_MAP_LINES = 6  # from a cell
 METRES_PER_DEGREE = 111_195.0  # of latitude
 
 
@@ -414,6 +416,7 @@ class MapGrid:
     row: Integers
     records: Integers
     value: Floats
+    member: Integers  # the cell of every record, -1 where it is not drawn
     columns: int
     rows: int
     south: float  # latitude of the lower edge
@@ -422,9 +425,59 @@ class MapGrid:
     shortening: float  # of a degree of longitude; 1 where positions are not degrees
     degrees: bool
 
+    def locate(self, positions: Floats) -> Floats:
+        """Return column and row of positions, with fractions."""
+        right = positions[:, 1] * self.shortening - self.west
+        return np.column_stack([right, positions[:, 0] - self.south]) / self.size
+
+
+@dataclass(frozen=True, eq=False)
+class MapLinks:
+    """The partner records of every record, for lines that appear where the pointer is.
+
+    ``places`` are the positions of the partner records, where the owner of the page has them. Otherwise the lines lead
+    to cells whose records have the same partner records: a page of the primary knows its own positions only.
+    """
+
+    partner: Integers | Integers32  # (records, K)
+    places: Floats | None = None
+
+    def lines(self, grid: MapGrid) -> list[list[tuple[float, float]]]:
+        """Return for every cell the places (column, row) that most of its links lead to, the most frequent first."""
+        record, partner = np.repeat(grid.member, self.partner.shape[1]), self.partner.ravel()
+        n_cells, n_partners = len(grid.records), int(partner.max()) + 1
+        drawn = record >= 0
+        shape, ones = (n_cells, n_partners), np.ones(int(drawn.sum()), np.int64)
+        used = sparse.csr_array((ones, (record[drawn], partner[drawn])), shape)
+        if self.places is None:
+            centres = np.column_stack([grid.column, grid.row]) + 0.5
+            counts = (used @ (used > 0).astype(np.int64).T).toarray()
+            np.fill_diagonal(counts, 0)  # a line from a cell to itself is none
+        else:
+            # As for own records, a cell of few partner records is not shown.
+            at, cell, members = np.unique(
+                np.floor(grid.locate(self.places[:n_partners])), axis=0, return_inverse=True, return_counts=True
+            )
+            centres = at + 0.5
+            inside = (at >= 0).all(axis=1) & (at < (grid.columns, grid.rows)).all(axis=1)
+            of_cell = sparse.csr_array((np.ones(n_partners, np.int64), (np.arange(n_partners), cell.ravel())))
+            counts = (used @ of_cell).toarray() * ((members >= MIN_RECORDS_SHOWN) & inside)
+        lines = []
+        for cell_counts in counts:
+            most = np.argsort(-cell_counts, kind="stable")[:MAX_MAP_LINES]
+            ends = centres[most[cell_counts[most] >= MIN_RECORDS_SHOWN]]
+            lines.append([(float(x), float(y)) for x, y in ends])
+        return lines
+
 
 def grid_map_figure(
-    positions: Floats, values: Floats, *, title: str, caption: str, shaded: str = "median distance"
+    positions: Floats,
+    values: Floats,
+    *,
+    title: str,
+    caption: str,
+    shaded: str = "median distance",
+    links: MapLinks | None = None,
 ) -> Figure | None:
     """Draw a map of ``positions`` (latitude and longitude, or up and right); None where no cell may be shown."""
     grid = grid_positions(positions, values)
@@ -434,20 +487,24 @@ def grid_map_figure(
     side = min((svg.RIGHT - svg.LEFT) / grid.columns, MAX_MAP_HEIGHT / grid.rows)
     left, bottom = svg.LEFT, 6 + side * grid.rows
     parts = list(_map_axes(grid, svg.LinearScale(0, grid.columns, left, left + side * grid.columns), bottom))
-    for column, row, n, value, shade in zip(grid.column, grid.row, grid.records, grid.value, shades, strict=True):
+    lines = links.lines(grid) if links else [[]] * len(grid.records)
+    cells = zip(grid.column, grid.row, grid.records, grid.value, shades, lines, strict=True)
+    for column, row, n, value, shade, ends in cells:
         words = f"{int(n):,} records, median {format_number(float(value))}"
         corner = (left + side * column, 6 + side * (grid.rows - 1 - row))
-        parts.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words))
+        start = f"M{corner[0] + side / 2:.5g},{corner[1] + side / 2:.5g}L"
+        drawn = "".join(f"{start}{left + side * x:.5g},{bottom - side * y:.5g}" for x, y in ends)
+        parts.append(svg.heat_cell(corner, side + 0.2, side + 0.2, int(shade), words, drawn))
     ends = [format_number(float(end)) for end in (grid.value.min(), *bounds, grid.value.max())]
     rows = []
     for shade, (low, high) in enumerate(pairwise(ends)):
         here = shades == shade
         rows.append((f"{low} to {high}", f"{int(here.sum()):,}", f"{int(grid.records[here].sum()):,}"))
-    drawn = int(grid.records.sum())
-    description = f"{len(grid.records):,} cells hold {drawn:,} records."
+    n_drawn = int(grid.records.sum())
+    description = f"{len(grid.records):,} cells hold {n_drawn:,} records."
     parts.append(svg.shade_legend(ends[:-1], bottom + MAP_AXIS + 24))
     picture = svg.image(title, description, parts, bottom + MAP_AXIS + 54, class_="map")
-    note = hidden_note(len(positions) - drawn, "cells", also="")
+    note = hidden_note(len(positions) - n_drawn, "cells", also="")
     return Figure(title, caption + note, picture, (shaded, "cells", "records"), tuple(rows))
 
 
@@ -489,5 +546,6 @@ def grid_positions(positions: Floats, values: Floats) -> MapGrid:
     median = ordered[np.cumsum(records) - records + (records - 1) // 2]
     shown = records >= MIN_RECORDS_SHOWN
     width, height = int(column.max()) + 1, int(row.max()) + 1
-    cells = (cell % side)[shown], (cell // side)[shown], records[shown], median[shown]
+    number = np.where(shown, np.cumsum(shown) - 1, -1)
+    cells = (cell % side)[shown], (cell // side)[shown], records[shown], median[shown], number[member.ravel()]
     return MapGrid(*cells, width, height, float(up.min()), float(right.min()), size, factor, degrees)

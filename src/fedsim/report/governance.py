@@ -354,7 +354,7 @@ def _logs(parties: Sequence[PartyEvidence]) -> PageSection:
         last = one.log[-1].hash[:16] if one.log else "none"
         rows.append((one.name, f"{len(one.log):,}", last, state))
     table = PageTable("Audit logs (source: audit.jsonl)", ("party", "entries", "last hash", "check"), tuple(rows))
-    note = "An owner could write a log anew; only the receipts of peers show that it did not (fedsim log --verify)."
+    note = "An owner could write a log anew; only the receipts of peers show that it did not (`fedsim privacy log`)."
     return PageSection("logs", "Accountability", (note,), tables=(table,))
 
 

@@ -64,6 +64,7 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     *,
     title: str = "Linkage",
     positions: Floats | None = None,
+    partners: Floats | None = None,
     seconds: float | None = None,
     encoded: LinkageQuality | None = None,
     examples: page.PageTable | None = None,
@@ -71,12 +72,13 @@ def links_page(  # noqa: PLR0913 - all but two are options by name
     """Return a self-contained HTML page about a linkage.
 
     ``positions`` (latitude and longitude of every primary record) adds a map of cells; without it the page holds counts
-    and quantiles only. ``encoded`` adds a table of how much of this linkage a job would find, ``examples`` the table of
-    :func:`example_pairs`, for a page that only the owner of both tables reads.
+    and quantiles only. ``partners`` are those of the candidates, for lines that lead from a cell. ``encoded`` adds a
+    table of how much of this linkage a job would find, ``examples`` the table of :func:`example_pairs`, for a page that
+    only the owner of both tables reads.
     """
     summary = summarise_links(links, diagnostics, seconds)
     figures = _figures(links, diagnostics, summary)
-    figures += [] if positions is None else _map_figures(links, diagnostics, positions)
+    figures += [] if positions is None else _map_figures(links, diagnostics, positions, partners)
     chosen = "the most similar one" if summary.k == 1 else f"the {summary.k:,} most similar"
     candidates = pluralise(summary.candidates, "candidate")
     lead = f"{pluralise(summary.records, 'record')}, each linked to {chosen} of {candidates}; metric:"
@@ -131,12 +133,16 @@ def example_pairs(links: Links, primary: pl.DataFrame, secondary: pl.DataFrame) 
     return page.PageTable("Example pairs", ("", *primary.columns, "distance"), tuple(rows), note)
 
 
-def _map_figures(links: Links, diagnostics: Diagnostics, positions: Floats) -> list[page.Figure]:
+def _map_figures(
+    links: Links, diagnostics: Diagnostics, positions: Floats, partners: Floats | None = None
+) -> list[page.Figure]:
     unit = formatting.METRIC_UNITS.get(links.metric)
     rank = f"{links.k:,} ({unit})" if unit else f"{links.k:,}"
     caption = f"The primary's records in cells, shaded by the median distance to partner record {rank}."
+    drawn = None if partners is None else charts.MapLinks(links.partner, partners)
+    caption += " Point at a cell for lines to the cells of most of its partner records." if drawn else ""
     distance = diagnostics.kth_distance
-    figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption)
+    figure = charts.grid_map_figure(positions, distance, title="Distance on the map", caption=caption, links=drawn)
     return [] if figure is None else [figure]
 
 

@@ -11,6 +11,7 @@ from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from fedsim.attack.finding import Adversary, AttackKind
 from fedsim.cells import read_number_columns
@@ -26,6 +27,8 @@ from fedsim.report.formatting import format_bytes, format_duration, format_numbe
 from fedsim.report.page import Figure, PageSection, PageTable, render_template, write_page
 from fedsim.report.run_data import REPORT_FILE, FinishedRun, example_identifiers, read_primary_table, read_run
 from fedsim.runs.record import LOWER_COLUMN, PREDICTED_COLUMN, TRUTH_COLUMN, UPPER_COLUMN, LinkListSummary
+from fedsim.runtime.party_data import SECRET_FILE, blur_identifiers
+from fedsim.storage.files import load_or_create_secret
 from fedsim.training.explain import MergeImportance, WeightCurve, field_names
 from fedsim.types import Floats
 
@@ -282,19 +285,30 @@ def examples_section(run: FinishedRun, names: Mapping[int, str]) -> PageSection:
 
 
 def location_map_figures(run: FinishedRun, own: PartyFile) -> list[Figure]:
-    """Draw a map of the primary's places for every secondary that is linked by latitude and longitude."""
+    """Draw a map of the primary's places for every secondary that is linked by latitude and longitude.
+
+    A report is passed on, so the places are blurred as the job blurs them for other parties.
+    """
     frame, figures = read_primary_table(run, own), []
-    for name in run.job.secondaries:
+    for name, terms in run.job.secondaries.items():
         columns = party_file.identifier_columns(run.job, own, name)
-        axes = [columns[agreed] for agreed in coordinate_columns(list(columns)) or ()]
+        axes = coordinate_columns(list(columns))
         if axes:
+            places = frame.select(pl.col(column).alias(agreed) for agreed, column in columns.items())
+            if terms.blur:
+                places = blur_identifiers(
+                    places, terms, load_or_create_secret(run.folder / SECRET_FILE), str(own.party)
+                )
             links = load_private_links(run.folder / "lists" / f"{name}.safetensors")
+            caption = "The primary's records in cells, shaded by the median similarity of the best link. Point at a "
+            caption += "cell for lines to the cells with which it shares most of its partner records."
             figure = charts.grid_map_figure(
-                read_number_columns(frame, axes, str(own.party)),
+                read_number_columns(places, axes, str(own.party)),
                 links.similarity[:, 0].astype(np.float64),
                 title=f"Similarity on the map: {name}",
-                caption="The primary's records in cells, shaded by the median similarity of the best link.",
+                caption=f"{caption} Places are blurred as in the job." if terms.blur else caption,
                 shaded="median similarity",
+                links=charts.MapLinks(links.partner),
             )
             figures += [] if figure is None else [figure]
     if not figures:

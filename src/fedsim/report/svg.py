@@ -197,10 +197,11 @@ def shade_classes(values: Floats | Integers) -> tuple[Integers, Floats]:
     return np.searchsorted(bounds, values, side="right"), bounds
 
 
-def heat_cell(corner: XY, width: float, height: float, shade: int, words: str) -> Markup:
-    """Return one cell of a heat map, its upper left corner at ``corner``."""
+def heat_cell(corner: XY, width: float, height: float, shade: int, words: str, lines: str = "") -> Markup:
+    """Return one cell of a heat map, its upper left corner at ``corner``; ``lines`` is a path shown on hover."""
     size = {"x": round(corner[0], 2), "y": round(corner[1], 2), "width": round(width, 2), "height": round(height, 2)}
-    return element("rect", tooltip(words), class_=f"cell shade{shade}", **size)
+    more = {"data_lines": lines} if lines else {}
+    return element("rect", tooltip(words), class_=f"cell shade{shade}", **size, **more)
 
 
 def shade_legend(starts: Sequence[str], top: float) -> Markup:

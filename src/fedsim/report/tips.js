@@ -33,10 +33,15 @@
   for (const kind of ["scroll", "keydown"]) document.addEventListener(kind, () => { box.hidden = true; }, true);
 })();
 
-// Zoom and pan of maps: buttons below, and dragging where a map is enlarged.
+// Maps: lines from the cell under the pointer, zoom buttons below, and dragging where a map is enlarged.
 for (const map of document.querySelectorAll("svg.map")) {
   const whole = map.viewBox.baseVal, home = [whole.x, whole.y, whole.width, whole.height], bar = document.createElement("p");
   let view = [...home], from = null;
+  const lines = map.appendChild(document.createElementNS(map.namespaceURI, "path"));
+  lines.setAttribute("class", "links");
+  for (const kind of ["pointermove", "pointerdown", "pointerleave"]) {
+    map.addEventListener(kind, (event) => lines.setAttribute("d", event.target.dataset.lines ?? ""));
+  }
   const show = (next) => {
     const [left, top, width, height] = next, inside = (at, size, start, all) => Math.min(Math.max(at, start), start + all - size);
     view = [inside(left, width, home[0], home[2]), inside(top, height, home[1], home[3]), width, height];

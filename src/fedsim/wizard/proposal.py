@@ -641,7 +641,7 @@ def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[s
         Identifiers that are proposed as well if they are numbers or dates.
     """
     profiles = [column for column in table.columns.values() if column.name not in taken]
-    reasons = {column.name: _uninformative_reason(column) or _identifying_reason(column) for column in profiles}
+    reasons = {column.name: _uninformative_reason(column) or identifying_reason(column) for column in profiles}
     dropped = tuple((name, reason) for name, reason in reasons.items() if reason)
     features = [column for column in profiles if not reasons[column.name]]
     linking = [
@@ -690,8 +690,10 @@ def _uninformative_reason(column: ColumnProfile) -> str:
     return "a different number in every row" if dense or is_key else ""
 
 
-def _identifying_reason(column: ColumnProfile) -> str:
+def identifying_reason(column: ColumnProfile) -> str:
     """Return why a column identifies a record; labels may be such integers, because prices often all differ."""
+    if form := profile.personal_form(column):
+        return f"{form}, by their form"
     if _is_personal(column):
         return "personal data, by its name"
     if column.whole and column.distinct == len(column.filled) >= MIN_ACCOUNT_ROWS:

@@ -97,7 +97,9 @@ def test_debug_shows_where_an_error_came_from(one_command, capsys):
     assert said.endswith("error: no\n")
 
 
-@pytest.mark.parametrize("words", [["link", "--k", "many"], ["nonsense"], ["encode"], ["log", "absent.jsonl"]])
+@pytest.mark.parametrize(
+    "words", [["link", "--k", "many"], ["nonsense"], ["encode"], ["privacy", "log", "absent.jsonl"]]
+)
 def test_invalid_input_exits_with_two_and_without_traceback(words):
     done = run(*words)
     assert (done.returncode, done.stdout) == (2, "")
@@ -124,7 +126,15 @@ def test_the_primary_cannot_stay_after_training(tmp_path):
 
 
 def test_there_are_at_most_twenty_one_commands():
-    assert len(typer.main.get_command(app).commands) <= 21
+    assert sum(not command.hidden for command in typer.main.get_command(app).commands.values()) <= 21
+
+
+def test_a_former_name_still_works_and_is_not_listed(tmp_path):
+    (tmp_path / "audit.jsonl").touch()
+    file = str(tmp_path / "audit.jsonl")
+    answers = {CliRunner().invoke(app, [*words, file]).output for words in (["log"], ["privacy", "log"])}
+    assert len(answers) == 1
+    assert "  log " not in CliRunner().invoke(app, ["--help"]).output
 
 
 def test_help_is_readable_at_80_columns():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from browser import browser_page, needs_browser
 from fedsim.linkage import diagnose, link
 from fedsim.privacy.geodesy import great_circle_metres
-from fedsim.report.charts import band_figure, bin_edges, grid_map_figure, grid_positions, histogram_figure
+from fedsim.report.charts import MapLinks, band_figure, bin_edges, grid_map_figure, grid_positions, histogram_figure
 from fedsim.report.links_page import example_pairs, links_page
 from fedsim.report.svg import nice_range, tick_values
 from fedsim.types import Floats, Links
@@ -186,6 +187,26 @@ def test_a_map_has_axes_and_a_scale_bar_of_the_right_length() -> None:
     assert (end - start) / (ticks["13.6"] - ticks["13.2"]) == pytest.approx(10_000 / metres, rel=0.02)
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["partner places", "own places only"])
+def test_lines_lead_where_most_links_of_a_cell_lead(known: bool) -> None:
+    rng = np.random.default_rng(3)
+    ours, theirs, partner = rng.random((60, 2)), 0.2 + 0.6 * rng.random((40, 2)), rng.integers(0, 40, (60, 4))
+    grid = grid_positions(ours, np.ones(60))
+    found = MapLinks(partner, theirs if known else None).lines(grid)
+    of_partner = [tuple(map(int, place)) for place in grid.locate(theirs)]
+    for cell, ends in enumerate(found):
+        links = partner[grid.member == cell].ravel().tolist()
+        wanted: Counter[tuple[int, int]] = Counter()
+        for link_ in links:
+            if known and of_partner.count(of_partner[link_]) >= 3:
+                wanted[of_partner[link_]] += 1
+            for other in set(grid.member[(partner == link_).any(axis=1)].tolist()) - {cell, -1} if not known else ():
+                wanted[int(grid.column[other]), int(grid.row[other])] += 1
+        most = sorted((n for n in wanted.values() if n >= 3), reverse=True)
+        assert [wanted[int(x), int(y)] for x, y in ends] == most[:6]
+    assert any(found)
+
+
 def test_example_pairs_go_from_the_best_to_the_worst_link() -> None:
     links = links_of()
     ours, theirs = (pl.DataFrame({"id": [f"{side}{row}" for row in range(1000)]}) for side in "ps")
@@ -200,15 +221,18 @@ def test_example_pairs_go_from_the_best_to_the_worst_link() -> None:
 
 
 ZOOM = """document.querySelector(".zoom button").click();
-document.querySelector("svg.map").dispatchEvent(new PointerEvent("pointermove", {clientX: 9}))"""
+const moved = new PointerEvent("pointermove", {clientX: 9, bubbles: true});
+document.querySelector("svg.map [data-lines]").dispatchEvent(moved)"""
 
 
 @needs_browser
-def test_a_map_can_be_enlarged_and_shown_whole_again(tmp_path: Path) -> None:
+def test_a_map_shows_lines_can_be_enlarged_and_shown_whole_again(tmp_path: Path) -> None:
     file, places = tmp_path / "links.html", np.random.default_rng(4).random((80, 2))
     links = link(places, places[:50], metric="great-circle", k=6)
-    file.write_text(links_page(links, diagnose(links), positions=places), encoding="utf-8")
+    page = links_page(links, diagnose(links), positions=places, partners=places[:50])
+    file.write_text(page, encoding="utf-8")
+    drawn = "document.querySelector('svg.map .links').getAttribute('d').startsWith('M')"
     width = "document.querySelector('svg.map').viewBox.baseVal.width"
-    assert browser_page(file, 400, act=ZOOM, ready=f"{width} === 205").errors == []
+    assert browser_page(file, 400, act=ZOOM, ready=f"{width} === 205 && {drawn}").errors == []
     back = "; document.querySelectorAll('.zoom button')[2].click()"
     browser_page(file, 400, act=ZOOM + back, ready=f"{width} === 410")

@@ -1,0 +1,91 @@
+"""``fedsim profile``: what the columns of two tables will be, how well they fit, and no cell in the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from fedsim.data.profile import personal_form, profile_table
+from fedsim.errors import SettingError
+from init_fixtures import PEOPLE, TOWN, error_of, fedsim
+
+
+@pytest.fixture(autouse=True)
+def _tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    TOWN.flats.write_csv("flats.csv")
+    TOWN.rentals.write_csv("rentals.csv")
+    mail = pl.Series("contact", [f"p{row}@example.org" for row in range(len(PEOPLE))])
+    PEOPLE.with_columns(mail, pl.when(pl.col("visits") > 5).then(None).otherwise(1.5).alias("gaps")).write_csv(
+        "people.csv"
+    )
+
+
+def profiled(*words: str) -> dict[str, dict[str, str]]:
+    """The columns of all tables by name."""
+    tables = json.loads(fedsim("profile", *words, "--json"))["tables"]
+    return {column["name"]: column for table in tables.values() for column in table["columns"]}
+
+
+def test_two_tables_link_as_init_would_link_them():
+    found = json.loads(fedsim("profile", "flats.csv", "rentals.csv", "--json"))
+    init = json.loads(fedsim("init", "--primary", "flats.csv", "--secondary", "rentals.csv", "--yes", "--json"))
+    assert [pair["primary"] for pair in found["link_by"]] == [pair["primary"] for pair in init["link_by"]]
+    assert (found["label"], found["task"], found["split"]) == (init["label"], init["task"], init["split"])
+    roles = {one["name"]: one["role"] for one in found["tables"]["flats.csv"]["columns"]}
+    assert {name for name, role in roles.items() if "feature" in role} == set(init["features"]["primary"])
+
+
+def test_one_table_shows_gaps_identifiers_and_what_looks_personal():
+    columns = profiled("people.csv", "--label", "visits")
+    assert columns["gaps"]["missing"] == PEOPLE.filter(pl.col("visits") > 5).height
+    assert columns["last_name"]["role"] == "identifier"
+    assert columns["visits"]["role"] == "label"
+    assert columns["contact"]["personal"].startswith("e-mail")
+    assert {name for name, column in columns.items() if column["personal"]} >= {
+        "first_name",
+        "contact",
+        "date_of_birth",
+    }
+
+
+def test_no_cell_is_in_the_page_or_in_the_output():
+    said = fedsim("profile", "people.csv", "--out", "page.html") + Path("page.html").read_text()
+    texts = [text for name in ("first_name", "last_name") for text in PEOPLE[name].unique()]
+    assert [text for text in texts if re.search(rf"\b{text}\b", said)] == []
+    assert not re.search(r"p\d+@example|\d{4}-\d{2}-\d{2}", said)
+
+
+def test_ranges_end_at_round_numbers():
+    low, high = map(float, profiled("flats.csv")["area"]["range"].split(" to "))
+    assert low < TOWN.flats["area"].min()
+    assert high > TOWN.flats["area"].max()
+
+
+def test_what_would_stop_init_is_a_warning():
+    TOWN.rentals.select("rooms", "rent").write_csv("rentals.csv")
+    found = json.loads(fedsim("profile", "flats.csv", "rentals.csv", "--json"))
+    assert found["link_by"] == []
+    assert len(found["warnings"]) == 1
+
+
+def test_a_page_replaces_no_table():
+    assert isinstance(error_of("profile", "flats.csv", "--out", "flats.csv"), SettingError)
+
+
+FORMS = {
+    "phone numbers": ["+49 30 901820", "(030) 90182-0"],
+    "bank accounts": ["DE89 3704 0044 0532 0130 00", "GB29NWBK60161331926819"],
+    "network addresses": ["192.168.0.1", "10.0.0.254"],
+    "": ["01.02.1990", "12.30"],
+}
+
+
+@pytest.mark.parametrize(("form", "cells"), FORMS.items())
+def test_texts_that_identify_people_are_known_by_their_form(form: str, cells: list[str]):
+    (column,) = profile_table(pl.DataFrame({"contact": cells}), "clients").columns.values()
+    assert personal_form(column) == form
