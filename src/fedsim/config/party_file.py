@@ -22,6 +22,7 @@ COLUMN_NAMES_TITLE = "a list of column names"
 PARTY_NAMES_TITLE = "a list of party names"
 URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
 QUERY_TITLE = "one SQL statement that returns a table"
+TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
 
@@ -36,6 +37,14 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
         message = "this looks like a key; write the key to a file that only you can read, and give its name"
         raise SettingError(message, code="key-as-path")
     return Path((info.context or {}).get("folder", ""), value)
+
+
+def _resolve_tracking(value: str, info: ValidationInfo) -> str:
+    """Resolve the folder of ``tensorboard:FOLDER`` relative to the folder of the party file."""
+    kind, mark, place = value.partition(":")
+    if kind == "tensorboard" and place:
+        return f"{kind}{mark}{Path((info.context or {}).get('folder', ''), place)}"
+    return value
 
 
 def _check_unique(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -297,6 +306,7 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
+_NO_CURVES = "only the primary has training curves; remove it"
 _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links", "max_links")
 }
@@ -308,6 +318,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     Role.COORDINATOR: {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
         ("serving",): "only the primary serves predictions; remove it",
+        ("tracking",): _NO_CURVES,
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator; remove it",
@@ -324,6 +335,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         **_COORDINATOR_LIMITS,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
+        ("tracking",): _NO_CURVES,
         ("network", "listen"): "a secondary does not accept connections; remove it",
     },
 }
@@ -347,6 +359,14 @@ class PartyFile(ConfigFile):
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Where this party's networks are trained: cpu, cuda, or auto for the GPU if there is one. The last digits of the
     weights depend on it. A coordinator searches on a GPU whenever that is faster, with the same result."""
+    tracking: Annotated[
+        str | None,
+        Field(pattern="^(tensorboard|mlflow)(:.+)?$", title=TRACKING_TITLE),
+        AfterValidator(_resolve_tracking),
+    ] = setting(None, example="tensorboard", repr=False)
+    """Where the training curves go besides the run folder; primary only. `tensorboard` writes event files to the folder
+    tensorboard of the run, or to another one (`tensorboard:curves`); `mlflow` logs to MLflow, at its own setting or at
+    a URI (`mlflow:http://127.0.0.1:5000`). Requires `pip install fedsim-vfl[tracking]`."""
     tls: TlsSettings | None = None
     """Certificates from `fedsim certs`. Required unless all parties run on one machine."""
     data: DataSettings | None = None

@@ -20,9 +20,9 @@ from fedsim.estimator.federation import Federation, FederationPlan, TrainingLabe
 from fedsim.estimator.inputs import PRIMARY, EstimatorSettings
 from fedsim.linkage import Metric
 from fedsim.splitnn import methods, party_model
-from fedsim.training import TaskType, explain
+from fedsim.training import Hook, TaskType, explain
 from fedsim.training.config import build_config
-from fedsim.training.hooks import ProgressBar
+from fedsim.training.hooks import ProgressBar, tracking_hook
 from fedsim.types import DEFAULT_K, AnyArray, Explanation, Floats, Links, Split
 
 # The estimators inherit, against our rule, because cloning, parameter search and scikit-learn's own checks look for
@@ -60,6 +60,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         validation_split: str = "random",
         random_state: Any = None,
         device: str = "auto",
+        tracking: str | None = None,
         verbose: bool = False,
     ) -> None:
         self.secondaries = secondaries
@@ -82,6 +83,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.validation_split = validation_split
         self.random_state = random_state
         self.device = device
+        self.tracking = tracking
         self.verbose = verbose
 
     def fit(
@@ -141,7 +143,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         rules = FeatureRules(settings.kinds or {}, identifiers=linking)
         plan = FederationPlan(config, tuple(pairs), settings, rules, () if settings.use_identifiers else linking)
         inputs.check_kinds(plan.rules.kinds, (primary, tables), plan.identifiers, plan.pairs)
-        hooks = [ProgressBar()] if self.verbose else []
+        hooks: list[Hook] = [ProgressBar()] if self.verbose else []
+        hooks += [tracking_hook(settings.tracking)] if settings.tracking else []
         fitted = federation.fit_federation(plan, primary, tables if pairs else [], labels, split, hooks)
         fresh.federation_, fresh.links_, result = fitted
         fresh.history_ = [asdict(epoch) for epoch in result.history]
@@ -317,6 +320,8 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         Whether these are drawn one by one, or so that records with equal identifiers stay together.
     random_state : int, RandomState or None
     device : {"auto", "cpu", "cuda"}
+    tracking : str, default=None
+        Where training curves go: ``tensorboard:FOLDER``, ``mlflow`` or ``mlflow:URI``.
     verbose : bool, default=False
         Show a progress bar.
 

@@ -449,6 +449,7 @@ class EstimatorSettings:
     validation_fraction: float
     validation_split: str
     device: str
+    tracking: str | None
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(EstimatorSettings).items():

@@ -40,6 +40,7 @@ from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
+from fedsim.training.hooks import tracking_hook
 from fedsim.types import Floats, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
@@ -95,6 +96,9 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         _notify_coordinator(coordinator, context, trained=False)
         acceptor.send_last(Farewell(), FAREWELL_SECONDS)
         return load_outcome(store)
+    tracking = context.party_file.tracking
+    if tracking:
+        hooks = (*hooks, tracking_hook(tracking, context.job.name, context.folder / "tensorboard"))
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
     table = PartyData.read(context.job, context.party_file, approved=True)
