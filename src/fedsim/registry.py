@@ -196,7 +196,10 @@ for _name, _in_jobs, _summary in (
     ("rank-hamming", False, "Hamming distance of numeric filters, from their ranks; for previews at one party."),
 ):
     _constant = _name.upper().replace("-", "_")
-    METRICS.register(_name, f"fedsim.linkage.metrics:{_constant}", summary=_summary, in_jobs=_in_jobs)
+    # The longest filters of which a blind coordinator can compute the distances, see fedsim.linkage.blind_linkage.
+    _bits = {"hamming": 1 << 14, "dice": 1 << 12, "position": 1 << 12}.get(_name)
+    _value = f"fedsim.linkage.metrics:{_constant}"
+    METRICS.register(_name, _value, summary=_summary, in_jobs=_in_jobs, blind_bits=_bits)
 
 for _name, _summary in (
     ("qgram-dice", "Share of q-grams that two names do not have in common, weighted by the rarity of their words."),

@@ -12,7 +12,9 @@ from fedsim.protocol.messages import KINDS
 from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 from message_fixtures import SMALL, enveloped, same, sealed
 
-LETTERS = "nmKUCbsF"
+LETTERS = sorted(
+    {letter for layout in LAYOUTS.values() for shape in layout.arrays.values() for letter in shape.letters}
+)
 FACTS = {
     "whole": st.integers(-(2**63), 2**63 - 1),
     "number": st.floats(allow_nan=False, allow_infinity=False),

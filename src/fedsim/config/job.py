@@ -16,8 +16,10 @@ from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError,
 from fedsim.data.column_names import is_latitude_column, is_longitude_column, name_words
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding.filters import NumericFilter
+from fedsim.linkage.encoding.positions import MAX_POSITION, DatePosition, PlacePosition
 from fedsim.linkage.encoding.record_filters import Concatenate
-from fedsim.linkage.encoding.schema import Schema
+from fedsim.linkage.encoding.schema import Schema, SchemaField
+from fedsim.privacy.geodesy import EARTH_RADIUS
 from fedsim.protocol.messages import PARTY_NAME, Party, Role
 from fedsim.registry import METHODS, METRICS, PRESETS
 
@@ -39,8 +41,10 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("training", "party_dropout"): None,
     ("protection", "embedding"): None,
     ("protection", "retention_days"): None,
+    ("protection", "coordinator"): "plain",
 }
 METRES_PER_KM = 1000.0
+DAYS_OF_CALENDAR = 3_652_059  # years 1 to 9999
 
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
 _HOST = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
@@ -148,6 +152,11 @@ class Protection(ConfigSection):
     them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
     delete`. Default: 90."""
 
+    coordinator: Literal["plain", "blind"] = "plain"
+    """What the coordinator sees. `plain`: the encoded identifiers of all parties. `blind`: none of them; it deals
+    random masks and opens, in rows shuffled by the parties, by how much distances differ. The links are the same; time
+    and traffic grow with the product of both tables' sizes."""
+
     @model_validator(mode="before")
     @classmethod
     def _apply_preset(cls, settings: Any) -> Any:
@@ -168,6 +177,11 @@ class Protection(ConfigSection):
     def sealed(self) -> bool:
         """Whether labels are sealed: no gradient leaves the primary."""
         return self.gradients == "none"
+
+    @property
+    def blind(self) -> bool:
+        """Whether the coordinator must not see encoded identifiers."""
+        return self.coordinator == "blind"
 
     @property
     def embedding_name(self) -> str:
@@ -337,6 +351,31 @@ class SecondaryTerms(ConfigSection):
                 raise RuleError(message, "blur", code="unknown-column")
         return self
 
+    def check_blind(self) -> None:
+        """Raise ``SettingError`` where a blind coordinator cannot link by these terms; ``error.setting`` names one."""
+        by_setting = {
+            "relative": (self.relative, "compares every candidate with the primary's records"),
+            "similarities": (self.similarities == "fields", "compares single fields"),
+            "min_degree": (self.min_degree > 1, "counts the links of every candidate"),
+            "dummies": (self.dummies > 0, "draws random candidates"),
+            "hide_rows": (self.hide_rows, "numbers links for the secondary"),
+            "tau": (
+                self.tau is not None and self.metric == "dice",
+                "needs the ones of every filter; use sigma instead",
+            ),
+        }
+        for name, (used, reason) in by_setting.items():
+            if used:
+                message = f"a blind coordinator cannot apply {name}, which {reason}; remove it, or use a plain one"
+                raise SettingError(message, code="not-blind", setting=name)
+        most = METRICS.detail(self.metric, "blind_bits") or 0
+        if self.encoding.n_bits > most:
+            seen = f"{self.encoding.n_bits:,} bits, but a blind coordinator compares up to {most:,} by {self.metric}"
+            raise SettingError(f"{seen}; shorten the filters, or use a plain one", code="not-blind", setting="metric")
+        if self.metric == "position" and sum(map(_largest_square, self.encoding.fields)) >= 2.0**63:
+            message = "the squared distances of these positions can exceed 2**63; use fewer numbers, or coarser ones"
+            raise SettingError(message, code="not-blind", setting="schema")
+
     @property
     def field_bytes(self) -> tuple[int, ...]:
         """Sizes of the encoded fields, if the primary gets a similarity for each."""
@@ -369,6 +408,15 @@ class SecondaryTerms(ConfigSection):
             recommended["blur"] = Blur(latitude=latitude, longitude=longitude, epsilon_per_km=PRESET_EPSILON_PER_KM)
         explicit = self.model_fields_set | ({"tau", "sigma"} if self.model_fields_set & {"tau", "sigma"} else set())
         return self.model_copy(update={name: value for name, value in recommended.items() if name not in explicit})
+
+
+def _largest_square(field: SchemaField) -> float:
+    """Return the largest squared distance of two positions of a field."""
+    if isinstance(field.encoding, PlacePosition):
+        return (2 * EARTH_RADIUS / field.encoding.metres) ** 2
+    if isinstance(field.encoding, DatePosition):
+        return (DAYS_OF_CALENDAR / field.encoding.days) ** 2
+    return 4.0 * MAX_POSITION**2
 
 
 def place_columns(schema: Schema) -> tuple[str, str] | None:
@@ -459,6 +507,11 @@ class Job(ConfigFile):
             if terms.hide_rows and self.protection.sealed:
                 message = "under sealed labels every row is sent once, so that hide_rows hides nothing; remove one"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-sealed-labels")
+            if self.protection.blind:
+                try:
+                    terms.check_blind()
+                except SettingError as error:
+                    raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
         if self.coordinator.address == self.primary.address:
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")

@@ -159,6 +159,11 @@ def _check_own(job: Job, party_file: PartyFile) -> Violations:
     if n_columns:
         message = f"would use {n_columns} of its columns against its own policy; its owner must change one of them"
         yield "columns", message
+    if job.protection.blind and party_file.policy.max_links is not None:
+        yield (
+            "max_links",
+            "limits the links of every candidate, which a blind coordinator cannot count; remove the rule",
+        )
     missing, audit = audit_shortfall(job, party_file), party_file.policy.audit
     if audit is not None and missing is not None:
         required = f"requires an audit of this job in which no attack gains more than {audit.limit:g}"

@@ -39,23 +39,25 @@ from fedsim.privacy.keyed_prng import (
     random_words,
 )
 from fedsim.privacy.pair_noise import hash_rows, normal_from_words
+from fedsim.registry import METRICS
 from fedsim.types import POSITION_DTYPE, AnyArray, EncodedTable, Flags, Floats, Integers, Integers32, Scale, Words
 
 TILE_PAIRS = 1 << 21  # pairs whose distances are opened at once: 4 to 16 MB in each message
 VECTORS_PER_BLOCK = 4096  # rows of B - V in one message
 COLUMNS_PER_PRODUCT = 1024
-MAX_FILTER_BITS = 1 << 14  # so that Hamming distances fit 16 bits, and the common ones of a Dice pair can be read back
 LIMB_BITS = 16
-DICE_BITS = 30  # a Dice similarity of one
+# A Dice similarity of one, which leaves room for noise. The common ones of two filters can be read back from their
+# similarity as long as the square of their ones is below 2**27: with 4,096 bits each.
+DICE_BITS = 26
+FLAT_DICE_SPREAD = 0.1  # where all Dice distances of a table are equal
 MAX_SPREAD_QUERIES = 2000  # records of the secondary by which the spread of its distances is measured
-BLIND_METRICS = ("hamming", "dice", "position")
 
 
 @dataclass(frozen=True)
 class BlindMetric:
     """A metric in shares.
 
-    A *value* is what the coordinator opens: the distance (Hamming), its square (position), or 2**30 times the distance
+    A *value* is what the coordinator opens: the distance (Hamming), its square (position), or 2**26 times the distance
     minus one (Dice), each rounded to an integer. ``tolerance`` bounds by how much rounding can exchange two values.
     """
 
@@ -101,6 +103,16 @@ class BlindMetric:
             return np.sqrt(np.maximum(values, 0).astype(np.float64))
         return values
 
+    @property
+    def flat_spread(self) -> float:
+        """What scales the noise where all distances within a table are equal."""
+        return FLAT_DICE_SPREAD * 2.0**DICE_BITS if self.by_ones else 1.0
+
+    def largest_noise(self, n_bits: int) -> float:
+        """Return how far noise may move a value before it wraps around."""
+        largest = {"dice": 2.0**DICE_BITS, "position": 2.0**62}.get(self.name, float(n_bits))
+        return float(2.0 ** (8 * self.ring.itemsize - 1)) - largest
+
     def values_of(self, distance: Floats) -> Floats:
         """Return the values of distances."""
         if self.name == "dice":
@@ -114,18 +126,17 @@ def blind_metric(name: str, n_bits: int) -> BlindMetric:
     >>> blind_metric("hamming", 1024).ring.name, blind_metric("dice", 1024).tolerance
     ('uint16', 2048)
     """
-    if name not in BLIND_METRICS:
-        message = f"metric '{name}' cannot be computed by a blind coordinator; choose {', '.join(BLIND_METRICS)}"
-        raise SettingError(message, code="not-blind")
-    if name != "position" and n_bits > MAX_FILTER_BITS:
-        message = f"filters of {n_bits:,} bits; a blind coordinator compares up to {MAX_FILTER_BITS:,}; shorten them"
-        raise SettingError(message, code="filters-too-long", limit=MAX_FILTER_BITS)
+    limits = {known: METRICS.detail(known, "blind_bits") or 0 for known in METRICS}
+    if n_bits > limits.get(name, 0):
+        able = ", ".join(f"{known} up to {bits:,} bits" for known, bits in limits.items() if bits)
+        message = f"metric {name} over {n_bits:,} bits, but a blind coordinator compares {able}; change the schema"
+        raise SettingError(f"{message}, or use a plain coordinator", code="not-blind", setting="metric")
     ring, delivered = {"hamming": ("<u2", "<u4"), "dice": ("<u4", "<u8"), "position": ("<u8", "<u8")}[name]
     return BlindMetric(name, np.dtype(ring), np.dtype(delivered), 2 * n_bits if name == "dice" else 0)
 
 
 def dice_weights(ones: Integers) -> Integers:
-    """Return 2**30 / ones, rounded; two empty filters have nothing to weigh."""
+    """Return 2**26 / ones, rounded; two empty filters have nothing to weigh."""
     return np.where(ones > 0, np.rint(2.0**DICE_BITS / np.maximum(ones, 1)), 0).astype(np.int64)
 
 

@@ -27,6 +27,7 @@ from fedsim.protocol.transport import ConnectionLost, Envelope, FrameStream, dec
 log = logging.getLogger("fedsim.parties")
 
 POLL = 0.2  # seconds between checks of the stop signal
+NOTICE_SECONDS = 2.0  # between notices to a waiting peer
 WAIT_LOG_AFTER, WAIT_LOG_EVERY = 3.0, 60.0  # seconds of waiting before it is logged, and logged again
 MAX_BAD_FRAMES = 100  # connections in a row that the peer broke by an invalid frame
 MAX_INBOX_BYTES, MAX_INBOX_FRAMES = 1 << 30, 20_000
@@ -477,6 +478,11 @@ def failure_notice(state: ConnectionState, error: BaseException) -> Trouble:
     if state.stop_signal.failure:
         return Trouble(*state.stop_signal.failure)
     return Trouble(str(state.party), public_reason(error), isinstance(error, AwayError | KeyboardInterrupt))
+
+
+def notice_seconds(session: Session) -> float:
+    """Return the time between two notices to a peer that waits, which treats a long silence as a failure."""
+    return min(NOTICE_SECONDS, session.connection.wait_seconds / 3)
 
 
 def abort_session(session: Session, error: FedSimError) -> None:

@@ -30,7 +30,15 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
     lists = {name: terms.linkage for name, terms in context.job.secondaries.items()}
     secret, policy = load_or_create_secret(context.folder / "secret"), context.party_file.policy
     limits = LinkLimits(policy.max_new_records, policy.max_new_links, policy.max_links)
-    role = Coordinator(lists, secret, context.folder / "lists", limits=limits, progress=context.progress.link)
+    blind = {name: terms.encoding.n_bits for name, terms in context.job.secondaries.items()}
+    role = Coordinator(
+        lists,
+        secret,
+        context.folder / "lists",
+        limits=limits,
+        blind_bits=blind if context.job.protection.blind else None,
+        progress=context.progress.link,
+    )
     connection = context.connection
     if role.was_finished and not stay:
         log.info("job '%s' is already finished", context.job.name)

@@ -26,7 +26,7 @@ from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import rows_path
-from fedsim.runtime import sealed_labels
+from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
@@ -250,6 +250,11 @@ class Predictor:
         return allowed and bool(self._trained.facts.get("party_dropout"))
 
     def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
+        if self.context.job.protection.blind:
+            peer = self._secondaries[list(self.context.job.secondaries).index(name)]
+            return blind_links.link_new_blindly(
+                self.context, name, (self._coordinator.session(), peer.session()), encoded
+            )
         terms = self.context.job.secondaries[name].linkage
         return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
 
@@ -279,11 +284,13 @@ class Predictor:
         job, store, lists, holders = self.context.job, RunStore(self.context.folder, self.context.job), [], []
         away: list[str] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
-            found = self._new_partners(name, table)
+            # A blind coordinator links nobody without the secondary; a plain one may link rows that are stored here.
+            gone = job.protection.blind and name in self._wait_for_secondaries()
+            found = None if gone else self._new_partners(name, table)
             now = datetime.now(UTC)
             rows = sealed_labels.load_rows(self.context, name, now)
-            missing = rows.missing(found.partner)
-            if len(missing) and name in self._wait_for_secondaries():
+            missing = rows.missing(np.zeros(0, np.int32) if found is None else found.partner)
+            if found is None or (len(missing) and name in self._wait_for_secondaries()):
                 away.append(name)
                 holders.append(self._absent(name))
                 lists.append(self._absent_list(name, len(table)))

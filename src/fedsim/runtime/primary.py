@@ -31,7 +31,7 @@ from fedsim.protocol.session import PeerRestarted, StopSignal, close_sessions
 from fedsim.registry import METHODS
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
-from fedsim.runtime import sealed_labels
+from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
@@ -103,11 +103,12 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     context.progress.enter(Phase.LINK.value)
     table = PartyData.read(context.job, context.party_file, approved=True)
     prepared = prepare_primary(table, context)
+    peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     lists = {
-        party: _load_or_fetch_links(store, coordinator, table, party, prepared.split) for party in context.secondaries
+        party: _load_or_fetch_links(context, (coordinator, peers[party]), table, party, prepared.split)
+        for party in context.secondaries
     }
     context.send_log_head(Phase.LINK)
-    peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     train = _train_sealed if context.job.protection.sealed else _train
     result, records = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
     trees = None
@@ -177,12 +178,22 @@ def train_solo(context: PartyContext, store: RunStore, prepared: PreparedPrimary
 
 
 def _load_or_fetch_links(
-    store: RunStore, coordinator: ReconnectingPeer, table: PartyData, party: Party, split: Split
+    context: PartyContext,
+    peers: tuple[ReconnectingPeer, ReconnectingPeer],
+    table: PartyData,
+    party: Party,
+    split: Split,
 ) -> PrivateLinks:
-    """Return the partners of every record, from the coordinator or from what it sent before."""
+    """Return the partners of every record, from the coordinator or from what it sent before.
+
+    ``peers`` are the coordinator and the secondary, which a blind coordinator needs for its part.
+    """
+    store, coordinator = RunStore(context.folder, context.job), peers[0]
     encoded = store.encoded(table, party.name)
     counted = np.zeros(len(encoded), dtype=bool)
     counted[split.train] = True
+    if context.job.protection.blind:
+        return blind_links.load_or_link_blindly(context, party, peers, encoded, counted)
     path = store.folder / "lists" / f"{party.name}.safetensors"
     saved = load_private_links(path) if path.is_file() else None
     have = "" if saved is None else arrays_digest(saved.partner, saved.vectors)

@@ -18,15 +18,17 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, Phase, Role
+from fedsim.protocol.messages import Begin, Members, Phase, Role
+from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
     RequestLimits,
     RowMapping,
     SecondaryResponder,
+    add_members,
     fetch_row_mapping,
 )
-from fedsim.protocol.session import PeerRestarted, abort_session
+from fedsim.protocol.session import PeerRestarted, Session, abort_session
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
@@ -64,7 +66,10 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     epochs, _ = longest_training(context.job)
     budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
     _record_spending(context, budget.charge_job(context.job.hash, epochs))  # before anything is linked
-    order = _load_or_fetch_order(context, table, store, coordinator)
+    blind, primary = None, ReconnectingPeer(lambda: context.dial(Role.PRIMARY))
+    if context.job.protection.blind:
+        blind = _blind_responder(context, table, store, coordinator)
+    order = _load_or_fetch_order(context, table, store, coordinator, blind, primary)
     frame = table.features()
     shown = _ShownRecords(context, budget, record_digests(table))
     shown.add(order.linked)
@@ -76,21 +81,23 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
     if context.job.protection.sealed:
         features = store.seal_features(features, context.party_file.name)
-    worker = _SecondaryWorker(context, store, preparation, features, stay, budget, shown)
+    worker = _SecondaryWorker(context, store, preparation, features, stay, budget, shown, blind)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
     elif store.has_weights(TRAINED_MODEL):
         worker.shorten_wait()
-    _serve_primary(context, store, worker.responder(order), stay)
+    _serve_primary(context, store, worker.responder(order), stay, primary.current)
 
 
-def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryResponder, stay: bool) -> None:
-    """Answer the primary through all its restarts, until it says farewell."""
+def _serve_primary(
+    context: PartyContext, store: RunStore, responder: SecondaryResponder, stay: bool, first: Session | None
+) -> None:
+    """Answer the primary through all its restarts, until it says farewell; ``first`` is an open session, if any."""
     connection, pause, logged = context.connection, RETRY_SECONDS, ""
     while True:
         try:
-            session = context.dial(Role.PRIMARY)
+            session, first = first or context.dial(Role.PRIMARY), None
             try:
                 responder.serve(session)
             except PeerError as error:
@@ -116,10 +123,41 @@ def _serve_primary(context: PartyContext, store: RunStore, responder: SecondaryR
             pause = min(2 * pause, MAX_RETRY_SECONDS)
 
 
-def _load_or_fetch_order(
+def _blind_responder(
     context: PartyContext, table: PartyData, store: RunStore, coordinator: ReconnectingPeer
+) -> BlindResponder:
+    name = context.party_file.name
+    terms, encoded = context.job.secondaries[name].linkage, store.encoded(table, name)
+    return BlindResponder(name, terms, encoded, store.secret, coordinator.ask)
+
+
+def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMapping:
+    """Answer the primary until it names the records that it is linked to."""
+    while True:
+        try:
+            session = primary.session()
+            envelope = session.receive()
+            reply = blind.reply(session, envelope.message)
+            session.send(reply, reply_to=envelope.sequence)
+        except PeerRestarted as restarted:
+            log.info("%s; it continues where it was", restarted)
+            continue
+        if isinstance(reply, Members) and blind.begun is not None and not blind.begun.new:
+            return add_members(RowMapping.without_links(len(blind.encoded), blind.begun.n_trained), blind, reply)
+
+
+def _load_or_fetch_order(
+    context: PartyContext,
+    table: PartyData,
+    store: RunStore,
+    coordinator: ReconnectingPeer,
+    blind: BlindResponder | None,
+    primary: ReconnectingPeer,
 ) -> RowMapping:
-    """Return the row behind each pseudonym, from the coordinator or from what it sent before."""
+    """Return the row behind each pseudonym, from the coordinator or from what it sent before.
+
+    Under a blind coordinator the secondary chooses pseudonyms itself, and the primary names those that are linked.
+    """
     encoded, path = store.encoded(table, context.party_file.name), context.folder / "order.safetensors"
     digest, saved = transport.offer_digest(encoded), None
     with suppress(OSError, KeyError, SafetensorError):  # if missing or damaged, the coordinator sends it again
@@ -133,7 +171,12 @@ def _load_or_fetch_order(
         return saved  # it belongs to the weights, and the coordinator may be gone
     have = "" if saved is None else saved.digest
     terms = context.job.secondaries[context.party_file.name].linkage
-    order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have, terms))
+    order: RowMapping | None
+    if blind is not None:
+        blind.offer()  # the coordinator refuses a changed table
+        order = None if saved is not None else _link_blindly(blind, primary)
+    else:
+        order = coordinator.ask(lambda session: fetch_row_mapping(session, encoded, digest, have, terms))
     if order is None:
         if saved is not None:
             return saved
@@ -176,6 +219,7 @@ class _SecondaryWorker:
     stay: bool
     budget: PrimaryBudget
     shown: _ShownRecords
+    blind: BlindResponder | None = None
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
@@ -193,6 +237,7 @@ class _SecondaryWorker:
             form=cut_layer.wire_format(job.training.wire, job.protection.gradient_noise),
             noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
             sealed=job.protection.sealed,
+            blind=self.blind,
         )
 
     @property

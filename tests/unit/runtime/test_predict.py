@@ -40,9 +40,13 @@ def world(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
 
 
 STACKED = {"job": {'method = "fedsim"': 'method = "stacked"'}}
+BLIND = {"job": {"[network]": '[protection]\ncoordinator = "blind"\n\n[network]'}}
+BLIND_SEALED = {"job": {"[network]": '[protection]\ncoordinator = "blind"\ngradients = "none"\n\n[network]'}}
 
 
-@pytest.mark.parametrize("world", [{}, STACKED], indirect=True, ids=["fedsim", "stacked"])
+@pytest.mark.parametrize(
+    "world", [{}, STACKED, BLIND, BLIND_SEALED], indirect=True, ids=["fedsim", "stacked", "blind", "blind and sealed"]
+)
 def test_test_records_are_predicted_as_well_as_training_said(world):
     world.bring("notary"), world.bring("rentals")
     predictor = world.predictor()
@@ -237,6 +241,23 @@ def test_under_sealed_labels_only_rows_that_are_not_stored_need_the_secondary(wo
     assert len(fetched.pseudonym) < len(stored.pseudonym)
     assert fetched.received > "2021"
     assert "rows deleted" in [entry.what for entry in read_audit_log(open_audit_log(world.files["city"]).path)]
+
+
+FEW = BLIND | {"notary": {"[tls]": "[policy]\nmax_new_records = 5\n\n[tls]"}, "city": SOLO}
+
+
+@pytest.mark.parametrize("world", [FEW], indirect=True)
+def test_a_blind_coordinator_counts_new_records_once_and_refuses_too_many(world):
+    notary = world.bring("notary")
+    world.bring("rentals")
+    predictor = world.predictor()
+    shifted = world.records.with_columns(lat=pl.col("lat") + 0.05)
+    first = predictor.predict(shifted[:3]).values
+    assert predictor.predict(shifted[:3]).values == first
+    assert len((notary.folder / "lists" / "rentals" / "new-records").read_bytes()) == 3 * 16
+    with raises(PeerError, "not-linked"):
+        predictor.predict(shifted)
+    assert predictor.predict(shifted[:3]).values == first
 
 
 def test_where_the_coordinator_is_away_the_solo_network_answers_and_names_it(world):

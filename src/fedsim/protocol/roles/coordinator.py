@@ -24,14 +24,14 @@ from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateL
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
-from fedsim.protocol.session import PeerRestarted, Session, log, public_reason
+from fedsim.protocol.roles.blind_coordinator import BlindDealer, BlindMessage
+from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
 from fedsim.storage.files import DigestSet, append_durably, atomic_write
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
 
-NOTICE_SECONDS = 2.0  # between notices to a waiting peer
-POLL = 0.2
+PlainMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
 NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
 NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
 QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
@@ -202,9 +202,15 @@ class Coordinator:
         folder: Path,
         *,
         limits: LinkLimits,
+        blind_bits: Mapping[str, int] | None = None,
         progress: LinkProgress = lambda name, done, total: None,
     ) -> None:
+        # Where it must not see filters, ``blind_bits`` has their sizes by list.
         self._progress = progress
+        self._dealers = {
+            name: BlindDealer(name, lists[name], n_bits, secret, folder / name, limits.new_records)
+            for name, n_bits in (blind_bits or {}).items()
+        }
         self._secret, self._limits, self._end_file = secret, limits, folder.with_name(FINISHED_FILE)
         self._lists = {name: LinkedListState(name, linking, folder / name) for name, linking in lists.items()}
         self._changed = threading.Condition()
@@ -220,6 +226,8 @@ class Coordinator:
     @property
     def all_linked(self) -> bool:
         """Whether every list has been linked."""
+        if self._dealers:
+            return all(dealer.linked for dealer in self._dealers.values())
         return all(partner_list.linked is not None for partner_list in self._lists.values())
 
     def serve(self, session: Session) -> None:
@@ -237,21 +245,35 @@ class Coordinator:
             session.send(m.Done(""), reply_to=envelope.sequence)
             self.finished.set()
             return
-        if not isinstance(message, m.Offer | m.Candidates | m.Queries | m.NewQueries):
+        blind = isinstance(message, BlindMessage)
+        if blind != bool(self._dealers) or not isinstance(message, BlindMessage | PlainMessage):
             raise PeerError(f"{peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
         name = message.partner_list
         if name not in self._lists or (peer.role is m.Role.SECONDARY and peer.name != name):
             raise PeerError(f"{peer} named a list that is not its own", code="not-its-list")
-        partner_list, have = self._lists[name], ""
+        if isinstance(message, BlindMessage):
+            reply = self._dealers[name].answer(session, message, partial(self._progress, name))
+            session.send(reply, reply_to=envelope.sequence)
+        else:
+            self._answer_plainly(session, envelope.sequence, self._lists[name], message)
+
+    def _answer_plainly(
+        self,
+        session: Session,
+        sequence: int,
+        partner_list: LinkedListState,
+        message: m.Offer | m.Candidates | m.Queries | m.NewQueries,
+    ) -> None:
+        have, peer = "", session.peer
         if isinstance(message, m.NewQueries):
-            session.send(self._answer_new_queries(session, partner_list, message), reply_to=envelope.sequence)
+            session.send(self._answer_new_queries(session, partner_list, message), reply_to=sequence)
             return
         if isinstance(message, m.Offer):
             with self._changed:
                 wanted = not partner_list.is_linked_from(peer, message.digest)
                 if wanted and peer.role is m.Role.SECONDARY:
                     partner_list.candidates = None  # the secondary may now send others
-            session.send(m.Want(wanted), reply_to=envelope.sequence)
+            session.send(m.Want(wanted), reply_to=sequence)
             if wanted:
                 return
             have = message.have
@@ -263,7 +285,7 @@ class Coordinator:
                     self._changed.notify_all()
         else:
             self._link_queries(session, partner_list, message)
-        session.send(self._delivery(session, partner_list, have), reply_to=envelope.sequence)
+        session.send(self._delivery(session, partner_list, have), reply_to=sequence)
 
     def _link_queries(self, session: Session, partner_list: LinkedListState, message: m.Queries) -> None:
         queries = EncodedTable(np.array(message.bits), message.n_bits, message.fingerprint)
@@ -353,7 +375,7 @@ class Coordinator:
         with self._changed:
             while getattr(partner_list, attribute) is None:
                 session.check()
-                if time.monotonic() - notified > _notice_seconds(session):
+                if time.monotonic() - notified > notice_seconds(session):
                     notified = time.monotonic()
                     missing = m.Role.SECONDARY if partner_list.candidates is None else m.Role.PRIMARY
                     session.send(m.Notice(f"list '{partner_list.name}' is waiting for the {missing}'s identifiers"))
@@ -384,7 +406,7 @@ def _send_notices(session: Session, text: str) -> Iterator[None]:
 
     def send_until_done() -> None:
         with suppress(PeerError, PeerRestarted):  # raised again where the session is used
-            while not done.wait(_notice_seconds(session)):
+            while not done.wait(notice_seconds(session)):
                 session.send(m.Notice(text))
 
     threading.Thread(target=send_until_done, daemon=True).start()
@@ -392,7 +414,3 @@ def _send_notices(session: Session, text: str) -> Iterator[None]:
         yield
     finally:
         done.set()
-
-
-def _notice_seconds(session: Session) -> float:
-    return min(NOTICE_SECONDS, session.connection.wait_seconds / 3)

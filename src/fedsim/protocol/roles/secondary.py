@@ -3,9 +3,11 @@
 The primary requests rows by pseudonym, or by link if the job hides rows; the coordinator says which row is meant.
 """
 
+from __future__ import annotations
+
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -15,6 +17,7 @@ import torch
 from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol import cut_layer, messages as m, transport
+from fedsim.protocol.roles.blind_secondary import REQUESTS, BlindResponder
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
 from fedsim.splitnn.secondary_model import LocalSecondary
@@ -39,6 +42,12 @@ class RowMapping:
     records: Words
     key: Bits
     n_trained: int  # training records of the primary
+
+    @classmethod
+    def without_links(cls, n_rows: int, n_trained: int) -> RowMapping:
+        """Return a mapping in which no row has a number yet, for a blind linkage."""
+        unlinked = np.full(n_rows, m.UNLINKED, np.int32)
+        return cls(unlinked, np.zeros(0, np.uint64), np.zeros(transport.SEAL_KEY_BYTES, np.uint8), n_trained)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -72,6 +81,13 @@ class RowMapping:
             raise LookupError
         at = first[place]
         return links.rows[at], links.records[at // k] if len(self.records) else None
+
+
+def add_members(order: RowMapping, blind: BlindResponder, members: m.Members) -> RowMapping:
+    """Return the order with the rows behind the pseudonyms that the primary has just been told."""
+    rows = order.rows.copy()
+    rows[members.rows] = blind.candidates.order[members.rows]
+    return replace(order, rows=rows)
 
 
 def fetch_row_mapping(
@@ -183,6 +199,7 @@ class SecondaryResponder:
     form: cut_layer.WireFormat
     noise: cut_layer.CutNoise | None = None
     sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
+    blind: BlindResponder | None = None  # links records if the coordinator is blind
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
@@ -203,6 +220,8 @@ class SecondaryResponder:
 
     def _reply(self, session: Session, envelope: transport.Envelope) -> m.Message | None:
         message = envelope.message
+        if self.blind is not None and isinstance(message, REQUESTS):
+            return self._link_blindly(session, self.blind, message)
         if isinstance(message, m.Meet):
             if message.predicting:
                 session.phase = m.Phase.PREDICT
@@ -222,6 +241,26 @@ class SecondaryResponder:
         if isinstance(message, m.Ask | m.Infer):
             return self._activations(session, self._party, message)
         return self._control(session, self._party, message)
+
+    def _link_blindly(self, session: Session, blind: BlindResponder, message: m.Message) -> m.Message:
+        """Link new records, or those of training again for a primary that lost its links."""
+        if self._training:
+            raise PeerError(f"{session.peer} sent '{message.kind}' during training", code="new-in-training")
+        reply = blind.reply(session, message)
+        if isinstance(reply, m.Members):
+            if blind.begun is not None and blind.begun.new:
+                self.requests.count_records(session.peer, blind.begun.records)
+            order = add_members(self.order, blind, reply)
+            self._show_rows(order.rows[reply.rows])
+            self.order = order
+        return reply
+
+    def _show_rows(self, rows: Integers32) -> None:
+        """Count rows that may be requested from now on; the owner's limit refuses the primary."""
+        try:
+            self.on_new_rows(rows)
+        except PolicyError as error:
+            raise PeerError(str(error), code=error.code) from error
 
     def _begin(self, session: Session, message: m.Begin) -> m.Message:
         limits = self.requests.limits
@@ -269,10 +308,7 @@ class SecondaryResponder:
             fault = f"{session.peer} requested rows that are not linked to its records, or a row twice"
             raise PeerError(fault, code="bad-rows") from None
         self.requests.count_records(session.peer, links.records)
-        try:
-            self.on_new_rows(links.rows)
-        except PolicyError as error:
-            raise PeerError(str(error), code=error.code) from error
+        self._show_rows(links.rows)
         return found
 
     def _check_step(self, session: Session, party: LocalSecondary, message: m.Ask) -> None:

@@ -14,6 +14,7 @@ import pytest
 from error_fixtures import raises
 from fedsim.errors import FedSimError, FingerprintError, PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables, link_new_records
+from fedsim.protocol import session as session_module
 from fedsim.protocol.messages import (
     Candidates,
     Done,
@@ -141,7 +142,7 @@ def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
 
 def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch, caplog):
     caplog.set_level("INFO", "fedsim.parties")
-    monkeypatch.setattr(coordinator_module, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(session_module, "NOTICE_SECONDS", 0.01)
     monkeypatch.setattr(coordinator_module, "POLL", 0.01)
     with attended(coordinator, CITY) as (city, _), attended(coordinator, RENTALS) as (rentals, _):
         asking = started(fetch_partners, city, question(), "")

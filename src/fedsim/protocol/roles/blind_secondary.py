@@ -1,0 +1,132 @@
+"""The secondary's side of a blind linkage: it answers the primary and sends its shares to the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from fedsim.errors import PeerError
+from fedsim.linkage import blind_linkage as blind
+from fedsim.linkage.private_linkage import LinkageConfig
+from fedsim.privacy.keyed_prng import SECRET_BYTES
+from fedsim.protocol import messages as m
+from fedsim.protocol.session import Session
+from fedsim.storage.tensor_file import arrays_digest
+from fedsim.types import EncodedTable, Integers32
+
+REQUESTS = (m.BlindBegin, m.AskVectors, m.MaskedTile, m.AskMembers)
+AnswerT = TypeVar("AnswerT")
+AskCoordinator = Callable[[Callable[[Session], AnswerT]], AnswerT]  # repeats a request until it is answered
+
+
+@dataclass(eq=False)
+class BlindResponder:
+    """Answers a primary that links its records blindly with the table of a secondary.
+
+    Parameters
+    ----------
+    name, terms
+        The list, which is the name of this secondary, and its terms.
+    encoded
+        The encoded records, which stay here.
+    secret
+        The secondary's secret.
+    ask_coordinator
+        Sends requests to the coordinator.
+    """
+
+    name: str
+    terms: LinkageConfig
+    encoded: EncodedTable
+    secret: bytes
+    ask_coordinator: AskCoordinator[m.Message]
+    begun: m.BlindBegin | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._metric = blind.blind_metric(self.terms.metric, self.encoded.n_bits)
+        self.candidates = blind.blind_candidates(self.encoded, self._metric, self.secret, self.name)
+        self._deal = b""
+
+    def offer(self) -> None:
+        """Announce the table to the coordinator, which refuses a changed one, and get the masks."""
+        parts = np.frombuffer(self.encoded.fingerprint.encode(), np.uint8), self.encoded.bits
+        digest = blind.keyed_digest(self.secret, self.name, arrays_digest(*parts).encode())
+        noisy = bool(self.terms.tau or self.terms.sigma)
+        spread = blind.measure_spread(self.encoded, self._metric, self.terms.k) if noisy else 0.0
+        offer = m.CandidateOffer(self.name, digest, len(self.candidates.vectors), spread)
+        answer = self.ask_coordinator(lambda session: session.call(offer, m.Deal))
+        if not isinstance(answer, m.Deal) or len(answer.masks) != SECRET_BYTES:
+            raise PeerError("the coordinator dealt no masks", code="unexpected-reply")
+        self._deal = answer.masks.tobytes()
+
+    def reply(self, session: Session, message: m.Message) -> m.Message:
+        """Answer one of :data:`REQUESTS`."""
+        if isinstance(message, m.BlindBegin):
+            return self._begin(session, message)
+        if self.begun is None:
+            raise PeerError(f"{session.peer} sent '{message.kind}' before 'blind-begin'", code="not-begun")
+        if isinstance(message, m.AskVectors):
+            return self._masked_vectors(session, message.first)
+        if isinstance(message, m.MaskedTile):
+            return self._share_tile(session, self.begun, message)
+        if isinstance(message, m.AskMembers):
+            counts, rows = self.candidates.members_of(self._check_classes(session, message))
+            return m.Members(counts, rows=rows)
+        raise PeerError(f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
+
+    def _begin(self, session: Session, begin: m.BlindBegin) -> m.BlindReady:
+        if begin.fingerprint != self.encoded.fingerprint:
+            fault = f"{session.peer} encodes with another schema or key"
+            raise PeerError(f"{fault}; both need the same schema and key file", code="other-fingerprint")
+        expected = len(begin.records) if self._metric.by_ones else 0
+        if len(begin.common) != SECRET_BYTES or len(begin.ones) != expected:
+            raise PeerError(f"{session.peer} announced an impossible table", code="bad-identifiers")
+        if not self._deal:
+            self.offer()
+        if begin.new:
+            session.phase = m.Phase.PREDICT
+        self.begun = begin
+        vectors = self.candidates.vectors
+        return m.BlindReady(len(self.encoded), len(vectors), ones=vectors.ones)
+
+    def _masked_vectors(self, session: Session, first: int) -> m.MaskedVectors:
+        vectors = self.candidates.vectors
+        block = next((block for block in blind.vector_blocks(len(vectors)) if block.start == first), None)
+        if block is None:
+            raise PeerError(f"{session.peer} requested vectors that are no block", code="bad-tile")
+        masks = blind.candidate_masks(self._deal, block, self._metric, vectors.rows.shape[1])
+        return m.MaskedVectors(vectors.rows[block] - masks)
+
+    def _share_tile(self, session: Session, begun: m.BlindBegin, message: m.MaskedTile) -> m.Done:
+        vectors, values = self.candidates.vectors, message.values
+        tile = slice(message.first, message.first + len(values))
+        fits = tile in list(blind.tiles(len(begun.records), len(vectors)))
+        if not fits or values.dtype != self._metric.ring or values.shape[1] != vectors.rows.shape[1]:
+            raise PeerError(f"{session.peer} sent rows that are no tile", code="bad-tile")
+        seed, size = begun.common.tobytes(), len(vectors)
+
+        def send_share(coordinator: Session) -> m.Done:
+            # While the coordinator computes the correction, so does this party its product.
+            ask = m.AskCorrection(self.name, begun.request, tile.start, tile.stop - tile.start)
+            asked = coordinator.send(ask)
+            product = blind.secondary_product(vectors, values)
+            secrets = blind.RowSecrets.draw(seed, begun.occasion, begun.records, tile, self._metric, n_candidates=size)
+            dealt = coordinator.wait_reply(asked, m.Correction).values
+            if dealt.shape != product.shape or dealt.dtype != product.dtype:
+                raise PeerError(f"{coordinator.peer} sent a correction of the wrong size", code="bad-tile")
+            ones = begun.ones[tile] if self._metric.by_ones else begun.ones
+            share = blind.secondary_share(vectors, product, dealt, ones, secrets)
+            return coordinator.call(m.ShareOfTile(self.name, begun.request, tile.start, values=share), m.Done)
+
+        self.ask_coordinator(send_share)
+        return m.Done("")
+
+    def _check_classes(self, session: Session, message: m.AskMembers) -> Integers32:
+        classes = np.array(message.classes)
+        ascending = len(classes) and classes[0] >= 0 and bool((classes[1:] > classes[:-1]).all())
+        if not ascending or classes[-1] >= len(self.candidates.vectors):
+            raise PeerError(f"{session.peer} asked for records that do not exist, or twice", code="bad-rows")
+        return classes
