@@ -4,6 +4,9 @@ STAMP   := .venv/.installed
 WORKERS ?= 4
 SECONDS ?= 60
 
+# Tests and examples start many processes, which begin sooner if the code is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
 
 setup: $(STAMP)

@@ -1,4 +1,4 @@
-"""Public names of a package that are imported when they are first used."""
+"""Modules, and public names of a package, that are imported when they are first used."""
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -28,3 +28,26 @@ def lazy_exports(package: str, homes: Mapping[str, Sequence[str]]) -> Callable[[
         return getattr(import_module(modules[name]), name)
 
     return get
+
+
+class LazyModule:
+    """A module that takes long to import, which the first use of one of its names does.
+
+    Beside it, ``TYPE_CHECKING`` imports the module itself. (``importlib.util.LazyLoader`` is not safe with threads.)
+
+    Parameters
+    ----------
+    module
+        The full name of the module.
+
+    Examples
+    --------
+    >>> LazyModule("fedsim.errors").FedSimError.__module__
+    'fedsim.errors'
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._module), name)

@@ -4,20 +4,28 @@ A metric prepares records (checks them and converts them to the form of the sear
 and lists its exact searches, fastest first. A new metric needs no search of its own: ``blocks_backend`` works for all.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from fedsim._lazy import LazyModule
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage import identifiers
-from fedsim.linkage.search import filters, points, runner, text
-from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
 from fedsim.privacy.geodesy import on_unit_sphere
 from fedsim.registry import METRICS
 from fedsim.types import POSITION_DTYPE, Bits, Flags, Floats, Integers, Words
 from fedsim.validation import validate_number
+
+if TYPE_CHECKING:
+    from fedsim.linkage.search import filters, points, runner, text
+    from fedsim.linkage.search.runner import DistanceBlocks, Records, Search
+else:  # numba takes a second to import, and parties that do not link need none of its searches
+    filters, points = LazyModule("fedsim.linkage.search.filters"), LazyModule("fedsim.linkage.search.points")
+    runner, text = LazyModule("fedsim.linkage.search.runner"), LazyModule("fedsim.linkage.search.text")
 
 GPU = "gpu"  # the one backend name that the planner treats specially
 MAX_K_ON_GPU = 4096  # the lists of longer ones do not fit the shared memory of a multiprocessor

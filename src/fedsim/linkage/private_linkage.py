@@ -8,18 +8,20 @@ the order without noise.
 Letters: n primary records, m secondary records, K partners.
 """
 
+from __future__ import annotations
+
 import json
 import math
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.files import encoded_table_digest, spare_bits
 from fedsim.linkage.metrics import PairwiseMetric, SteppedMetric, get_metric
-from fedsim.linkage.search.runner import SearchProgress
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy import bounds, keyed_prng, mechanisms
 from fedsim.privacy.pair_noise import pair_noise
@@ -27,6 +29,9 @@ from fedsim.registry import METRICS
 from fedsim.storage.tensor_file import Tensors, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats, Floats32, Integers, Integers32, Scale
 from fedsim.validation import validate_integer, validate_number, validate_share
+
+if TYPE_CHECKING:
+    from fedsim.linkage.search.runner import SearchProgress
 
 MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones

@@ -1,20 +1,27 @@
 """Soft linkage: the exact K nearest partners of every record, similarities and diagnostics (paper, section 4.1)."""
 
+from __future__ import annotations
+
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedsim._lazy import LazyModule
 from fedsim.errors import DeviceError, InputError, SettingError
 from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import GPU, Backend, Metric, SaturatingMetric, get_metric
-from fedsim.linkage.search import runner
-from fedsim.linkage.search.runner import Records, SearchProgress, count_records
 from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, Floats, Integers, Links, Scale
 from fedsim.validation import validate_integer, validate_k, validate_number
+
+if TYPE_CHECKING:
+    from fedsim.linkage.search import runner
+    from fedsim.linkage.search.runner import Records, SearchProgress
+else:
+    runner = LazyModule("fedsim.linkage.search.runner")
 
 AUTO = "auto"
 MIN_PAIRS_FOR_GPU = 10**9  # with fewer pairs, estimating costs more than the search
@@ -68,7 +75,7 @@ def topk(  # noqa: PLR0913
     """
     chosen = get_metric(metric)
     sides = prepare_tables(chosen, queries, candidates)
-    k = validate_k(k, count_records(sides[1]), "the secondary table")
+    k = validate_k(k, runner.count_records(sides[1]), "the secondary table")
     options = BackendOptions(backend, device, threads, progress)
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=options)
     return partner, distance.astype(np.int64) if chosen.whole else distance
@@ -83,7 +90,7 @@ def search_prepared(
     distinct = runner.take_records(queries, first) if repeated else queries
     backend = _choose_backend(metric, distinct, candidates, k, options)
     threads = None if options.threads is None else validate_integer(options.threads, "threads", least=1)
-    partner, distance = runner.run_search(backend.start(), count_records(distinct), k, threads, options.progress)
+    partner, distance = runner.run_search(backend.start(), runner.count_records(distinct), k, threads, options.progress)
     if not np.isfinite(distance).all():
         raise InputError("distances overflow; use smaller numbers or weights", code="distance-overflow")
     plan = f"{backend.name}: {backend.reason}"
@@ -133,7 +140,7 @@ def _choose_device(  # noqa: PLR0913, PLR0917
     metric: Metric, queries: Records, candidates: Records, k: int, on_cpu: Backend, on_gpu: Backend, threads: int
 ) -> Backend:
     """Return the backend that samples of the search show to be faster, with the estimates in its reason."""
-    n_pairs = count_records(queries) * count_records(candidates)
+    n_pairs = runner.count_records(queries) * runner.count_records(candidates)
     if n_pairs < MIN_PAIRS_FOR_GPU:
         return on_cpu
     from fedsim.linkage.search import gpu  # noqa: PLC0415 - importing torch takes seconds
@@ -146,7 +153,7 @@ def _choose_device(  # noqa: PLR0913, PLR0917
         return replace(on_cpu, reason=f"{on_cpu.reason}; estimated {there}, less than starting the GPU takes")
     try:
         search = on_gpu.start()
-        gpu_seconds = _estimate_on_gpu(search, count_records(queries), k)
+        gpu_seconds = _estimate_on_gpu(search, runner.count_records(queries), k)
     except DeviceError as error:
         return replace(on_cpu, reason=f"{on_cpu.reason}; the GPU cannot be used: {error}")
     here = f"estimated {gpu_seconds:.2g} s on the GPU"
@@ -158,15 +165,15 @@ def _choose_device(  # noqa: PLR0913, PLR0917
 def _estimate_on_cpu(metric: Metric, queries: Records, candidates: Records, k: int, backend: Backend) -> float:
     """Estimate the seconds of one CPU thread by searching a sample of both tables."""
     some_queries, some_candidates = (
-        runner.take_records(records, _spread_rows(count_records(records), most))
+        runner.take_records(records, _spread_rows(runner.count_records(records), most))
         for records, most in ((queries, SAMPLED_QUERIES), (candidates, SAMPLED_CANDIDATES))
     )
-    k = min(k, count_records(some_candidates))
+    k = min(k, runner.count_records(some_candidates))
     offered = {sampled.name: sampled for sampled in metric.backends(some_queries, some_candidates, k)}
     search = offered[backend.name].start()
     seconds = _seconds(search, search.tiles(), k)
-    growth = count_records(candidates) / count_records(some_candidates) if backend.exhaustive else 1.0
-    return seconds * growth * count_records(queries) / count_records(some_queries)
+    growth = runner.count_records(candidates) / runner.count_records(some_candidates) if backend.exhaustive else 1.0
+    return seconds * growth * runner.count_records(queries) / runner.count_records(some_queries)
 
 
 def _estimate_on_gpu(search: runner.Search, n_queries: int, k: int) -> float:
@@ -307,7 +314,7 @@ def link(  # noqa: PLR0913
         rng = np.random.default_rng(validate_integer(seed, "seed", least=0))
     _check_noise(sigma, rng)
     queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
-    n_candidates = count_records(candidates)
+    n_candidates = runner.count_records(candidates)
     k = validate_k(k, n_candidates, f"the {secondary_name} table")
     options = BackendOptions(backend, device, threads, progress)
     wanted = min(k + 1, n_candidates)  # one more shows whether the boundary is a tie

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 from fedsim.errors import SettingError
@@ -65,6 +64,8 @@ def gaussian_epsilon(*, sigma: float, delta: float, sensitivity: float) -> float
     >>> round(gaussian_epsilon(sigma=3.73063, delta=1e-5, sensitivity=1.0), 4)
     1.0
     """
+    from scipy.optimize import brentq  # noqa: PLC0415 - it loads a third of SciPy, and few need it
+
     validate_positive(sigma=sigma, sensitivity=sensitivity)
     if not 0 < delta < 1:
         raise SettingError(f"delta={delta}; choose a probability between 0 and 1", code="bad-delta")
