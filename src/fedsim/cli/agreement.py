@@ -205,7 +205,8 @@ def _estimate_lines(estimate: CostEstimate) -> Iterator[tuple[str, str]]:
     seconds, memory = estimate.linkage_seconds, format_bytes(estimate.coordinator_memory)
     work = "under a second" if seconds < 1 else f"about {format_duration(seconds)} of one core"
     transfer = f"{format_bytes(estimate.linkage_bytes)}, {format_duration(estimate.linkage_line_seconds)} to transfer"
-    yield "linkage", f"{transfer}; the coordinator needs {work} and {memory} of memory"
+    who = "all parties together need" if estimate.blind else "the coordinator needs"
+    yield "linkage", f"{transfer}; {who} {work}, and the coordinator {memory} of memory"
     epoch, training, spent = estimate.epoch_bytes, estimate.training_bytes, estimate.training_seconds
     if epoch.most:  # nothing is sent in an epoch under sealed labels
         between = f"{_format_size(epoch.least)} if records share all partners, {_format_size(epoch.most)} if none"

@@ -60,6 +60,8 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     noise = protection.features
     yield "features", f"of secondaries with noise of {noise.noise:g} standard deviations" if noise else "no noise"
     activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
+    if protection.blind:
+        yield "coordinator", "blind: it deals masks and sees no encoded identifier"
     if protection.sealed:
         yield "labels", "sealed: no gradient and nothing else that depends on a label leaves the primary"
         yield "cut", f"every linked row once, as {protection.embedding_name} embedding {activations}"
@@ -100,7 +102,9 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         What leaves the party, what it receives and what stays.
     """
     _, primary, *_ = job.parties
-    if party_file.role is Role.COORDINATOR:
+    if party_file.role is Role.COORDINATOR and job.protection.blind:
+        found = list(_blind_coordinator_disclosure(job))
+    elif party_file.role is Role.COORDINATOR:
         links = tuple(_describe_links(name, terms) for name, terms in job.secondaries.items())
         found = [
             Paragraph(f"to {primary}", links),
@@ -121,11 +125,39 @@ def describe_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
     return [*found, Paragraph("also leaves", (f"to the parties it connects with: {common}",))]
 
 
+def _blind_coordinator_disclosure(job: Job) -> Iterator[Paragraph]:
+    _, primary, *_ = job.parties
+    for name, terms in job.secondaries.items():
+        places = f"for each record, which {terms.k} places of a row that the parties shuffled are the nearest"
+        values = f"their distances plus a number that it does not know ({describe_noise(terms)})"
+        yield Paragraph(f"to {primary}, for {Party(Role.SECONDARY, name)}", ("random masks", places, values))
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", ("random masks",))
+    spread = " and, for the noise, the spread of a secondary's distances"
+    noisy = any(terms.tau or terms.sigma for terms in job.secondaries.values())
+    sizes = f"the numbers of distinct records{spread if noisy else ''}"
+    names = "random names of the primary's records, by which it recognises one that is asked about again"
+    shares = "shares of distances in shuffled rows, which show how far those of a record are from each other"
+    received = ("from primary and secondaries: no identifier, encoded or not", sizes, names, shares)
+    yield Paragraph("receives", received)
+    yield Paragraph("stays here", ("distances before noise, in shuffled rows and plus unknown numbers",))
+
+
+def _describe_masked(terms: SecondaryTerms, columns: Mapping[str, str]) -> tuple[str, ...]:
+    """Describe the encoded identifiers that primary and secondary exchange if the coordinator is blind."""
+    masked = f"{_describe_encoding(terms, columns)}, under masks that only the coordinator could remove"
+    return (masked, "how many ones each filter has") if terms.metric == "dice" else (masked,)
+
+
+BLIND_SHARES = "shares of distances in shuffled rows, and the number of its distinct records; no encoded identifier"
+
+
 def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
     coordinator, primary, *_ = job.parties
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
-    count = "the number of its records"
-    yield Paragraph(f"to {coordinator}", (_describe_encoding(terms, columns.identifiers[party_file.name]), count))
+    count, blind = "the number of its records", job.protection.blind
+    identifiers = columns.identifiers[party_file.name]
+    to_coordinator = (BLIND_SHARES,) if blind else (_describe_encoding(terms, identifiers), count)
+    yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
     if sealed:
@@ -134,21 +166,23 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
         days = job.protection.retention.days
         outputs += f", which the primary stores for up to {days} days or until you request deletion; {note}"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
-    yield Paragraph(f"to {primary}", (outputs, count, *(() if sealed else compared)))
-    yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy)))
+    masked = _describe_masked(terms, identifiers) if blind else ()
+    yield Paragraph(f"to {primary}", (*masked, outputs, count, *(() if sealed else compared)))
+    yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
-    yield Paragraph(
-        "receives",
-        (
-            f"from {coordinator}: {_describe_row_order(terms)}, so that {primary} sees no true row number",
-            f"from {primary}: {requests}{'' if sealed else ', and gradients of the activations'}",
-        ),
-    )
+    order = f"{_describe_row_order(terms)}, so that {primary} sees no true row number"
+    if blind:
+        requests = "masked vectors, and which of its rows are linked, as numbers in its own secret order"
+        order = "random masks"
+    gradients = "" if sealed else ", and gradients of the activations"
+    yield Paragraph("receives", (f"from {coordinator}: {order}", f"from {primary}: {requests}{gradients}"))
 
 
-def _secondary_limits(policy: Policy) -> Iterator[str]:
+def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
+    linked = "the primary says are linked to its records (max_records limits them)"
+    linked = linked if blind else "the coordinator linked to records of the primary"
     yield (
-        "only rows that the coordinator linked to records of the primary, each once per request; the steps of the job, "
+        f"only rows that {linked}, each once per request; the steps of the job, "
         f"through all restarts, of which {policy.max_repeated_epochs:,} epochs may be repeated with other numbers "
         "(max_repeated_epochs); one request without gradients per epoch, and a few at the end"
     )
@@ -162,11 +196,13 @@ def _secondary_limits(policy: Policy) -> Iterator[str]:
 
 def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) -> Iterator[Paragraph]:
     coordinator, *_ = job.parties
-    encoded = (
+    encoded = tuple(
         f"for {Party(Role.SECONDARY, name)}: {_describe_encoding(terms, columns.identifiers[name])}"
         for name, terms in job.secondaries.items()
     )
-    count = "the number of its records, and which of them are used for training (one bit each)"
+    count, blind = "the number of its records, and which of them are used for training (one bit each)", False
+    if job.protection.blind:
+        encoded, count, blind = (BLIND_SHARES,), "a random name for each record", True
     yield Paragraph(f"to {coordinator}", (*encoded, count))
     for name, terms in job.secondaries.items():
         numbers = "link numbers" if terms.hide_rows else "pseudonymous row numbers"
@@ -176,7 +212,8 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         )
         if job.protection.sealed:
             sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
-        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
+        masked = _describe_masked(terms, columns.identifiers[name]) if blind else ()
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (*masked, *sent))
     links = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
     yield Paragraph("receives", (*links, "from each secondary: activations of the requested rows"))
 
@@ -218,6 +255,10 @@ def privacy_guarantees(job: Job) -> list[str]:
     found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
     if protection.features is not None:
         found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
+    if protection.blind:
+        seen = "per record an unordered list of its distances up to an unknown shift"
+        collusion = "It must not collude with a party."
+        found.append(f"identifiers: The coordinator sees no encoding, but sizes and {seen}. {collusion}")
     if protection.sealed:
         found.append("labels: Nothing that a secondary receives depends on a label, so no attack on labels can exist.")
     for what, cut in (("activations", protection.activations), ("gradients", protection.gradient_noise)):

@@ -28,7 +28,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import PrivateLinks, check_filters, pseudonym_order, rank_by_similarity
-from fedsim.linkage.search.runner import distinct_records
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy.keyed_prng import (
     BLOCK_KEY_BYTES,
@@ -131,8 +130,9 @@ def blind_metric(name: str, n_bits: int) -> BlindMetric:
         able = ", ".join(f"{known} up to {bits:,} bits" for known, bits in limits.items() if bits)
         message = f"metric {name} over {n_bits:,} bits, but a blind coordinator compares {able}; change the schema"
         raise SettingError(f"{message}, or use a plain coordinator", code="not-blind", setting="metric")
-    ring, delivered = {"hamming": ("<u2", "<u4"), "dice": ("<u4", "<u8"), "position": ("<u8", "<u8")}[name]
-    return BlindMetric(name, np.dtype(ring), np.dtype(delivered), 2 * n_bits if name == "dice" else 0)
+    size = METRICS.detail(name, "blind_bytes")
+    ring, delivered = np.dtype(f"<u{size}"), np.dtype(f"<u{min(8, 2 * size)}")
+    return BlindMetric(name, ring, delivered, 2 * n_bits if name == "dice" else 0)
 
 
 def dice_weights(ones: Integers) -> Integers:
@@ -239,11 +239,11 @@ def blind_candidates(table: EncodedTable, metric: BlindMetric, secret: bytes, li
     check_filters(table, "secondary")
     order = pseudonym_order(secret, list_name, table)
     shuffled = EncodedTable(table.bits[order], table.n_bits, table.fingerprint)
-    first, kind = distinct_records(shuffled.bits)
+    _, first, kind = np.unique(shuffled.bits, axis=0, return_index=True, return_inverse=True)
     by_pseudonym = np.argsort(first)
     class_of = np.empty_like(by_pseudonym)
     class_of[by_pseudonym] = np.arange(len(first))
-    class_of = class_of[kind]  # (rows,)
+    class_of = class_of[kind.reshape(-1)]  # (rows,)
     distinct = EncodedTable(shuffled.bits[first[by_pseudonym]], table.n_bits, table.fingerprint)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(class_of))])
     members = np.argsort(class_of, kind="stable").astype(np.int32)

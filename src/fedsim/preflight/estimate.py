@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fedsim.config.job import Job
+from fedsim.registry import METRICS
 from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
@@ -28,6 +29,11 @@ WORDS_PER_SECOND = 5e9  # comparisons of 64 bits of two filters
 PAIR_SECONDS = 4e-7  # noise and order of a pair
 PAIR_BYTES = 40  # of the coordinator's memory
 FILTER_COPIES = 4  # in the coordinator's memory
+# Measured with the functions of fedsim.linkage.blind_linkage, likewise.
+BLIND_PAIR_SECONDS = 1.2e-7  # masks, row permutations and opening
+BLIND_PRODUCTS = {2: 3, 4: 8}  # of limbs, by bytes of a share: all roles together
+BLIND_OPERATIONS_PER_SECOND = 35e9
+BLIND_TILE_BYTES = 200 << 20  # in the coordinator's memory
 OPERATIONS_PER_WEIGHT = 6  # a multiplication and an addition, forward and twice as many backward
 OPERATIONS_PER_SECOND, STEP_SECONDS = 25e9, 0.015  # of networks on one core, and what every step costs beside them
 WEIGHT_BYTES = 16  # a weight, its two moments and its best value so far
@@ -95,6 +101,19 @@ class LinkListSizes:
     asked: int
     columns: int = DEFAULT_COLUMNS
     similarities: int = 1  # of a pair
+    metric: str = "hamming"
+    blind: bool = False
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of one masked vector, under a blind coordinator."""
+        dimensions = self.n_bits // 32 if self.metric == "position" else self.n_bits
+        return self.ring_bytes * dimensions
+
+    @property
+    def ring_bytes(self) -> int:
+        """Bytes of one share of a distance, under a blind coordinator."""
+        return int(METRICS.detail(self.metric, "blind_bytes"))
 
     @property
     def filter_bytes(self) -> int:
@@ -167,6 +186,7 @@ class CostEstimate:
     largest_message: int
     disk: Mapping[str, int]
     assumed: tuple[str, ...]
+    blind: bool = False  # the coordinator is, so that all parties compute the linkage
 
 
 def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, int]) -> Workload:
@@ -193,6 +213,8 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
             asked=1 if training.method == "top1sim" else terms.k,
             columns=columns.get(name, DEFAULT_COLUMNS),
             similarities=max(1, len(terms.field_bytes)),
+            metric=terms.metric,
+            blind=job.protection.blind,
         )
         for name, terms in job.secondaries.items()
     )
@@ -227,6 +249,9 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
     filters = sum((each.records + each.candidates) * each.filter_bytes for each in work.lists)
     # Lists are linked one after the other, so that only the largest one is in memory.
     pairs = max(partners.records * partners.k for partners in work.lists)
+    memory = FILTER_COPIES * filters + PAIR_BYTES * pairs
+    if job.protection.blind:
+        memory = BLIND_TILE_BYTES + max(each.candidates * each.vector_bytes for each in work.lists)
     trips = round_trips(work)
     seconds = (link.seconds(n_bytes, trips) for n_bytes in (training.least, training.expected, training.most))
     return CostEstimate(
@@ -236,7 +261,7 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         filter_bytes=filters,
         linkage_line_seconds=link.seconds(linkage, 4),
         linkage_seconds=sum(map(linkage_seconds, work.lists)),
-        coordinator_memory=FILTER_COPIES * filters + PAIR_BYTES * pairs,
+        coordinator_memory=memory,
         distinct=sum((partners.requested_rows(work.batch) for partners in work.lists), ZERO_SPAN),
         epoch_bytes=epoch_bytes(work),
         training_bytes=training,
@@ -245,6 +270,7 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
         largest_message=_largest_message(work),
         disk=disk_bytes(job, work),
         assumed=work.assumed,
+        blind=job.protection.blind,
     )
 
 
@@ -256,7 +282,14 @@ def linkage_bytes(partners: LinkListSizes) -> int:
 
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
+    >>> sizes = LinkListSizes("rentals", records=10**4, candidates=10**4, k=20, n_bits=1024, asked=20, blind=True)
+    >>> linkage_bytes(sizes)  # measured: 642.9 MB
+    642560000
     """
+    if partners.blind:  # vectors once, and for every pair a correction and two shares
+        vectors = (partners.records + partners.candidates) * partners.vector_bytes
+        answers = partners.records * partners.k * (ROW_BYTES + min(8, 2 * partners.ring_bytes))
+        return 3 * partners.ring_bytes * partners.records * partners.candidates + vectors + answers
     # Every record of the primary has one byte more: is it used for training?
     up = (partners.records + partners.candidates) * partners.filter_bytes + partners.records
     down = 4 * (1 + partners.similarities) * partners.records * partners.k + ROW_BYTES * partners.candidates
@@ -264,11 +297,15 @@ def linkage_bytes(partners: LinkListSizes) -> int:
 
 
 def linkage_seconds(partners: LinkListSizes) -> float:
-    """Return the rough time for search and noise on one core.
+    """Return the rough time for search and noise on one core; under a blind coordinator, of all parties together.
 
     >>> linkage_seconds(LinkListSizes("rentals", records=100_000, candidates=50_000, k=50, n_bits=1024, asked=50))
     18.0
     """
+    if partners.blind:
+        products = 0 if partners.metric == "position" else BLIND_PRODUCTS[partners.ring_bytes] * partners.n_bits
+        per_pair = BLIND_PAIR_SECONDS + 2 * products / BLIND_OPERATIONS_PER_SECOND
+        return partners.records * partners.candidates * per_pair
     words = partners.records * partners.candidates * -(-partners.n_bits // 64)
     return words / WORDS_PER_SECOND + PAIR_SECONDS * partners.records * partners.k
 
@@ -390,7 +427,7 @@ def disk_bytes(job: Job, work: Workload) -> dict[str, int]:
     for partners in work.lists:
         links = 8 * partners.records * partners.k
         candidates = partners.candidates * (partners.filter_bytes + ROW_BYTES)
-        need[job.coordinator.name] += links + candidates
+        need[job.coordinator.name] += 0 if partners.blind else links + candidates
         need[job.primary.name] += links + partners.records * partners.filter_bytes
         weights = secondary_weights(work.sizes, partners)
         need[partners.name] += candidates + CHECKPOINT_COPIES * WEIGHT_BYTES * weights
@@ -404,7 +441,7 @@ def _largest_message(work: Workload) -> int:
     for partners in work.lists:
         rows = max(partners.requested_rows(size).most for size in (round(TEST_SHARE * work.records), work.batch))
         sizes += [
-            partners.filter_bytes * max(partners.records, partners.candidates),
+            0 if partners.blind else partners.filter_bytes * max(partners.records, partners.candidates),
             8 * partners.records * partners.k,
             rows * work.sizes.cut * work.value_bytes,
         ]

@@ -42,11 +42,12 @@ QUESTIONS = (
     "For how long are models, links, predictions, logs and backups kept? Files state a time for activations only.",
 )
 LINE = 'stroke="currentColor"'
-STORED = (
-    (Role.COORDINATOR, "encoded identifiers and links of both parties"),
-    (Role.PRIMARY, "encoded identifiers, links, model, predictions of test records"),
-    (Role.SECONDARY, "encoded identifiers, row order, its part of the model"),
-)
+STORED = {
+    Role.COORDINATOR: "encoded identifiers and links of both parties",
+    Role.PRIMARY: "encoded identifiers, links, model, predictions of test records",
+    Role.SECONDARY: "encoded identifiers, row order, its part of the model",
+}
+BLIND_STORED = "keyed digests and sizes of both tables, random names of new records"
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,11 +190,22 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
         sealed, kind = job.protection.sealed, job.protection.embedding_name
         sent = f"every linked row once, as {kind} embedding" if sealed else "activations of requested rows, every step"
         asked = "row numbers" if sealed else "row numbers and gradients, every step"
+        order = "secret order of its linked rows"
+        if job.protection.blind:
+            shares, order = "shares of distances in shuffled rows, random names of records", "random masks"
+            masked = f"{encoded}, under masks of the coordinator"
+            links = f"random masks; the {terms.k} nearest places of each shuffled row, with shifted distances"
+            links, asked, sent = (
+                f"{links} ({disclosure.describe_noise(terms)})",
+                f"{masked}; {asked}",
+                f"{masked}; {sent}",
+            )
+            encoded = shares
         flows += [
             (primary, coordinator, encoded),
             (one, coordinator, encoded),
             (coordinator, primary, links),
-            (coordinator, one, "secret order of its linked rows"),
+            (coordinator, one, order),
             (primary, one, asked),
             (one, primary, sent),
         ]
@@ -324,7 +336,8 @@ def _retention(job: Job, parties: Sequence[PartyEvidence]) -> PageSection:
     if job.protection.sealed:
         agreed = f"{job.protection.retention.days} days, or until the secondary's owner requests deletion"
         rows.append(("primary", "activations of linked rows", agreed, "job file"))
-    rows += [(str(role), what, NOT_STATED, "") for role, what in STORED]
+    stored = STORED | ({Role.COORDINATOR: BLIND_STORED} if job.protection.blind else {})
+    rows += [(str(role), what, NOT_STATED, "") for role, what in stored.items()]
     tables = [PageTable("What is stored, and how long", ("party", "what", "how long", "source"), tuple(rows))]
     now = [
         (one.name, name, "none" if end is None else f"until {end:%Y-%m-%d}")

@@ -454,17 +454,20 @@ def visibility_table(job: Job, audit: Mapping[str, Any] | None = None) -> PageTa
     def protection(terms: CutTerms | None) -> str:
         return "unprotected" if terms is None else f"clipped to {terms.clip:g}, noise {terms.noise:g} times that"
 
-    sealed = job.protection.sealed
+    sealed, blind = job.protection.sealed, job.protection.blind
     gradients = "none: labels are sealed" if sealed else protection(job.protection.gradient_noise)
+    encoded, distances = "encoded, without the key", "all that it computes"
+    if blind:
+        encoded, distances = NOT_SEEN, "differences within a row, in shuffled rows"
     rows = (
-        ("identifiers of the primary", "its own", NOT_SEEN, "encoded, without the key"),
-        ("identifiers of a secondary", NOT_SEEN, "its own", "encoded, without the key"),
+        ("identifiers of the primary", "its own", "masked" if blind else NOT_SEEN, encoded),
+        ("identifiers of a secondary", "masked" if blind else NOT_SEEN, "its own", encoded),
         ("features of the primary", "its own", NOT_SEEN, NOT_SEEN),
         ("features of a secondary", NOT_SEEN, "its own", NOT_SEEN),
         ("labels", "its own", NOT_SEEN, NOT_SEEN),
-        ("distances", NOT_SEEN, NOT_SEEN, "all that it computes"),
-        ("similarities", similarities, NOT_SEEN, "before noise"),
-        ("partner records of a record", numbers, "the requested rows", "all"),
+        ("distances", f"of its partners; {similarities}" if blind else NOT_SEEN, NOT_SEEN, distances),
+        ("similarities", similarities, NOT_SEEN, NOT_SEEN if blind else "before noise"),
+        ("partner records of a record", numbers, "the requested rows", "places in shuffled rows" if blind else "all"),
         ("activations at the cut layer", protection(job.protection.activations), "its own", NOT_SEEN),
         ("gradients at the cut layer", "its own", gradients, NOT_SEEN),
     )

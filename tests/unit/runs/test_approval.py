@@ -152,6 +152,21 @@ def test_a_secondary_with_hidden_rows_receives_the_row_of_every_link(tmp_path):
     assert "permutation" not in received
 
 
+@pytest.mark.parametrize("name", ["notary", "city", "rentals"])
+def test_under_a_blind_coordinator_encoded_identifiers_are_masked_and_go_to_the_other_party(tmp_path, name):
+    job, own = job_with(tmp_path), party_with(tmp_path, name=name)
+    blind = job.model_copy(update={"protection": job.protection.model_copy(update={"coordinator": "blind"})})
+    paragraphs = describe_disclosure(blind, own, resolve_columns(job, own))
+    text = {paragraph.heading: " ".join(paragraph.sentences) for paragraph in paragraphs}
+    if name == "notary":
+        assert "no identifier" in text["receives"]
+    else:
+        assert "4,096 bits" not in text["to coordinator 'notary'"]
+        other = "to primary 'city'" if name == "rentals" else "to secondary 'rentals'"
+        assert "4,096 bits" in text[other]
+        assert "masks" in text[other]
+
+
 def test_a_coordinator_reads_that_it_holds_distances(tmp_path):
     text = disclosure(tmp_path, "notary")
     assert "50 rows of secondary 'rentals'" in text["to primary 'city'"]

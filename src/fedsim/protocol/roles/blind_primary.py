@@ -99,6 +99,7 @@ class BlindRequest:
     ) -> BlindPartners:
         """Return partners and distances; ``PeerRestarted`` if a peer was restarted: then call it again."""
         names, found = self._queries.names, []
+        progress(0, len(names))
         exchange = self._begin(coordinator, secondary)
         waiting: deque[tuple[slice, Integers, int, int]] = deque()
 
@@ -106,7 +107,6 @@ class BlindRequest:
             found.append(self._receive_tile(exchange, *waiting.popleft()))
             progress(waiting[0][0].start if waiting else tile.stop, len(names))
 
-        progress(0, len(names))
         for tile in blind.tiles(len(names), exchange.ready.n_candidates):
             stored = self._load(exchange, tile)
             if stored is None:

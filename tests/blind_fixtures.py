@@ -1,0 +1,105 @@
+"""The three roles of a blind linkage in one process, over real sessions whose frames can be recorded."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from fedsim.errors import FedSimError, PeerError
+from fedsim.linkage.private_linkage import LinkageConfig
+from fedsim.privacy.keyed_prng import derive_subkey
+from fedsim.protocol.messages import Members
+from fedsim.protocol.roles.blind_primary import BlindPartners, BlindRequest
+from fedsim.protocol.roles.blind_secondary import BlindResponder
+from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
+from fedsim.protocol.transport import stream_pair
+from fedsim.types import EncodedTable
+from session_fixtures import CITY, NOTARY, RENTALS, joined, sessions_of, started
+
+PRIMARY, SECONDARY, DEALER = (derive_subkey(bytes(32), role, 32) for role in ("primary", "secondary", "coordinator"))
+
+
+class RecordedStream:
+    """A stream that keeps what was received."""
+
+    def __init__(self, stream, frames):
+        self.stream, self.frames = stream, frames
+
+    def send(self, frame):
+        self.stream.send(frame)
+
+    def receive(self):
+        self.frames.append(self.stream.receive())
+        return self.frames[-1]
+
+    def close(self):
+        self.stream.close()
+
+
+@contextmanager
+def line(here, there, frames=None):
+    """Both sides of a conversation; ``frames`` gets all that ``here`` receives."""
+    sessions, streams = sessions_of(here, there), list(stream_pair())
+    if frames is not None:
+        streams[0] = RecordedStream(streams[0], frames)
+    for session, stream in zip(sessions, streams, strict=True):
+        session.attach(stream, 0)
+    readers = [started(session.read, stream) for session, stream in zip(sessions, streams, strict=True)]
+    try:
+        yield sessions
+    finally:
+        for session in sessions:
+            session.end(PeerError("the test is over"))
+        joined(*readers)
+
+
+def blind_coordinator(folder: Path, linking: LinkageConfig, n_bits: int, *, new_records: int = 100) -> Coordinator:
+    limits = LinkLimits(new_records, 100)
+    return Coordinator({"rentals": linking}, DEALER, folder, limits=limits, blind_bits={"rentals": n_bits})
+
+
+def serve(role, session, left):
+    """Serve until the end of the test; keep the error that ended it earlier."""
+    try:
+        role.serve(session)
+    except FedSimError as error:
+        if error.code:
+            left.append(error)
+            session.end(error)
+
+
+def answer(responder, session):
+    """A secondary that answers until the primary has its partners."""
+    while True:
+        envelope = session.receive()
+        reply = responder.reply(session, envelope.message)
+        session.send(reply, reply_to=envelope.sequence)
+        if isinstance(reply, Members):
+            return
+
+
+def link_blindly(
+    folder: Path,
+    tables: tuple[EncodedTable, EncodedTable],
+    linking: LinkageConfig,
+    frames: tuple[list[bytes], list[bytes]] = ([], []),
+    counted: np.ndarray | None = None,
+) -> tuple[BlindPartners, BlindResponder]:
+    """Let the three link two tables; ``frames`` get what the coordinator receives from primary and secondary."""
+    queries, candidates = tables
+    role, left = blind_coordinator(folder, linking, queries.n_bits), []
+    counted = np.ones(len(queries), bool) if counted is None else counted
+    request = BlindRequest("rentals", linking, queries, PRIMARY, counted)
+    lines = line(NOTARY, CITY, frames[0]), line(NOTARY, RENTALS, frames[1]), line(CITY, RENTALS)
+    with lines[0] as (pc, cp), lines[1] as (sc, cs), lines[2] as own:
+        responder = BlindResponder("rentals", linking, candidates, SECONDARY, lambda ask: ask(cs))
+        threads = [started(serve, role, session, left) for session in (pc, sc)]
+        responder.offer()
+        threads.append(started(answer, responder, own[1]))
+        found = request.link(cp, own[0])
+        joined(threads[-1])
+    joined(*threads)
+    assert not left
+    return found, responder

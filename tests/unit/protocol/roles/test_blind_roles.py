@@ -1,0 +1,141 @@
+"""The roles of a blind linkage refuse what breaks the protocol."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from blind_fixtures import PRIMARY, SECONDARY, answer, blind_coordinator, line, link_blindly, serve
+from error_fixtures import raises
+from fedsim.errors import PeerError, PolicyError
+from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
+from fedsim.protocol import messages as m
+from fedsim.protocol.roles.blind_primary import BlindRequest
+from fedsim.protocol.roles.blind_secondary import BlindResponder
+from fedsim.types import EncodedTable
+from session_fixtures import CITY, NOTARY, RENTALS, session_of, started
+
+LINKING, COUNTED = LinkageConfig("hamming", 3), np.ones(30, bool)
+
+
+def table(n, seed, fingerprint="ab" * 32):
+    return EncodedTable(np.random.default_rng(seed).integers(0, 256, (n, 8), np.uint8), 64, fingerprint)
+
+
+TABLES = table(30, 0), table(20, 1)
+
+
+def offer_of(queries, *, new=False):
+    request = BlindRequest("rentals", LINKING, queries, PRIMARY, None if new else np.ones(len(queries), bool))
+    return m.QueryOffer("rentals", request.digest, new, records=request._queries.names)
+
+
+def test_sessions_give_the_nearest_records_of_the_plain_coordinator(tmp_path):
+    found, responder = link_blindly(tmp_path, TABLES, LINKING)
+    _, plain = link_encoded_tables(*TABLES, COUNTED, LINKING, SECONDARY, "rentals", threads=1)
+    assert np.array_equal(np.sort(found.partner[found.place]), np.sort(plain.partner))
+    assert responder.begun.n_trained == 30
+    again, _ = link_blindly(tmp_path, TABLES, LINKING)
+    assert np.array_equal(again.distance, found.distance)
+
+
+def test_opened_tiles_are_stored_and_not_opened_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedsim.linkage.blind_linkage.TILE_PAIRS", 100)
+    role, left, store = blind_coordinator(tmp_path / "lists", LINKING, 64), [], tmp_path / "tiles"
+    request = BlindRequest("rentals", LINKING, TABLES[0], PRIMARY, COUNTED, folder=store)
+    found = []
+    for _ in range(2):
+        frames: list[bytes] = []
+        with line(NOTARY, CITY, frames) as (pc, cp), line(NOTARY, RENTALS) as (sc, cs), line(CITY, RENTALS) as own:
+            responder = BlindResponder("rentals", LINKING, TABLES[1], SECONDARY, lambda ask, cs=cs: ask(cs))
+            for session in (pc, sc):
+                started(serve, role, session, left)
+            responder.offer()
+            started(answer, responder, own[1])
+            found.append((request.link(cp, own[0]), len(frames)))
+    assert np.array_equal(found[0][0].partner, found[1][0].partner)
+    assert len(list(store.iterdir())) == 6
+    assert found[1][1] < found[0][1] - 5
+
+
+def test_another_table_than_the_one_linked_is_refused(tmp_path):
+    link_blindly(tmp_path, TABLES, LINKING)
+    dealer = blind_coordinator(tmp_path, LINKING, 64)._dealers["rentals"]
+    with raises(PolicyError, "identifiers-changed"):
+        dealer.offer_queries(offer_of(table(30, 5)))
+    with raises(PolicyError, "identifiers-changed"):
+        dealer.offer_candidates(m.CandidateOffer("rentals", "other", 20, 0.0))
+    assert dealer.linked
+
+
+def test_masks_of_different_requests_differ(tmp_path):
+    link_blindly(tmp_path, TABLES, LINKING)
+    dealer = blind_coordinator(tmp_path, LINKING, 64)._dealers["rentals"]
+    deals = [dealer.offer_queries(offer_of(table(4, seed), new=True)).masks.tobytes() for seed in (6, 7, 6)]
+    assert deals[0] == deals[2] != deals[1]
+
+
+def test_new_records_are_limited_and_a_known_one_is_free(tmp_path):
+    link_blindly(tmp_path, TABLES, LINKING)
+    dealer = blind_coordinator(tmp_path, LINKING, 64, new_records=5)._dealers["rentals"]
+    dealer.offer_queries(offer_of(table(4, 6), new=True))
+    dealer.offer_queries(offer_of(table(4, 6), new=True))
+    with raises(PolicyError, "too-many-new-records", limit=5):
+        dealer.offer_queries(offer_of(table(2, 7), new=True))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.Candidates("rentals", "ab", 64, bits=TABLES[1].bits),
+        m.Offer("rentals", "digest", ""),
+        m.AskCorrection("rentals", "request", 0, 10**9),
+        m.ShareOfTile("rentals", "request", 0, values=np.zeros((2, 7), np.uint16)),
+        m.ShareOfTile("rentals", "request", 0, values=np.zeros((2, 20), np.uint64)),
+    ],
+)
+def test_a_blind_coordinator_takes_no_encoding_and_no_tile_of_another_size(tmp_path, message):
+    link_blindly(tmp_path, TABLES, LINKING)
+    role, left = blind_coordinator(tmp_path, LINKING, 64), []
+    with line(NOTARY, RENTALS) as (here, there):
+        serving = started(serve, role, here, left)
+        there.send(message)
+        serving.join(10)
+    assert isinstance(left[0], PeerError)
+    assert left[0].code in {"unexpected-message", "bad-tile"}
+
+
+def responder():
+    found = BlindResponder("rentals", LINKING, TABLES[1], SECONDARY, lambda ask: m.Deal(20, np.zeros(32, np.uint8)))
+    found.offer()
+    return found
+
+
+def begin(**changes):
+    facts = {"fingerprint": "ab" * 32, "request": "r", "occasion": "o", "new": False, "n_trained": 3}
+    arrays = {
+        "common": np.zeros(32, np.uint8),
+        "records": np.arange(3, dtype=np.uint64),
+        "ones": np.zeros(0, np.int32),
+    }
+    return m.BlindBegin(**{**facts, **arrays, **changes})
+
+
+@pytest.mark.parametrize(
+    ("code", "messages"),
+    [
+        ("not-begun", [m.AskVectors(0)]),
+        ("other-fingerprint", [begin(fingerprint="cd" * 32)]),
+        ("bad-identifiers", [begin(common=np.zeros(3, np.uint8))]),
+        ("bad-tile", [begin(), m.AskVectors(7)]),
+        ("bad-tile", [begin(), m.MaskedTile(1, values=np.zeros((2, 64), np.uint16))]),
+        ("bad-tile", [begin(), m.MaskedTile(0, values=np.zeros((3, 63), np.uint16))]),
+        ("bad-rows", [begin(), m.AskMembers(np.array([0, 20], np.int32))]),
+        ("bad-rows", [begin(), m.AskMembers(np.array([3, 3], np.int32))]),
+    ],
+)
+def test_a_secondary_refuses_what_is_out_of_order_or_out_of_range(code, messages):
+    secondary, session = responder(), session_of(RENTALS, CITY)
+    with raises(PeerError, code):
+        for message in messages:
+            secondary.reply(session, message)
