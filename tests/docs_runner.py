@@ -10,11 +10,13 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import pytest
 
 from fedsim.cli import main
+from fedsim_lab.faults.processes import start_command
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -22,6 +24,7 @@ COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 PROMISE = re.compile(r"^print\(.*\)(?:  |\n)# (.+)$", re.MULTILINE)
 PROCESSES = {"party", "predict", "serve"}  # each in a process of its own
 PLAIN = {"cp", "mkdir", "head", "cat", "ls"}
+LONGEST = 120  # seconds of a command
 PATIENT = ["--retry", "60", "--retry-delay", "1", "--retry-connrefused", "--fail"]
 
 
@@ -44,7 +47,7 @@ class Newcomer:
 
     def __init__(self, ports: dict[str, str]) -> None:
         self._ports, self._names = ports, dict[str, object]()
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._started: list[ForkServerProcess] = []
 
     def follow(self, page: Path) -> None:
         """Do all that the page says, and see what it promises."""
@@ -65,7 +68,7 @@ class Newcomer:
         for process in self._started:
             process.terminate()
         for process in self._started:
-            process.wait(30)
+            process.join(30)
 
     def _here(self, text: str) -> str:
         return re.sub("|".join(self._ports), lambda port: self._ports[port[0]], text)
@@ -104,7 +107,13 @@ class Newcomer:
         if words[-1] == "&":
             return self._start(words[:-1])
         if words[0] in PROCESSES:
-            return self._run([sys.executable, "-m", "fedsim", *words])
+            log = Path("command.log").absolute()
+            process = start_command(words, log)
+            process.join(LONGEST)
+            process.kill()  # unless it has ended
+            process.join()
+            assert process.exitcode == 0, f"fedsim {' '.join(words)} ended with {process.exitcode}:\n{log.read_text()}"
+            return log.read_text()
         said = StringIO()
         with redirect_stdout(said), redirect_stderr(said), pytest.raises(SystemExit) as left:
             main(words)
@@ -118,12 +127,13 @@ class Newcomer:
         return said.getvalue()
 
     def _start(self, words: list[str]) -> str:
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._started.append(subprocess.Popen([sys.executable, "-m", "fedsim", *words], **quiet))
+        self._started.append(start_command(words, Path("background.log").absolute()))
         return ""
 
     def _run(self, words: list[str]) -> str:
         path = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=os.environ | path, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=LONGEST, env=os.environ | path, check=False
+        )
         assert done.returncode == 0, f"{' '.join(words)} ended with {done.returncode}:\n{done.stderr}"
         return done.stdout

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -15,9 +17,12 @@ from urllib.request import Request, urlopen
 
 import polars as pl
 import pytest
+import typer
 
+from fedsim.cli.app import app
 from fedsim.cli.demo import free_ports
 from fedsim.runs.run_folder import read_audit_log
+from fedsim_lab.faults.processes import start_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "three_processes"
@@ -53,13 +58,6 @@ def test_every_party_kept_an_audit_log_that_holds(finished: tuple[Path, str]) ->
         assert len(list(read_audit_log(finished[0] / f"{name}-run" / "audit.jsonl"))) >= 3
 
 
-def test_a_folder_that_was_used_before_is_refused(finished: tuple[Path, str]) -> None:
-    command = [sys.executable, str(EXAMPLE / "run.py"), str(finished[0])]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST, check=False)
-    assert again.returncode != 0
-    assert "linkage.key exists" in again.stderr
-
-
 def commands(heading: str) -> list[str]:
     """The commands of one section of the README."""
     section = re.split(r"^## ", (EXAMPLE / "README.md").read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -67,48 +65,66 @@ def commands(heading: str) -> list[str]:
     return re.findall(r"^\$ (.+)$", found, re.MULTILINE)
 
 
-def shell(script: str, folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        ["/bin/bash", "-ec", script], cwd=folder, env={**os.environ, "PATH": PATH}, stderr=subprocess.PIPE, text=True
-    )
+def shell(script: str, folder: Path) -> None:
+    """What is typed before there is a terminal for each party."""
+    subprocess.run(["/bin/bash", "-ec", script], cwd=folder, env={**os.environ, "PATH": PATH}, check=True)
 
 
-def left_well(terminal: subprocess.Popen[str]) -> None:
-    _, faults = terminal.communicate(timeout=LONGEST)
-    assert terminal.returncode == 0, faults
+class Terminal:
+    """A terminal in which a command of the page runs; the process is forked from one that has imported everything."""
+
+    def __init__(self, command: str, folder: Path) -> None:
+        first, *words = shlex.split(command)
+        assert first == "fedsim"
+        self._log = folder / "terminal.log"
+        with chdir(folder):
+            self._process = start_command(words, self._log)
+
+    def left_well(self) -> None:
+        """Wait for its end."""
+        self._process.join(LONGEST)
+        assert self._process.exitcode == 0, self._log.read_text()
+
+    def stop(self) -> None:
+        """End it as a service manager does."""
+        self._process.terminate()
+        self.left_well()
+
+    def kill(self) -> None:
+        """End it whatever happened."""
+        self._process.kill()
+
+
+def type_all(commands: list[str], folder: Path) -> None:
+    """Type commands one after the other."""
+    for command in commands:
+        Terminal(command, folder).left_well()
 
 
 def predict_as_written(three: Path) -> None:
     notary, agency, batch, service, worth = commands("Predictions")
-    online = [shell(f"exec {command}", three) for command in (notary, agency)]
+    online = [Terminal(command, three) for command in (notary, agency)]
     try:
         ask_as_written(three, batch, service, online)
-        left_well(shell(worth.replace("--seeds 3", "--seeds 1 --quiet"), three))
-        assert "worth" in json.loads((three / "fedsim-compare" / "ladder.json").read_text())
+        _, command, *words = worth.split()  # test_remote_ladder runs it
+        typer.main.get_command(app).commands[command].make_context(command, words)
         for terminal in reversed(online):
-            stopped(terminal)
+            terminal.stop()
     finally:
         for terminal in online:
             terminal.kill()
-            terminal.communicate()
 
 
-def stopped(terminal: subprocess.Popen[str]) -> None:
-    """As a service manager stops it."""
-    terminal.terminate()
-    left_well(terminal)
-
-
-def ask_as_written(three: Path, batch: str, service: str, online: list[subprocess.Popen[str]]) -> None:
-    left_well(shell(batch, three))
+def ask_as_written(three: Path, batch: str, service: str, online: list[Terminal]) -> None:
+    type_all([batch], three)
     predicted = pl.read_csv(three / "predictions.csv")
     assert (len(predicted), set(predicted["by"])) == (20, {"fedsim"})
     (port,) = free_ports(1)
-    online.append(shell(f"exec {service.replace('7413', str(port))}", three))
+    online.append(Terminal(service.replace("7413", str(port)), three))
     answer = asked(three, port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
     assert answer["by"] == "fedsim"
     assert answer["predictions"][0] == pytest.approx(predicted["prediction"][0], rel=1e-4)
-    stopped(online.pop())
+    online.pop().stop()
 
 
 def asked(three: Path, port: int, records: list[dict[str, object]]) -> dict[str, Any]:
@@ -136,13 +152,13 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tup
     (project := tmp_path / "project").mkdir()
     (project / "examples").symlink_to(ROOT / "examples")
     before, three = commands("Preparation"), tmp_path / "three"
-    left_well(shell("\n".join(before[:4]), project))
+    shell("\n".join(before[:4]), project)
     for table, rows in (("flats.csv", 1000), ("rentals.csv", 1000)):  # the example itself ran with all of them
         pl.read_csv(three / table).head(rows).write_csv(three / table)
     free_ports = (finished[0] / "job.toml").read_text()  # those of the page may be in use here
     (three / "job.toml").write_text(free_ports.replace("epochs = 8", "epochs = 1"))
-    left_well(shell("\n".join(before[4:]), three))
-    for terminal in [shell(command, three) for command in commands("Three terminals")]:
-        left_well(terminal)
+    type_all(before[4:], three)
+    for terminal in [Terminal(command, three) for command in commands("Three terminals")]:
+        terminal.left_well()
     predict_as_written(three)
-    left_well(shell("\n".join(commands("Audit logs")), three))
+    type_all(commands("Audit logs"), three)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import multiprocessing
+import multiprocessing.context
 import os
 import shutil
 import signal
@@ -56,8 +57,7 @@ class PartyProcess:
     def __init__(self, place: LocalJob, name: str, before: Before | None = None, words: Sequence[str] = ()) -> None:
         self.name, self.log = name, place.log(name)
         arguments = ["party", str(place.job_path_of(name)), str(place.path(name)), *words]
-        self._process = _warm.Process(target=_run, args=(arguments, self.log, before), daemon=True)
-        self._process.start()
+        self._process = start_command(arguments, self.log, before)
 
     def send(self, what: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
@@ -156,6 +156,15 @@ def party_processes(
             one.kill()
 
 
+def start_command(
+    words: Sequence[str], log: Path, before: Before | None = None
+) -> multiprocessing.context.ForkServerProcess:
+    """Start the command in the current folder, in a process of its own that writes to a log."""
+    process = _warm.Process(target=_run, args=(list(words), Path.cwd(), log, before), daemon=True)
+    process.start()
+    return process
+
+
 def cold(log: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
     """The command as a person types it."""
     command = Path(sys.executable).parent / "fedsim"
@@ -233,10 +242,11 @@ def _beat(seconds: float) -> None:
         options[:] = [(name, int(500 * seconds) if name.endswith(pings) else value) for name, value in options]
 
 
-def _run(arguments: list[str], log: Path, before: Before | None) -> None:
-    """What the forked process does: become a party that writes to its log."""
+def _run(arguments: list[str], folder: Path, log: Path, before: Before | None) -> None:
+    """What the forked process does: become a command that writes to its log."""
     from fedsim.cli import main  # noqa: PLC0415
 
+    os.chdir(folder)
     with log.open("ab", buffering=0) as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
