@@ -73,7 +73,7 @@ class BlindResponder:
         if isinstance(message, m.MaskedTile):
             return self._share_tile(session, self.begun, message)
         if isinstance(message, m.AskMembers):
-            counts, rows = self.candidates.members_of(self._check_classes(session, message))
+            counts, rows = self.candidates.members_of(self._check_classes(session, self.begun, message))
             return m.Members(counts, rows=rows)
         raise PeerError(f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
 
@@ -124,8 +124,10 @@ class BlindResponder:
         self.ask_coordinator(send_share)
         return m.Done("")
 
-    def _check_classes(self, session: Session, message: m.AskMembers) -> Integers32:
+    def _check_classes(self, session: Session, begun: m.BlindBegin, message: m.AskMembers) -> Integers32:
         classes = np.array(message.classes)
+        if len(classes) > len(begun.records) * self.terms.k:
+            raise PeerError(f"{session.peer} asked for more records than it can be linked to", code="bad-rows")
         ascending = len(classes) and classes[0] >= 0 and bool((classes[1:] > classes[:-1]).all())
         if not ascending or classes[-1] >= len(self.candidates.vectors):
             raise PeerError(f"{session.peer} asked for records that do not exist, or twice", code="bad-rows")

@@ -6,6 +6,7 @@ The primary requests rows by pseudonym, or by link if the job hides rows; the co
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -45,9 +46,9 @@ class RowMapping:
 
     @classmethod
     def without_links(cls, n_rows: int, n_trained: int) -> RowMapping:
-        """Return a mapping in which no row has a number yet, for a blind linkage."""
-        unlinked = np.full(n_rows, m.UNLINKED, np.int32)
-        return cls(unlinked, np.zeros(0, np.uint64), np.zeros(transport.SEAL_KEY_BYTES, np.uint8), n_trained)
+        """Return a mapping in which no row has a number yet, for a blind linkage; nobody has its key to seal links."""
+        unlinked, key = np.full(n_rows, m.UNLINKED, np.int32), secrets.token_bytes(transport.SEAL_KEY_BYTES)
+        return cls(unlinked, np.zeros(0, np.uint64), np.frombuffer(key, np.uint8), n_trained)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -250,6 +251,9 @@ class SecondaryResponder:
         if isinstance(reply, m.Members):
             if blind.begun is not None and blind.begun.new:
                 self.requests.count_records(session.peer, blind.begun.records)
+            elif (self.order.rows[reply.rows] == m.UNLINKED).any():
+                fault = f"{session.peer} named other rows than those that its training records are linked to"
+                raise PeerError(fault, code="bad-rows")
             order = add_members(self.order, blind, reply)
             self._show_rows(order.rows[reply.rows])
             self.order = order

@@ -10,8 +10,17 @@ from error_fixtures import raises
 from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol import messages as m
+from fedsim.protocol.cut_layer import wire_format
 from fedsim.protocol.roles.blind_primary import BlindRequest
 from fedsim.protocol.roles.blind_secondary import BlindResponder
+from fedsim.protocol.roles.secondary import (
+    RequestCounter,
+    RequestLimits,
+    RowMapping,
+    SecondaryResponder,
+    add_members,
+)
+from fedsim.protocol.transport import Envelope
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, session_of, started
 
@@ -132,6 +141,7 @@ def begin(**changes):
         ("bad-tile", [begin(), m.MaskedTile(0, values=np.zeros((3, 63), np.uint16))]),
         ("bad-rows", [begin(), m.AskMembers(np.array([0, 20], np.int32))]),
         ("bad-rows", [begin(), m.AskMembers(np.array([3, 3], np.int32))]),
+        ("bad-rows", [begin(), m.AskMembers(np.arange(10, dtype=np.int32))]),  # three records have nine partners
     ],
 )
 def test_a_secondary_refuses_what_is_out_of_order_or_out_of_range(code, messages):
@@ -139,3 +149,35 @@ def test_a_secondary_refuses_what_is_out_of_order_or_out_of_range(code, messages
     with raises(PeerError, code):
         for message in messages:
             secondary.reply(session, message)
+
+
+def serving(order, shown):
+    """A secondary whose primary has been linked and trained."""
+    limits = RequestLimits(total_steps=1, steps=1, inferences=1, rows_per_step=1, new_records=4)
+    nothing = dict.fromkeys(("start", "load_trained", "finish"), lambda *_: None)
+    answers = {"width": 2, "order": order, "requests": RequestCounter(limits), "form": wire_format("float32")}
+    found = SecondaryResponder(**answers, **nothing, on_new_rows=shown.append, on_farewell=lambda: None)
+    found.blind = responder()
+    return found
+
+
+def ask_members(secondary, classes, **changes):
+    session = session_of(RENTALS, CITY)
+    for message in (begin(**changes), m.AskMembers(np.array(classes, np.int32))):
+        reply = secondary._reply(session, Envelope(message))
+    return reply.rows
+
+
+def test_after_training_a_primary_may_name_its_own_rows_again_and_others_for_new_records_only():
+    order, shown = RowMapping.without_links(20, 3), []
+    assert RowMapping.without_links(20, 3).key.tobytes() != order.key.tobytes()
+    blind = responder()
+    secondary = serving(add_members(order, blind, m.Members(*blind.candidates.members_of(np.arange(2)))), shown)
+    rows = ask_members(secondary, [0, 1])
+    with raises(PeerError, "bad-rows"):
+        ask_members(secondary, [0, 2])
+    further = ask_members(secondary, [0, 2], new=True, records=np.arange(4, dtype=np.uint64))
+    assert secondary.order.find(np.union1d(rows, further))[0].tolist()
+    assert len(shown) == 2
+    with raises(PeerError, "over-limit"):
+        ask_members(secondary, [3], new=True, records=np.arange(9, dtype=np.uint64))
