@@ -156,7 +156,10 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     terms, studies = job.secondaries[party_file.name], party_file.policy.max_studies
     count, blind = "the number of its records", job.protection.blind
     identifiers = columns.identifiers[party_file.name]
-    to_coordinator = (BLIND_SHARES,) if blind else (_describe_encoding(terms, identifiers), count)
+    to_coordinator: tuple[str, ...] = (_describe_encoding(terms, identifiers), count)
+    if blind:
+        spread = ("the standard deviation of the distances between its own records, which scales the noise",)
+        to_coordinator = (BLIND_SHARES, *(spread if terms.tau or terms.sigma else ()))
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
@@ -179,7 +182,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
 
 
 def _secondary_limits(policy: Policy, *, blind: bool) -> Iterator[str]:
-    linked = "the primary says are linked to its records (max_records limits them)"
+    linked = "the primary names as linked, at most k kinds of equal ones for each record"
     linked = linked if blind else "the coordinator linked to records of the primary"
     yield (
         f"only rows that {linked}, each once per request; the steps of the job, "
@@ -212,10 +215,20 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
         )
         if job.protection.sealed:
             sent = (f"the rows that its records are linked to, once, as {numbers}; nothing that depends on a label",)
-        masked = _describe_masked(terms, columns.identifiers[name]) if blind else ()
-        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", (*masked, *sent))
-    links = (f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items())
-    yield Paragraph("receives", (*links, "from each secondary: activations of the requested rows"))
+        if blind:
+            records = "a random name for each distinct record, and how many records are used for training"
+            sent = (*_describe_masked(terms, columns.identifiers[name]), records, *sent)
+        yield Paragraph(f"to {Party(Role.SECONDARY, name)}", sent)
+    links = [f"from {coordinator}: {_describe_links(name, terms)}" for name, terms in job.secondaries.items()]
+    rows = "activations of the requested rows"
+    if blind:
+        nearest = "for each record of the primary the {0.k} nearest rows of {1}, with their distances ({2})"
+        links = [
+            f"from {coordinator}: {nearest.format(terms, Party(Role.SECONDARY, name), describe_noise(terms))}"
+            for name, terms in job.secondaries.items()
+        ]
+        rows = f"masked vectors, the pseudonymous numbers of linked rows, {rows}"
+    yield Paragraph("receives", (*links, f"from each secondary: {rows}"))
 
 
 def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
