@@ -37,7 +37,7 @@ imports: setup
 	.venv/bin/lint-imports
 
 examples: setup
-	for example in examples/*.py examples/*/run.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
+	for example in examples/*/run.py; do echo "== $$example"; $(PY) "$$example" || exit 1; done
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --clean --quiet

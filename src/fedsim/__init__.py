@@ -6,6 +6,7 @@ from fedsim._lazy import lazy_exports
 from fedsim.version import VERSION
 
 if TYPE_CHECKING:
+    from fedsim.data.splits import group_equal_records, group_split
     from fedsim.data.synthetic import city, generate_city
     from fedsim.errors import FedSimError
     from fedsim.estimator import FedSimClassifier, FedSimRegressor
@@ -33,12 +34,15 @@ __all__ = [
     "city",
     "diagnose",
     "generate_city",
+    "group_equal_records",
+    "group_split",
     "link",
     "load_links",
     "save_links",
 ]
 
 _HOMES = {
+    "data.splits": ["group_equal_records", "group_split"],
     "data.synthetic": ["city", "generate_city"],
     "errors": ["FedSimError"],
     "estimator": ["FedSimClassifier", "FedSimRegressor"],

@@ -31,7 +31,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("docs") / "site"
     words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, timeout=400, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
@@ -67,6 +67,22 @@ def test_the_navigation_has_at_most_25_pages_and_leads_to_all_others(site: Path)
     assert {page for page in site.glob("**/*.html") if page.name != "404.html"} <= linked
 
 
+@pytest.mark.parametrize(
+    ("name", "printed", "charts"),
+    [
+        ("places", "Links(600 records", 8),
+        ("names", "Links(500 records", 6),
+        ("people", "3072 bits", 6),
+        ("several_partners", "with rentals and schools RMSE", 1),
+        ("protect_and_audit", "sigma 0.00: 100.0%", 3),
+    ],
+)
+def test_the_gallery_shows_what_its_examples_print_and_draw(site: Path, name: str, printed: str, charts: int) -> None:
+    page = text_of(site / f"gallery/{name}.html")
+    assert printed in page
+    assert page.count('role="img"') == charts
+
+
 def test_the_api_shows_signatures_and_examples(site: Path) -> None:
     linkage = text_of(site / "reference/api/linkage.html")
     assert 'id="link"' in linkage
@@ -75,7 +91,7 @@ def test_the_api_shows_signatures_and_examples(site: Path) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("name", ["index", "concepts", "tutorial", "reference/settings"])
+@pytest.mark.parametrize("name", ["index", "concepts", "tutorial", "reference/settings", "gallery/places"])
 def test_a_page_reads_well_on_a_phone_from_the_disk(site: Path, name: str) -> None:
     page = browser_page(site / f"{name}.html", 400)
     outside = [address for address in page.requests if not address.startswith(site.as_uri())]

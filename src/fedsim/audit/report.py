@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
+from importlib import import_module
 from typing import Any
 
 from fedsim import errors, validation
@@ -272,6 +273,10 @@ class AuditReport:
             return f"no attack gains more than {self.limit:g} over blind guessing"
         text = _achievement(self.over[0])
         return f"{text[0].upper()}{text[1:]}"
+
+    def plot(self) -> Any:
+        """Return a chart of the attacks per adversary, which a notebook shows; ``save(path)`` writes them as a page."""
+        return import_module("fedsim.report.audit_page").plot_audit(self)  # the charts are of a higher layer
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report in JSON types."""

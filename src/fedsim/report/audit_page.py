@@ -55,6 +55,12 @@ def audit_page(report: AuditReport) -> str:
     )
 
 
+def plot_audit(report: AuditReport) -> page.FigureGroup:
+    """Return the charts of an audit for a notebook."""
+    figures = attack_figures([row.as_dict() for row in report.rows], report.limit)
+    return page.FigureGroup(f"Audit of job {report.job}", tuple(figures))
+
+
 def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[page.Figure]:
     """Draw the success of all attacks, one figure per adversary, from the findings of an audit in JSON.
 
