@@ -1,6 +1,7 @@
-"""Speed of the exact searches on one CUDA device, beside their floors, version 0.1's way and a plain torch ``topk``.
+"""Speed of exact searches and of training on one CUDA device; searches beside their floors, version 0.1 and ``topk``.
 
-Run by ``fedsim lab bench gpu``, or by ``python benchmarks/gpu.py`` where only torch and numpy are installed. A floor is
+Run by ``fedsim lab bench gpu``, or by ``python benchmarks/gpu.py`` where only torch and numpy are installed (without
+the cases ``great-circle`` and ``planner``, which need numba). A floor is
 the larger of bytes over bandwidth and operations over rate, both measured in the same run. Titles are read from the
 file that ``python benchmarks/gpu.py titles FILE`` writes and ``FEDSIM_TITLES`` names.
 """
@@ -14,6 +15,8 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,9 @@ import torch
 from torch import Tensor
 
 from fedsim.linkage.search import gpu, nvrtc
+from fedsim.training import PrimaryData, SecondaryData, TaskType, train
+from fedsim.types import Split
+from fedsim_lab.paper_sizes import PAPER_DATA, PaperData
 
 SHAPES = {  # of the paper's jobs: primary records, secondary records, K
     "house": (141_050, 27_827, 100),
@@ -386,6 +392,79 @@ def bench_titles(card: Card) -> None:
         )
 
 
+def random_job(data: PaperData) -> tuple[PrimaryData, SecondaryData, Split]:
+    """Return random arrays of the sizes of one of the paper's jobs, split 7:1:2."""
+    rng, (n, m) = np.random.default_rng(0), data.records
+    partner = rng.integers(0, m, (n, data.partners), dtype=np.int32)
+    similarity = rng.standard_normal((n, data.partners), dtype=np.float32)
+    labels = rng.normal(size=n) if data.classes == 1 else rng.integers(0, data.classes, n)
+    own, theirs = (
+        rng.standard_normal((rows, columns), dtype=np.float32)
+        for rows, columns in zip(data.records, data.columns, strict=True)
+    )
+    task_type = TaskType.NUMBERS if data.classes == 1 else TaskType.CLASSES
+    split = Split(*np.split(rng.permutation(n), [7 * n // 10, 8 * n // 10]))
+    return PrimaryData(own, labels, task_type), SecondaryData(theirs, partner, similarity), split
+
+
+def bench_epochs(card: Card) -> None:
+    """Time epochs of FedSim with the paper's settings, validation included."""
+    for name in ("house", "taxi", "hdb", "game", "company"):
+        data = PAPER_DATA[name]
+        *parties, split = random_job(data)
+        history = train(parties[0], parties[1:], split, replace(data.config, epochs=6, device="cuda")).history
+        times, steps = [epoch.seconds for epoch in history], data.config.steps_per_epoch(len(split.train))
+        middle = statistics.median(times[1:])
+        print(
+            f"epoch {name}, paper's settings: {middle:.3f} s (first {times[0]:.2f}), {steps} steps of "
+            f"{data.config.batch} records, {1e6 * middle / steps:.0f} us per step",
+            flush=True,
+        )
+        torch.cuda.empty_cache()
+
+
+def bench_great_circle(card: Card) -> None:
+    """Compare the search by great circle on the device with the tree on the CPU."""
+    from fedsim.linkage import topk  # noqa: PLC0415 - needs numba
+
+    rng = np.random.default_rng(0)
+    for m, n in ((141_050, 27_827), (200_000, 100_000)):
+        queries, candidates = (rng.uniform((39.4, 115.4), (41.1, 117.5), (size, 2)) for size in (m, n))
+        searches = {
+            device: partial(topk, queries, candidates, metric="great-circle", k=50, device=device)
+            for device in ("cpu", "cuda")
+        }
+        found = {device: search() for device, search in searches.items()}
+        times = {device: seconds(search, warm_up=0) for device, search in searches.items()}
+        same = all((one == other).all() for one, other in zip(found["cpu"], found["cuda"], strict=True))
+        print(
+            f"great-circle {m:,} x {n:,} K=50: GPU {times['cuda']:.3f} s, CPU ({os.cpu_count()} cores, tree) "
+            f"{times['cpu']:.3f} | same to the last bit {same}",
+            flush=True,
+        )
+
+
+def bench_planner(card: Card) -> None:
+    """Print what the planner chooses for some tables, and what both ways take."""
+    from fedsim.linkage import link  # noqa: PLC0415 - needs numba
+
+    rng = np.random.default_rng(0)
+    words = {name: random_filters(n, 1024, card.device, seed) for seed, (name, n) in enumerate(PLANNED.items())}
+    bits = {name: table.view(np.uint8) for name, table in words.items()}
+    points = {name: rng.normal(size=(n, 4)) for name, n in PLANNED.items()}
+    for metric, tables in (("hamming", bits), ("euclidean", points)):
+        for left, right in (("small", "small"), ("large", "small"), ("large", "large")):
+            took, plans = {}, {}
+            for device in ("auto", "cpu", "cuda"):
+                start = time.perf_counter()
+                plans[device] = link(tables[left], tables[right], metric=metric, k=20, device=device).plan
+                took[device] = time.perf_counter() - start
+            sizes = f"{len(tables[left]):,} x {len(tables[right]):,}"
+            times = ", ".join(f"{device} {value:.2f} s" for device, value in took.items())
+            print(f"planner, {metric} {sizes} K=20: {times} | {plans['auto']}", flush=True)
+
+
+PLANNED = {"small": 20_000, "large": 200_000}
 CASES: dict[str, Callable[[Card], None]] = {
     "random": lambda card: bench_filters(card, 2048, "random", compare=True),
     "clustered": lambda card: bench_filters(card, 2048, "clustered", compare=False),
@@ -394,6 +473,9 @@ CASES: dict[str, Callable[[Card], None]] = {
     "hard": bench_hard,
     "points": bench_points,
     "titles": bench_titles,
+    "epochs": bench_epochs,
+    "great-circle": bench_great_circle,
+    "planner": bench_planner,
 }
 
 

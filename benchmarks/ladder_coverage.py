@@ -2,7 +2,7 @@
 
 ``fedsim lab bench ladder_coverage`` trains every rung from which a contribution is chosen, in every city. Options
 follow two dashes: ``fedsim lab bench ladder_coverage -- --cities 3 --rungs solo fedsim``. Stored results are not
-trained again. ``--plan FOLDER`` writes the networks' trainings as files for a machine with torch and numpy alone
+trained again. ``--plan FOLDER`` writes the trainings as files for a machine with torch, numpy and scikit-learn
 (``python -m fedsim_lab.worker_pool``), ``--gather FOLDER`` collects its results.
 """
 
@@ -19,7 +19,7 @@ from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays
 from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim_lab.dataset_cases import DatasetCases
 from fedsim_lab.datasets.generated import city_dataset
-from fedsim_lab.study_runner import save_plan
+from fedsim_lab.study_runner import save_plan, trained_rungs
 from fedsim_lab.worker_pool import collect_results
 
 KINDS = {"informed": CitySettings(), "uninformed": CitySettings(value=0.0, school_value=0.0)}
@@ -33,8 +33,8 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--cities", type=int, default=10, help="of either kind, informed and not")
     parser.add_argument("--flats", type=int, default=4_000)
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--epochs", type=int, help="default: those of a job")
+    parser.add_argument("--batch", type=int, help="default: that of a job")
     parser.add_argument("--split", choices=("random", "group"), default="group")
     keys = [*WITHOUT_PARTNER, *WITH_PARTNER]
     parser.add_argument("--rungs", nargs="+", choices=keys, default=keys, metavar="RUNG", help=", ".join(keys))
@@ -69,8 +69,8 @@ def splits(cases: DatasetCases, asked: argparse.Namespace) -> Iterator[SplitArra
 
 def plan(asked: argparse.Namespace, results: ResultStore) -> None:
     """Write what another machine can train."""
-    networks = [rung for rung in rungs_of(asked) if rung.trains_network]
-    work = ((arrays, networks) for _, _, cases in cities(asked) for arrays in splits(cases, asked))
+    rungs = trained_rungs(rungs_of(asked))
+    work = ((arrays, rungs) for _, _, cases in cities(asked) for arrays in splits(cases, asked))
     print(f"{save_plan(work, results, asked.plan)} trainings planned in {asked.plan}")
 
 
@@ -79,7 +79,7 @@ def judge(asked: argparse.Namespace, results: ResultStore) -> None:
     print("| city | true contribution | estimate | 95 % interval | covers |\n|---|---|---|---|---|")
     covered = dict.fromkeys(KINDS, 0)
     for kind, number, cases in cities(asked):
-        ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None)
+        ladder = train_ladder(splits(cases, asked), rungs_of(asked), results, lambda _: None, lengthen=False)
         found, truth = ladder.contribution(asked.split), ladder.about["truth"]
         covered[kind] += found.low <= truth <= found.high
         print(row(f"{kind}-{number}", found, truth), flush=True)

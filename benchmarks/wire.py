@@ -1,4 +1,4 @@
-"""Measure the cost of communication: a tensor's round trip, separate and single processes, bytes, half precision.
+"""Measure the cost of communication: a tensor's round trip, processes, bytes, half precision, GPUs, many secondaries.
 
 Run it with ``fedsim lab bench wire``. Alternatives are measured in turn, in the same run on the same machine; a ratio
 is that of one turn, and the median of the ratios is shown, because other work on the machine slows single turns.
@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import grpc
 import numpy as np
+import torch
 
 from fedsim.errors import SettingError
 from fedsim.registry import PRESETS
@@ -30,6 +31,7 @@ SHAPES = {"2.56 MB": ((128 * 50, 100), 20), "1 KB": ((1, 256), 200)}  # and how 
 TURNS, TRAINING_TURNS = 15, 5
 WAYS = ("grpc", "queues", "arrays")
 PRECISION = Terms("modern", epochs=8)
+PARTNERS = (1, 4, 10)
 FORMS, SEEDS = ("float32", "float16", "bfloat16"), (0, 1)
 
 
@@ -99,6 +101,29 @@ def rows_per_record(pairs: int, width: int) -> int:
     return 2 * 4 * pairs * width
 
 
+def gpu() -> Iterator[str]:
+    """Epochs over gRPC with mutual TLS: the primary on a GPU, the secondary on the CPU."""
+    yield "| preset | s per epoch | MB per epoch | test RMSE after two epochs |\n|---|---|---|---|"
+    for preset in ("paper", "modern"):
+        found = over_grpc(Terms(preset, epochs=2, device="cuda"))
+        yield f"| {preset} | {found.seconds[-1]:.1f} | {found.training_bytes / 2e6:.1f} | {found.test['rmse']:.2f} |"
+
+
+def partners() -> Iterator[str]:
+    """Seconds and bytes of an epoch over gRPC by the number of secondaries, the primary on a GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    yield "| secondaries | s per epoch | per secondary | MB per epoch | per secondary |\n|---|---|---|---|---|"
+    for count in PARTNERS:
+        found = over_grpc(Terms("modern", epochs=2, device=device, secondaries=count))
+        seconds, sent = found.seconds[-1], found.training_bytes / 2e6
+        yield f"| {count} | {seconds:.1f} | {seconds / count:.2f} | {sent:.1f} | {sent / count:.1f} |"
+
+
+def over_grpc(terms: Terms) -> Trained:
+    with TemporaryDirectory() as name:
+        return run("grpc", write_hdb(Path(name) / "apart", terms))
+
+
 def precision() -> Iterator[str]:
     """Half precision on the wire: test error and bytes."""
     yield f"| wire | {' | '.join(f'test RMSE, seed {seed}' for seed in SEEDS)} | mean change | MB per epoch |"
@@ -123,7 +148,13 @@ def median_ratio(turns: list[tuple[float, float]]) -> float:
     return median(ours / other for ours, other in turns)
 
 
-CASES: dict[str, Callable[[], Iterator[str]]] = {"tensor": tensor, "training": training, "precision": precision}
+CASES: dict[str, Callable[[], Iterator[str]]] = {
+    "tensor": tensor,
+    "training": training,
+    "precision": precision,
+    "gpu": gpu,
+    "partners": partners,
+}
 
 
 @contextmanager
@@ -141,6 +172,9 @@ def main(cases: list[str] | None = None) -> None:
             raise SettingError(f"there is no case '{case}' of the wire benchmark; choose from {', '.join(CASES)}")
     print(f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, gRPC {grpc.__version__}")
     for case in cases or CASES:
+        if case == "gpu" and not torch.cuda.is_available():
+            print(f"\n{case}: skipped, there is no CUDA device")
+            continue
         if case != "tensor" and not have_hdb():
             print(f"\n{case}: skipped, there is no hdb in {DATA}; set FEDSIM_DATA to the folder of the real data")
             continue

@@ -39,11 +39,12 @@ preset = "{preset}"
 epochs = {epochs}
 wire = "{wire}"
 threads = 1
-
-[secondaries.schools]
+"""
+SECONDARY = """
+[secondaries.{name}]
 k = {k}
 
-[secondaries.schools.schema]
+[secondaries.{name}.schema]
 version = 1
 fields = [
   {{ column = "lat", encoding = {{ kind = "numeric", low = 1.2, high = 1.5, threshold = 0.02 }} }},
@@ -53,6 +54,7 @@ fields = [
 PARTY = """
 name = "{name}"
 role = "{role}"
+device = "{device}"
 folder = "{name}-run"
 tls = {{ authority = "certs/ca.pem", certificate = "certs/{role}-{name}.pem", key = "certs/{role}-{name}.key" }}
 policy = {{ approve = ["{hash}"] }}
@@ -72,6 +74,8 @@ class Terms:
     epochs: int
     wire: str = "float32"
     seed: int = 0
+    device: str = "cpu"  # of the primary
+    secondaries: int = 1  # all with the same schools
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,13 @@ def write_hdb(folder: Path, terms: Terms) -> Hdb:
     (folder / "job.toml").write_text(_job(outline, terms))
     found = Hdb.read(folder)
     for party in found.job.parties:
-        words = PARTY.format(name=party.name, role=party.role, hash=found.job.hash)
+        device = terms.device if party.role is Role.PRIMARY else "cpu"
+        words = PARTY.format(name=party.name, role=party.role, hash=found.job.hash, device=device)
         found.path(party).write_text(words + _table(outline, party.role))
     issue_certificates(folder / "certs", found.job.parties, datetime.now(UTC))
     Key(SECRET).write(folder / "linkage.key")
     for party in found.job.parties:
-        secret = found.kept(party.role) / "secret"
+        secret = run_path(found.job, read_party_file(found.path(party))) / "secret"
         secret.parent.mkdir(parents=True)
         secret.write_text(SECRET.hex())
     return found
@@ -124,7 +129,9 @@ def write_hdb(folder: Path, terms: Terms) -> Hdb:
 def _job(outline: ExperimentConfig, terms: Terms) -> str:
     rung = next(rung for rung in outline.rungs if rung.name == RUNGS[terms.preset])
     port, other_port = free_ports(2)
-    return JOB.format(**vars(terms), task=outline.task, k=rung.k or outline.link.k, port=port, other_port=other_port)
+    names = ["schools", *(f"schools{number}" for number in range(2, terms.secondaries + 1))]
+    lists = [SECONDARY.format(name=name, k=rung.k or outline.link.k) for name in names]
+    return JOB.format(**vars(terms), task=outline.task, port=port, other_port=other_port) + "".join(lists)
 
 
 def _table(outline: ExperimentConfig, role: Role) -> str:

@@ -33,7 +33,6 @@ from fedsim.training import SecondaryData, train
 from wire_data import Hdb
 
 LONGEST = 900  # seconds that one run may take
-FEDSIM = Path(sys.executable).with_name("fedsim")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def over_grpc(hdb: Hdb) -> Trained:
 
 
 def _command(hdb: Hdb, party: Party) -> list[str]:
-    return [str(FEDSIM), "party", str(hdb.folder / "job.toml"), str(hdb.path(party)), "--quiet"]
+    return [sys.executable, "-m", "fedsim", "party", str(hdb.folder / "job.toml"), str(hdb.path(party)), "--quiet"]
 
 
 def _wait(running: list[subprocess.Popen[bytes]]) -> None:

@@ -1,7 +1,7 @@
 """Every table and figure of the paper by name."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from fedsim_lab.result_table import FastSettings, ResultChart, ResultSheet, Resu
 from fedsim_lab.study_config import FastStudy, PaperStudy, read_study
 from fedsim_lab.study_runner import LadderPart, PlannedWork, StudyContext
 
-ALL, LADDER = "all", "ladder"
+ALL, LEADERBOARD = "all", "leaderboard"
 STUDIES = (
     "table-real",
     "figure-synthetic",
@@ -46,7 +46,7 @@ class ReproductionContext:
 
     def ladders(self) -> list[LadderPart]:
         """The ladders, shortened where time is."""
-        path = self.studies / f"{LADDER}.toml"
+        path = self.studies / f"{LEADERBOARD}.toml"
         if not path.is_file():
             raise FileError(f"there is no {path} here; run this in the project's folder, or name --studies")
         return [part.shortened() if self.fast else part for part in study_runner.read_ladders(path)]
@@ -54,11 +54,11 @@ class ReproductionContext:
     def work(self, name: str) -> Iterator[PlannedWork]:
         """Return the trainings of a study, of the ladders or of all; the other names train too little to distribute."""
         if name == ALL:
-            return chain.from_iterable(map(self.work, (*STUDIES, LADDER)))
-        if name == LADDER:
+            return chain.from_iterable(map(self.work, (*STUDIES, LEADERBOARD)))
+        if name == LEADERBOARD:
             return study_runner.ladder_work(self.ladders(), self.bench)
         if name not in STUDIES:
-            message = f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LADDER, ALL))}"
+            message = f"'{name}' has nothing to plan; choose from {', '.join((*STUDIES, LEADERBOARD, ALL))}"
             raise SettingError(message, code="nothing-to-plan")
         return study_runner.study_work(self.study(name), self.bench)
 
@@ -122,21 +122,49 @@ def _reproduce_parameters(name: str, desk: ReproductionContext) -> Reproduction:
     return Reproduction(parameters_sheet())
 
 
-def _reproduce_ladder(name: str, desk: ReproductionContext) -> Reproduction:
+def _reproduce_leaderboard(name: str, desk: ReproductionContext) -> Reproduction:
     began, parts = time.perf_counter(), desk.ladders()
     found = study_runner.train_ladders(parts, desk.bench)
     sheet = ResultSheet(
-        LADDER,
-        "Contribution of partners",
+        LEADERBOARD,
+        "Leaderboard",
         "not in the paper",
         "",
-        tuple(_ladder_table(ladder) for ladder in found.ladders),
+        (*overview_tables(found.ladders), *(_ladder_table(ladder) for ladder in found.ladders)),
         tuple(_ladder_chart(ladder) for ladder in found.ladders),
         says=tuple(map(study_runner.contribution_line, found.ladders)),
         notes=tuple(found.notes),
         facts=result_table.run_facts(found.lines, time.perf_counter() - began),
     )
     return Reproduction(desk.marked(sheet, [part.fast for part in parts]), tuple(found.lines))
+
+
+def overview_tables(ladders: Sequence[Mapping[str, Any]]) -> Iterator[ResultTable]:
+    """Return every method on every dataset, a table per split, and what the partners contribute."""
+    scores = {
+        (rung["split"], rung["name"], ladder["job"]): f"{rung['mean']:.4g}"
+        for ladder in ladders
+        for rung in ladder["rungs"]
+    }
+    splits, names = (list(dict.fromkeys(key[place] for key in scores)) for place in (0, 1))
+    jobs = {ladder["job"]: f"{ladder['job']}, {ladder['metric']}" for ladder in ladders}
+    for split in splits:
+        rows = tuple((name, *(scores.get((split, name, job), "-") for job in jobs)) for name in names)
+        yield ResultTable(f"all datasets, {split} split", ("method", *jobs.values()), rows)
+    for split in splits:
+        rows = tuple(_contribution_cells(ladder, split) for ladder in ladders)
+        yield ResultTable(f"contribution of the partner, {split} split", CONTRIBUTION_HEAD, rows)
+
+
+CONTRIBUTION_HEAD = ("dataset", "own identifiers", "links", "features", "contribution", "known truth", "found")
+
+
+def _contribution_cells(ladder: Mapping[str, Any], split: str) -> tuple[str, ...]:
+    gains = {gain["key"]: gain for gain in ladder["gains"] if gain["split"] == split}
+    cells = (_format_gain(gains[key]) for key in ("identifiers", "links", "features", "contribution"))
+    truth = ladder.get("truth")
+    known = ("-", "-") if not truth else (f"{truth:.3g}", f"{gains['contribution']['estimate'] / truth:.0%}")
+    return (ladder["job"], *cells, *known)
 
 
 def _ladder_table(ladder: Mapping[str, Any]) -> ResultTable:
@@ -180,5 +208,5 @@ REPRODUCTIONS: dict[str, Callable[[str, ReproductionContext], Reproduction]] = {
     "table-training-time": _reproduce_training_time,
     "table-parameters": _reproduce_parameters,
     "figure-insight": _reproduce_insight,
-    LADDER: _reproduce_ladder,
+    LEADERBOARD: _reproduce_leaderboard,
 }

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedsim.contribution.ladder import LadderTraining, format_number, train_ladder
+from fedsim.contribution.ladder import RUNGS, LadderTraining, format_number, train_ladder
 from fedsim.contribution.rungs import (
     MessageCallback,
     ResultStore,
@@ -21,6 +22,7 @@ from fedsim.contribution.rungs import (
     train_missing,
 )
 from fedsim.errors import SettingError
+from fedsim.registry import METHODS
 from fedsim.storage.files import ensure_folder
 from fedsim.training.loop import Hook
 from fedsim_lab.arrays_file import save_arrays
@@ -263,8 +265,11 @@ class LadderPart:
         return replace(self, **kept)
 
     def rungs(self) -> list[Rung]:
-        """All that is trained."""
-        return LadderTraining(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs()
+        """All that is trained: the ladder, and methods that plugins registered."""
+        known = {rung.method for rung in RUNGS}
+        plugged = [name for name in METHODS.names(in_jobs=True) if name not in known]
+        further = [Rung(name, f"{name} + own identifiers", name, inputs="identifiers") for name in plugged]
+        return LadderTraining(preset=self.preset, epochs=self.epochs, batch=self.batch).rungs([*RUNGS, *further])
 
     def cases(self, bench: StudyContext, splits: Sequence[str] = SPLITS) -> Iterator[SplitArrays]:
         """Every seed of every split."""
@@ -305,7 +310,9 @@ def train_ladders(parts: Sequence[LadderPart], bench: StudyContext) -> TrainedLa
             found.notes.append(absent)
             continue
         at = part.dataset
-        ladder = train_ladder(part.cases(bench), part.rungs(), results, numbered.reporter(at), numbered.trainer(at))
+        # No longer than a default job, with which the methods are compared.
+        train = partial(train_ladder, report=numbered.reporter(at), train_rung=numbered.trainer(at), lengthen=False)
+        ladder = train(part.cases(bench), part.rungs(), results)
         found.ladders.append(ladder.to_dict())
         found.lines.extend(line for lines in ladder.lines.values() for line in lines)
     return found
@@ -327,8 +334,8 @@ def contribution_line(ladder: Mapping[str, Any]) -> str:
 
 # Trainings of a study as files for a faster machine, and what it brought back
 #
-# There ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` carries the plan out with torch and
-# numpy alone; :func:`fedsim_lab.worker_pool.collect_results` takes the results over.
+# There ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` carries the plan out with torch, numpy
+# and, for boosted trees, scikit-learn; :func:`fedsim_lab.worker_pool.collect_results` takes the results over.
 
 
 PlannedWork = tuple[SplitArrays, Sequence[Rung]]
@@ -343,11 +350,15 @@ def study_work(study: PaperStudy, bench: StudyContext) -> Iterator[PlannedWork]:
 
 
 def ladder_work(parts: Iterable[LadderPart], bench: StudyContext) -> Iterator[PlannedWork]:
-    """What ladders train, but for trees, which need scikit-learn."""
+    """What ladders train, but for what combines other trainings."""
     for part in parts:
         if not missing_data_note(part.dataset, bench.data):
-            networks = [rung for rung in part.rungs() if rung.trains_network]
-            yield from ((arrays, networks) for arrays in part.cases(bench))
+            yield from ((arrays, trained_rungs(part.rungs())) for arrays in part.cases(bench))
+
+
+def trained_rungs(rungs: Iterable[Rung]) -> list[Rung]:
+    """Return the rungs that are trained themselves; the others combine some of them."""
+    return [rung for rung in rungs if not rung.components]
 
 
 def save_plan(work: Iterable[PlannedWork], known: ResultStore, folder: Path) -> int:

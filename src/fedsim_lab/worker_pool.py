@@ -4,11 +4,13 @@
 folder ARRAYS, except those that are already among the results.
 
 ``python -m fedsim_lab.worker_pool PLAN ARRAYS RESULTS WORKERS SECONDS`` runs the trainings of a plan in order and
-starts no more of them after SECONDS. Every worker has its own folder of results.
+starts no more of them after SECONDS. Every worker has its own folder of results. Boosted trees, which need
+scikit-learn, come last; the processors that no worker uses begin with them at once (set ``OMP_NUM_THREADS=1``).
 """
 
 import json
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -44,18 +46,20 @@ def read_plan(path: Path) -> list[PlannedTraining]:
 
 def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
     """Run the planned trainings in parallel worker processes; start none after ``seconds``."""
-    context = multiprocessing.get_context("spawn")
-    queue: Any = context.Queue()
+    context, helpers = multiprocessing.get_context("spawn"), max(0, (os.cpu_count() or 1) - workers)
+    networks, trees = context.Queue(), context.Queue()
     for training in trainings:
-        queue.put(training)
+        (networks if training.rung.trains_network else trees).put(training)
     deadline = time.time() + seconds
-    processes = [
-        context.Process(target=_worker, args=(queue, folder, results / f"worker-{number}", deadline))
-        for number in range(workers)
-    ]
+    processes = []
+    for number in range(workers + helpers):
+        queues = [networks, trees] if number < workers else [trees]
+        for queue in queues:
+            queue.put(None)
+        arguments = (queues, folder, results / f"worker-{number}", deadline)
+        processes.append(context.Process(target=_worker, args=arguments))
     for process in processes:
         process.start()
-        queue.put(None)
     for process in processes:
         process.join()
 
@@ -72,9 +76,9 @@ def collect_results(folders: Iterable[Path], into: ResultStore) -> int:
     return new
 
 
-def _worker(queue: Any, folder: Path, out: Path, deadline: float) -> None:
+def _worker(queues: Sequence[Any], folder: Path, out: Path, deadline: float) -> None:
     results, held = ResultStore(out), dict[str, SplitArrays]()
-    while (training := queue.get()) is not None:
+    for training in (training for queue in queues for training in iter(queue.get, None)):
         if time.time() > deadline:
             continue
         if training.arrays not in held:

@@ -7,6 +7,7 @@ T outputs of the task.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -130,6 +131,12 @@ class Primary:
         self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int, weights: Tensor | None = None
     ) -> Tensor:
         """Take one training step for all parties; the loss stays on the device."""
+        with tensor_float32(self.model.device):
+            return self._descend(records, labels, request, step, weights)
+
+    def _descend(
+        self, records: PrimaryRecords, labels: Tensor, request: BatchRequest, step: int, weights: Tensor | None
+    ) -> Tensor:
         announce_rows(records, request.requests, step)
         self.model.begin(step)
         replies = [
@@ -186,6 +193,17 @@ class Primary:
         """Return these records as the network sees them without dropout."""
         requests, replies = _infer_partners(records, rows)
         return build_batch(records, BatchRequest(torch.from_numpy(rows).to(self.model.device), requests), replies)
+
+
+@contextmanager
+def tensor_float32(device: torch.device) -> Iterator[None]:
+    """Let a GPU multiply float32 numbers with ten bits of mantissa, which costs no accuracy (docs/performance.md)."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or device.type == "cuda"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def announce_rows(records: PrimaryRecords, requests: Sequence[RowRequest], step: int | None) -> None:

@@ -236,7 +236,7 @@ def faults(
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., ladder, or all.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="table-real, figure-k, ..., leaderboard, or all.")],
     seeds: Annotated[
         int | None, typer.Option(metavar="N", min=1, help="Random seeds. Default: 5, or 1 with --fast.")
     ] = None,

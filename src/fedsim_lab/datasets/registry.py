@@ -9,7 +9,7 @@ import numpy as np
 
 from fedsim.data.synthetic import CitySettings, generate_city
 from fedsim.errors import FileError, SettingError, nearest_word
-from fedsim_lab.datasets import company, game, generated, hdb, house, single_table, taxi, vgsales
+from fedsim_lab.datasets import company, films, game, generated, hdb, house, single_table, taxi, vgsales
 from fedsim_lab.datasets.dataset import Dataset, DatasetFile, DatasetInfo
 from fedsim_lab.datasets.single_table import SingleTable
 
@@ -92,6 +92,7 @@ SOURCES: dict[str, DatasetSource] = {
         PartyTablesSource(game.GAME_INFO, game.read_game),
         PartyTablesSource(company.COMPANY_INFO, company.read_company),
         PartyTablesSource(vgsales.VGSALES, vgsales.read_vgsales),
+        PartyTablesSource(films.FILMS, films.read_films),
     )
 }
 

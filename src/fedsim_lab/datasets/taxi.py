@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
+from fedsim.data.table_reader import read_table
 from fedsim_lab.datasets import cleaning, dataset, paper_scores
 
 LABEL = "tripduration"
@@ -28,8 +29,19 @@ TAXI_ENDS = {
 }
 STATIONS = {"start station id": "sid", "end station id": "eid"}
 CLOCK = ("tpep_pickup_datetime", "tpep_dropoff_datetime")
+# Names in merged samples of the same sources, which hold no birth year or gender, and durations instead of clocks.
+SAMPLED_RIDES = {"duration": LABEL, "start_station": "start station id", "end_station": "end station id"}
+SAMPLED_TRIPS = {
+    "distance_mi": "trip_distance",
+    "duration_s": "taxi_duration",
+    "pickup_lat": "start_lat",
+    "pickup_lon": "start_lon",
+    "dropoff_lat": "end_lat",
+    "dropoff_lon": "end_lon",
+}
 RIDES, TRIPS = 200_000, 100_000
 YEAR = 2016
+MOST_SECONDS = 2000
 
 TAXI_INFO = dataset.DatasetInfo(
     name="taxi",
@@ -41,15 +53,23 @@ TAXI_INFO = dataset.DatasetInfo(
     files=(
         dataset.DatasetFile(
             "bikes",
-            ("taxi/201606-citibike-tripdata.csv", "taxi/201606-citibike-tripdata.csv.gz"),
-            "rides of June 2016, with stations, birth year and gender",
+            (
+                "taxi/201606-citibike-tripdata.csv",
+                "taxi/201606-citibike-tripdata.csv.gz",
+                "taxi/bike_trips.csv.gz",
+            ),
+            "rides of June 2016, with stations, birth year and gender; or a sample of 2017, with stations alone",
             "Citi Bike, System data (archive of trip histories)",
             "NYCBS Data Use Policy",
         ),
         dataset.DatasetFile(
             "taxis",
-            ("taxi/yellow_tripdata_2016-06.csv", "taxi/yellow_tripdata_2016-06.csv.gz"),
-            "trips of June 2016 with coordinates (later files have zones instead)",
+            (
+                "taxi/yellow_tripdata_2016-06.csv",
+                "taxi/yellow_tripdata_2016-06.csv.gz",
+                "taxi/taxi_trips.csv.gz",
+            ),
+            "trips of June 2016 with coordinates (later files have zones instead); or a sample of 2009 to 2016",
             "NYC Taxi and Limousine Commission, Trip record data",
             "all rights reserved",
         ),
@@ -61,10 +81,12 @@ TAXI_INFO = dataset.DatasetInfo(
 
 def read_taxi(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Dataset:
     """Draw rides below 2000 seconds and trips below 10 miles and 10,000 seconds, as many of each as the paper had."""
-    bikes = cleaning.sample_rows(_bikes(paths["bikes"]), RIDES, rng)
-    taxis = cleaning.sample_rows(_taxis(paths["taxis"]), TRIPS, rng)
-    # After the draw: a million rides with a thousand columns would not fit.
-    bikes = cleaning.one_hot(bikes, {"gender": "gender", **STATIONS})
+    bikes, taxis = (
+        cleaning.sample_rows(read(paths[name]), count, rng)
+        for name, read, count in (("bikes", _bikes, RIDES), ("taxis", _taxis, TRIPS))
+    )
+    if "gender" in bikes.columns:  # after the draw: a million rides with a thousand columns would not fit
+        bikes = cleaning.one_hot(bikes, {"gender": "gender", **STATIONS})
     filters = dataset.NumberFilterSettings(epsilon=0.1, delta=0.1, threshold=0.02)
     link = dataset.LinkSpec(ENDS, ENDS, "euclidean", 50, filters=filters)
     trips = dataset.PartyTable(taxis, ("trip_distance", "taxi_duration"), {"all others": "as in the paper"})
@@ -83,21 +105,30 @@ def read_taxi(paths: Mapping[str, Path], rng: np.random.Generator) -> dataset.Da
 
 
 def _bikes(path: Path) -> pl.DataFrame:
+    if "duration" in read_table(path, None).columns:
+        frame = cleaning.read_columns(path, [*SAMPLED_RIDES, "subscriber", *ENDS], ["duration", "subscriber", *ENDS])
+        frame = cleaning.drop_incomplete_rows(frame.rename(SAMPLED_RIDES), path).filter(pl.col(LABEL) < MOST_SECONDS)
+        return cleaning.require_rows(frame, path, f"a duration below {MOST_SECONDS} seconds")
     needed = [LABEL, "birth year", *BIKE_ENDS]
     frame = cleaning.drop_incomplete_rows(cleaning.read_columns(path, [*needed, "gender", *STATIONS], needed), path)
-    frame = frame.filter(pl.col(LABEL) < 2000)
-    frame = cleaning.require_rows(frame, path, f"a {LABEL} below 2000 seconds").rename(BIKE_ENDS)
+    frame = frame.filter(pl.col(LABEL) < MOST_SECONDS)
+    frame = cleaning.require_rows(frame, path, f"a {LABEL} below {MOST_SECONDS} seconds").rename(BIKE_ENDS)
     return frame.with_columns(age=YEAR - pl.col("birth year")).drop("birth year")
 
 
 def _taxis(path: Path) -> pl.DataFrame:
-    needed = ["trip_distance", *TAXI_ENDS]
-    frame = cleaning.read_columns(path, [*needed, *CLOCK], needed)
-    times = [read_cells(frame[name], CellType.DATE).require(str(path), allow_missing=True) for name in CLOCK]
-    frame = cleaning.drop_incomplete_rows(frame.with_columns(times), path)
-    frame = frame.with_columns(taxi_duration=(pl.col(CLOCK[1]) - pl.col(CLOCK[0])).dt.total_seconds())
+    if "duration_s" in read_table(path, None).columns:
+        frame = cleaning.read_columns(path, list(SAMPLED_TRIPS), list(SAMPLED_TRIPS)).rename(SAMPLED_TRIPS)
+        frame = cleaning.drop_incomplete_rows(frame, path)
+    else:
+        needed = ["trip_distance", *TAXI_ENDS]
+        frame = cleaning.read_columns(path, [*needed, *CLOCK], needed)
+        times = [read_cells(frame[name], CellType.DATE).require(str(path), allow_missing=True) for name in CLOCK]
+        frame = cleaning.drop_incomplete_rows(frame.with_columns(times), path)
+        frame = frame.with_columns(taxi_duration=(pl.col(CLOCK[1]) - pl.col(CLOCK[0])).dt.total_seconds())
+        frame = frame.drop(CLOCK).rename(TAXI_ENDS)
     frame = frame.filter(
         pl.col("trip_distance").is_between(0, 10, closed="none"),
         pl.col("taxi_duration").is_between(0, 10_000, closed="none"),
     )
-    return cleaning.require_rows(frame, path, "a trip of 0 to 10 miles").drop(CLOCK).rename(TAXI_ENDS)
+    return cleaning.require_rows(frame, path, "a trip of 0 to 10 miles")

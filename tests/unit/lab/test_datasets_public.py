@@ -15,6 +15,7 @@ from fedsim_lab.datasets.registry import load_dataset
 
 RNG = np.random.default_rng(3)
 ROWS = 40
+PLACE_SPANS = {"lat": (40.7, 40.8), "lon": (-74.0, -73.9)}
 
 
 def write(folder: Path, path: str, table: dict) -> Path:
@@ -85,6 +86,59 @@ def taxi_files(folder: Path) -> tuple[Path, Path]:
         write(folder, "taxi/201606-citibike-tripdata.csv", bikes),
         write(folder, "taxi/yellow_tripdata_2016-06.csv", taxis),
     )
+
+
+def taxi_samples(folder: Path) -> None:
+    places = {f"{end}_{axis}": numbers(*span) for end in ("start", "end") for axis, span in PLACE_SPANS.items()}
+    rides = {
+        "start_ts": ["2017-04-01 00:07:17"] * ROWS,
+        "duration": [200 + row for row in range(ROWS - 1)] + [2500],
+        "start_station": [100 + row % 5 for row in range(ROWS)],
+        "end_station": [100 + row % 4 for row in range(ROWS)],
+        "subscriber": [row % 2 for row in range(ROWS)],
+    }
+    taken = {"start": "pickup", "end": "dropoff"}
+    trips = {f"{taken[name.split('_')[0]]}_{name.split('_')[1]}": column for name, column in places.items()}
+    trips |= {"duration_s": [None, *([600.0] * (ROWS - 1))], "distance_mi": [1.5] * (ROWS - 1) + [12.0]}
+    for path, table in (("taxi/bike_trips.csv.gz", rides | places), ("taxi/taxi_trips.csv.gz", trips)):
+        (folder / "taxi").mkdir(exist_ok=True)
+        (folder / path).write_bytes(gzip.compress(pl.DataFrame(table).write_csv().encode()))
+
+
+def test_taxi_reads_samples_where_the_authors_files_are_missing(tmp_path: Path) -> None:
+    taxi_samples(tmp_path)
+    taxi = load_dataset("taxi", tmp_path)
+    assert (len(taxi.primary), len(taxi.secondaries[0].table)) == (ROWS - 1, ROWS - 2)
+    assert taxi.primary.features == ("start station id", "end station id", "subscriber")
+    assert taxi.labels.max() < 2000
+
+
+def test_films_have_columns_of_genres_and_the_logarithm_of_votes(tmp_path: Path) -> None:
+    imdb = {
+        "primary_title": [f"Film {row}" for row in range(ROWS)],
+        "original_title": [f"Filme {row}" for row in range(ROWS)],
+        "start_year": [2013] * ROWS,
+        "runtime_minutes": [None, *([90] * (ROWS - 1))],
+        "genres": words("Action,Crime", "Drama"),
+        "averagerating": [7.0] * ROWS,
+        "numvotes": [100] * ROWS,
+    }
+    tmdb = {
+        "genre_ids": words("[12, 14]", "[]"),
+        "original_language": words("en", "fr"),
+        "original_title": [f"Filme {row}" for row in range(ROWS)],
+        "popularity": [1.5] * ROWS,
+        "release_date": words("2010-11-19", ""),
+        "title": [f"film {row}" for row in range(ROWS)],
+        "vote_average": [7.7] * ROWS,
+        "vote_count": [10] * ROWS,
+    }
+    write(tmp_path, "films/imdb.csv", imdb)
+    write(tmp_path, "films/tmdb.csv", tmdb)
+    films = load_dataset("films", tmp_path)
+    assert films.primary.features[-3:] == ("genre_Action", "genre_Crime", "genre_Drama")
+    assert films.secondaries[0].table.features[-3:] == ("year", "genre_12", "genre_14")
+    assert (films.labels == 2).all()
 
 
 def company_files(folder: Path) -> tuple[Path, Path]:

@@ -1,4 +1,4 @@
-"""Ladders of datasets, as `fedsim lab reproduce ladder` climbs them."""
+"""Ladders of datasets, as `fedsim lab reproduce leaderboard` climbs them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from fedsim.contribution.ladder import (
     LadderTraining,
 )
 from fedsim.contribution.rungs import Rung
+from fedsim.registry import METHODS
+from fedsim.splitnn import Top1Sim
+from fedsim_lab.reproduce import overview_tables
 from fedsim_lab.study_runner import LadderPart, StudyContext, contribution_line, train_ladders
 
 pytestmark = pytest.mark.usefixtures("_short")
@@ -51,6 +54,16 @@ def test_generated_data_have_the_truth_beside_the_worth(tmp_path: Path) -> None:
     (ladder,) = train_ladders([Few("firms", records=150)], bench(tmp_path)).ladders
     assert 9.0 < ladder["truth"] < 10.0
     assert contribution_line(ladder).endswith(f"{ladder['worth']} Known truth: 9.5.")
+    *scores, _, contribution = overview_tables([ladder])
+    assert [table.head for table in scores] == [("method", "firms, rmse")] * 2
+    assert len(scores[0].rows) == 4
+    assert contribution.rows[0][0] == "firms"
+    assert contribution.rows[0][-1].endswith("%")
+
+
+def test_a_method_of_a_plugin_is_on_the_leaderboard() -> None:
+    with METHODS.temporarily("mine", Top1Sim):
+        assert "mine" in [rung.key for rung in LadderPart("firms").rungs()]
 
 
 def test_the_coverage_of_the_ladder_is_measured_city_by_city_and_trained_once(

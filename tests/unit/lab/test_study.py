@@ -102,7 +102,7 @@ def test_every_study_of_the_project_can_be_read_and_shortened() -> None:
     for name in STUDIES:
         study = read_study(FILES / f"{name}.toml")
         assert study.shortened().parts
-    assert {part.dataset for part in read_ladders(FILES / "ladder.toml")} >= {"city", "hdb"}
+    assert {part.dataset for part in read_ladders(FILES / "leaderboard.toml")} >= {"city", "hdb"}
     assert set(STUDIES) < set(REPRODUCTIONS)
 
 
@@ -218,7 +218,7 @@ def test_a_folder_to_read_that_is_not_there_is_refused(
 def test_all_can_be_planned_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in STUDIES:
         (folder / f"{name}.toml").write_text(STUDY)
-    (folder / "ladder.toml").write_text('[[parts]]\ndataset = "firms"\nrecords = 60\nepochs = 1\n')
+    (folder / "leaderboard.toml").write_text('[[parts]]\ndataset = "firms"\nrecords = 60\nepochs = 1\n')
     assert reproduce(folder, "all", "--fast", "--plan", str(folder / "plan")) == 0
     ladder = [order.rung.key for order in read_plan(folder / "plan" / "plan.json")[2:]]
     assert "fedsim" in ladder

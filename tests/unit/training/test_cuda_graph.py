@@ -10,7 +10,7 @@ import torch
 
 from fedsim.training import train
 from fedsim.training.loop import prepare_job, start_local_secondaries, training_settings
-from fedsim.training.primary import CudaGraphStep, Primary
+from fedsim.training.primary import CudaGraphStep, Primary, tensor_float32
 from training_fixtures import METHODS, SPLIT, encoded_config, small_config, small_primary, small_secondaries
 
 
@@ -22,6 +22,13 @@ def test_a_cpu_takes_its_steps_one_launch_at_a_time():
     setting = training_settings(small_config(), SPLIT, None)
     job = prepare_job(small_primary(), start_local_secondaries(small_secondaries(2), setting), SPLIT, setting)
     assert not isinstance(job.primary.step_function(job.records, job.scaled, 16), CudaGraphStep)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_only_the_steps_of_a_gpu_round_their_products(device):
+    with tensor_float32(torch.device(device)):
+        assert torch.backends.cuda.matmul.allow_tf32 == (device == "cuda")
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
