@@ -163,7 +163,7 @@ for _name, _class, _in_jobs, _summary in (
 METHODS.register(
     "stacked",
     "fedsim.splitnn.methods:FedSim",
-    summary="FedSim beside boosted trees on the primary's own columns; the validation records choose their weights.",
+    summary="FedSim beside boosted trees on the primary's columns and, where the job has one, on the embedding.",
     trees=True,
     party_dropout=True,
 )

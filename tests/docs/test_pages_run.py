@@ -58,7 +58,7 @@ def newcomer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Newcom
     (tmp_path / "schema.json").write_text(SCHEMA)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("fedsim.contribution.ladder.MAX_DOUBLINGS", 0)
-    monkeypatch.setattr("fedsim.runtime.boosted_trees.ROUNDS", 20)
+    monkeypatch.setattr("fedsim.training.boosted_trees.ROUNDS", 20)
     for kind in ("ENCODINGS", "METHODS", "METRICS", "PRESETS", "TRANSPORTS"):
         registry = getattr(registries, kind)
         monkeypatch.setattr(registry, "_choices", dict(vars(registry)["_choices"]))  # pages register their own

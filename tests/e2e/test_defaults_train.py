@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from fedsim.config import read_job, read_party_file
-from fedsim.runtime import boosted_trees
+from fedsim.training import boosted_trees
 from fedsim_lab.datasets.generated import random_firm_name, vary_spelling
 from init_fixtures import fedsim
 from job_fixtures import approve_party, change

@@ -29,7 +29,7 @@ def shorten(demo: pytest.MonkeyPatch) -> None:
     """Run demos with a smaller city and less training; the commands and processes are those of a whole one."""
     demo.setattr("fedsim.cli.demo.FLATS", FLATS)
     demo.setattr("fedsim.cli.demo.EPOCHS", EPOCHS)
-    demo.setattr("fedsim.runtime.boosted_trees.ROUNDS", ROUNDS)
+    demo.setattr("fedsim.training.boosted_trees.ROUNDS", ROUNDS)
 
 
 def run(*words: str) -> int:

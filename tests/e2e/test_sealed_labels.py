@@ -8,16 +8,17 @@ import pytest
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from e2e.process_hooks import fatal
-from fedsim.config.job import Protection
 from fedsim.config.toml_file import ConfigFileError
 from fedsim.protocol.messages import Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
+from fedsim.training import boosted_trees
 from fedsim_lab.faults.local_job import CITY, RENTALS, create_local_job, small_tables
 from fedsim_lab.faults.processes import party_processes
 from privacy.test_canaries import Recorded
 
 SEALED = {"protection": {"gradients": "none"}}
+STACKED = {"training": {"method": "stacked"}, "protection": {"embedding": "random"}}
 
 
 def received_by_the_secondary(place):
@@ -65,11 +66,13 @@ def test_processes_learn_what_one_process_learns(tmp_path, kind):
     [
         (CITY, "fedsim.runtime.sealed_labels:StoredRows.save"),  # the rows are here, and the secondary does not know
         (CITY, "fedsim.runtime.primary:_train_sealed"),  # the secondary may be gone
-        (RENTALS, "fedsim.runtime.party_data:RunStore.seal_features"),
+        (RENTALS, "fedsim.runtime.party_data:RunStore.embed_features"),
+        (CITY, "fedsim.runtime.sealed_labels:fetch_embedded"),  # all networks are trained
     ],
 )
 def test_a_kill_changes_nothing(tmp_path, name, moment):
-    quiet, shot = (create_local_job(tmp_path / folder, **SEALED) for folder in ("quiet", "shot"))
+    terms = STACKED if moment.endswith("fetch_embedded") else SEALED
+    quiet, shot = (create_local_job(tmp_path / folder, **terms) for folder in ("quiet", "shot"))
     run_local(quiet.job, [quiet.own(party) for party in quiet.names])
     with party_processes(shot, {name: fatal(moment)}) as parties:
         parties.start()
@@ -79,10 +82,19 @@ def test_a_kill_changes_nothing(tmp_path, name, moment):
         assert parties.finish() == quiet.hashes()
 
 
+def test_trees_get_the_embedding_once_and_processes_learn_what_one_process_learns(tmp_path, monkeypatch):
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 20)
+    here, there = (create_local_job(tmp_path / name, n_secondaries=2, **STACKED) for name in "ab")
+    run_local(here.job, [here.own(name) for name in here.names])
+    ledgers = run_in_threads(there)
+    assert there.hashes() == here.hashes()
+    assert [entry.messages for entry in ledgers[CITY] if entry.kind == "embed"] == [1, 1]
+
+
 @pytest.mark.parametrize("setting", [{"embedding": "random"}, {"retention_days": 5}])
-def test_settings_of_sealed_labels_without_them_are_refused(setting):
-    with pytest.raises(ValueError, match="sealed labels"):
-        Protection.model_validate(setting)
+def test_settings_of_sealed_labels_without_them_are_refused(tmp_path, setting):
+    with pytest.raises(ConfigFileError):
+        create_local_job(tmp_path / "job", protection=setting)
 
 
 def test_rows_cannot_be_hidden_under_sealed_labels(tmp_path):

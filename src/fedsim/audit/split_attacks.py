@@ -113,7 +113,7 @@ def _record_sealed(
     """Train as the primary does under sealed labels; all that crosses the cut layer is every linked row, once."""
     terms, source = inputs.job.protection, RandomSource(int.from_bytes(secret[:7], "big"), linkage.setup.name)
     noise = party_data.cut_noise_from_secret(terms.activations, secret)
-    sent, plain = (party_data.sealed_rows(features, inputs.job, source, use) for use in (noise, None))
+    sent, plain = (party_data.embedded_rows(features, inputs.job, source, use) for use in (noise, None))
     meter = NoiseMeter()
     meter.add(plain if terms.activations is None else clip_rows(plain, terms.activations.clip), sent)
     order, view = linkage.order, linkage.view
@@ -152,7 +152,7 @@ def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dic
     noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
     for name in get_args(EmbeddingName):
         terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": name})})
-        rows = party_data.sealed_rows(used, terms, source, noise).numpy().astype(np.float64)
+        rows = party_data.embedded_rows(used, terms, source, noise).numpy().astype(np.float64)
         found[name] = cut_layer_attacks.inversion_attack(rows, columns, known, rng=rng)
     return found
 

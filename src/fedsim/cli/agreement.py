@@ -282,7 +282,7 @@ def approve_job(
     leaves = (*disclosed, promises)
     if party_file.role is Role.SECONDARY:
         leaves = (*leaves, _describe_spending(job, party_file))
-        if job.protection.sealed:
+        if job.sends_embedding:
             leaves = (*leaves, _describe_embeddings(job, party_file))
     if party_file.role is not Role.COORDINATOR:
         leaves = (*leaves, _describe_audit(job, party_file))

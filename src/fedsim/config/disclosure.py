@@ -68,6 +68,8 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "retention", f"the primary stores these rows for up to {protection.retention.days} days"
     else:
         yield "cut", f"activations {activations}, gradients {gradients}"
+        if job.sends_embedding:
+            yield "embedding", f"every linked row once, as {protection.embedding_name} embedding {activations}"
 
 
 def describe_noise(terms: SecondaryTerms) -> str:
@@ -163,14 +165,18 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
-    if sealed:
-        outputs = f"an embedding of its features ({features}), computed without labels: every linked row once"
-        note = FEATURES_NOTE if job.protection.embedding_name == "features" else EMBEDDING_NOTE
-        days = job.protection.retention.days
-        outputs += f", which the primary stores for up to {days} days or until you request deletion; {note}"
+    embedded = f"an embedding of its features ({features}), computed without labels: every linked row once"
+    note = FEATURES_NOTE if job.protection.embedding_name == "features" else EMBEDDING_NOTE
+    days = job.protection.retention.days
+    stored = f"which the primary stores for up to {days} days or until you request deletion"
     compared = (f"the same for up to {studies:,} additional training runs (max_studies)",) if studies else ()
     masked = _describe_masked(terms, identifiers) if blind else ()
-    yield Paragraph(f"to {primary}", (*masked, outputs, count, *(() if sealed else compared)))
+    sent: tuple[str, ...] = (outputs, count, *compared)
+    if sealed:
+        sent = (f"{embedded}, {stored}; {note}", count)
+    elif job.sends_embedding:
+        sent = (*sent, f"{embedded}, for trees beside the network, which the primary does not store; {note}")
+    yield Paragraph(f"to {primary}", (*masked, *sent))
     yield Paragraph("limits, enforced while the job runs", tuple(_secondary_limits(party_file.policy, blind=blind)))
     requests = "link numbers" if terms.hide_rows else "row numbers in that order"
     order = f"{_describe_row_order(terms)}, so that {primary} sees no true row number"

@@ -144,9 +144,11 @@ class Protection(ConfigSection):
     secondary sends the activations of every linked row once, computed without labels (see `embedding`), and never gets
     a gradient or anything else that depends on a label. The primary then trains alone."""
     embedding: EmbeddingName | None = setting(None, example="random")
-    """How a secondary computes what it sends under sealed labels. `random`: random features of secret weights.
-    `features`: ranks of numbers and one column per category, which keeps most and hides no feature. `autoencoder`: a
-    network that the secondary trains to fill in hidden columns of its own table. Default: `random`."""
+    """How a secondary computes the embedding of every linked row that it sends once, without labels: instead of
+    activations under sealed labels (default there: `random`), and beside them for the trees of the method `stacked`
+    (default there: none is sent, and the trees see the primary's own columns only). `random`: random features of secret
+    weights. `features`: ranks of numbers and one column per category, which keeps most and hides no feature.
+    `autoencoder`: a network that the secondary trains to fill in hidden columns of its own table."""
     retention_days: Annotated[int | None, whole_number(1, 36_500)] = setting(None, example=30)
     """Under sealed labels: days for which the primary may store the activations that a secondary sent; then it deletes
     them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
@@ -166,11 +168,9 @@ class Protection(ConfigSection):
 
     @model_validator(mode="after")
     def _check_sealed_settings(self) -> Self:
-        for name in ("embedding", "retention_days"):
-            value = getattr(self, name)
-            if value is not None and not self.sealed:
-                message = f"{name} '{value}' has an effect under sealed labels only; add gradients = 'none'"
-                raise RuleError(message, name, code="needs-sealed-labels")
+        if self.retention_days is not None and not self.sealed:
+            message = f"retention_days '{self.retention_days}' has an effect under sealed labels only"
+            raise RuleError(f"{message}; add gradients = 'none'", "retention_days", code="needs-sealed-labels")
         return self
 
     @property
@@ -185,7 +185,7 @@ class Protection(ConfigSection):
 
     @property
     def embedding_name(self) -> str:
-        """The embedding that secondaries send under sealed labels."""
+        """The embedding that secondaries send, if they send one."""
         return self.embedding or DEFAULT_EMBEDDING
 
     @property
@@ -275,7 +275,7 @@ class TrainingSettings(ConfigSection):
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "party_dropout")]
         if self.party_dropout and self.method not in able:
             message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
-            raise RuleError(message, "party_dropout", code="party-dropout-without-fedsim")
+            raise RuleError(message, "party_dropout", code="needs-every-secondary")
         return self
 
 
@@ -504,14 +504,20 @@ class Job(ConfigFile):
                 reason = "because equal rows have equal activations"
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-needs-noise")
-            if terms.hide_rows and self.protection.sealed:
-                message = "under sealed labels every row is sent once, so that hide_rows hides nothing; remove one"
-                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-sealed-labels")
+            if terms.hide_rows and self.sends_embedding:
+                message = "every row is sent once under sealed labels and for an embedding, so that hide_rows hides"
+                message = f"{message} nothing; remove hide_rows, or protection.embedding and gradients = 'none'"
+                raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-embedding")
             if self.protection.blind:
                 try:
                     terms.check_blind()
                 except SettingError as error:
                     raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
+        able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "trees")]
+        if self.protection.embedding and not self.protection.sealed and self.training.method not in able:
+            message = f"embedding '{self.protection.embedding}' has no effect with method '{self.training.method}'"
+            message = f"{message}; remove it, choose {' or '.join(able)}, or seal labels by gradients = 'none'"
+            raise RuleError(message, "protection", "embedding", code="embedding-without-use")
         if self.coordinator.address == self.primary.address:
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")
@@ -552,6 +558,11 @@ class Job(ConfigFile):
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def sends_embedding(self) -> bool:
+        """Whether secondaries send an embedding of every linked row once, instead of or beside activations."""
+        return self.protection.sealed or self.protection.embedding is not None
 
     @property
     def short_hash(self) -> str:

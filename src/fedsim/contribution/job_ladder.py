@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -19,7 +18,7 @@ from fedsim.config.job import Job, Protection
 from fedsim.config.party_file import PartyFile
 from fedsim.contribution.ladder import Ladder, train_ladder
 from fedsim.contribution.rungs import LinkedSecondary, ResultStore, Rung, RungOutcome, SplitArrays, run_training
-from fedsim.data.features import FeatureRules, fit_preprocessor
+from fedsim.data.features import FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.errors import FileError, SettingError
 from fedsim.linkage.private_linkage import link_encoded_tables, load_private_links
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
@@ -35,12 +34,10 @@ from fedsim.runtime.sealed_labels import load_rows
 from fedsim.splitnn import Features, Neighbours, party_model, secondary_model
 from fedsim.training import NeighbourList, train_with
 from fedsim.training.data import as_features
-from fedsim.types import AnyArray, EncodedTable, Floats32, Integers, Split
+from fedsim.types import AnyArray, EncodedTable, Integers, Split
 
 log = logging.getLogger("fedsim.parties")
 
-GRAM_LENGTH = 3
-HASH_COLUMNS = 64
 SPLITS = ("random", "group")
 
 # The primary's identifiers as features, and exact matches between two tables
@@ -52,31 +49,16 @@ def identifier_features(frame: pl.DataFrame, rows: Integers) -> Features:
     >>> identifier_features(pl.DataFrame({"lat": [1.0, 2.0], "name": ["fox", "ox"]}), np.arange(2))
     Features(2 records x 65 numbers and 0 codes)
     """
-    texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
+    texts = text_columns(frame)
     plain = frame.drop(texts)
     rules = FeatureRules(identifiers=tuple(plain.columns))
     prepared = fit_preprocessor(plain, party="primary", rows=rows, rules=rules).apply(plain)
-    counts = [trigram_counts(frame[name].to_list()) for name in texts]
-    for count in counts:
-        deviation = count[rows].std(axis=0)
-        count[:] = (count - count[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), *counts]).astype(np.float32)
+    counts = name_trigrams(frame, texts)
+    deviation = counts[rows].std(axis=0)
+    counts = (counts - counts[rows].mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
+    numbers = np.hstack([prepared.numbers.reshape(len(frame), -1), counts]).astype(np.float32)
     codes = prepared.codes.reshape(len(frame), -1)
     return Features(numbers, codes, prepared.cardinalities, spread=prepared.spread, periodic=prepared.periodic)
-
-
-def trigram_counts(texts: Sequence[str | None], columns: int = HASH_COLUMNS) -> Floats32:
-    """Count the trigrams of each text, hashed into columns; a missing text has none.
-
-    >>> trigram_counts(["abc", None], columns=4).sum(axis=1).tolist()
-    [3.0, 0.0]
-    """
-    counts = np.zeros((len(texts), columns), dtype=np.float32)
-    for row, text in enumerate(texts):
-        padded = f" {text.casefold()} " if text else ""
-        for first in range(len(padded) - GRAM_LENGTH + 1):
-            counts[row, zlib.crc32(padded[first : first + GRAM_LENGTH].encode()) % columns] += 1
-    return counts
 
 
 def exact_match_rows(primary: pl.DataFrame, secondary: pl.DataFrame) -> Integers:
@@ -212,7 +194,7 @@ class JobCases:
                 identifiers.append(side.normalised_identifiers(name))
             features = store.protect_features(table.network_features(), table.features())
             if self.job.protection.sealed:
-                features = store.seal_features(features, name)
+                features = Features(store.embed_features(features, name))
             prepared[name] = encoded, features, exact_match_rows(*identifiers)
         return prepared
 

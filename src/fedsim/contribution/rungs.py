@@ -21,11 +21,11 @@ import torch
 
 from fedsim.errors import FileError, SettingError
 from fedsim.registry import FEDSIM_VARIANTS, METHODS, PRESETS
-from fedsim.runtime.boosted_trees import TREE_SETTINGS, blend, choose_weight, fit_trees, measure
 from fedsim.splitnn import Features, methods
 from fedsim.storage.files import append_durably, atomic_write, ensure_folder
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import Config, Hook, PrimaryData, SecondaryData, TaskType, TrainingResult, train
+from fedsim.training.boosted_trees import TREE_SETTINGS, blend, choose_weight, fit_trees, measure, softmax_weights
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import Metrics, as_features
 from fedsim.types import AnyArray, Split
@@ -314,8 +314,7 @@ def joined_features(linked: LinkedSecondary) -> Features:
     lists, numbers = linked.list_of, linked.features.numbers
     similarity = linked.similarity.reshape(*linked.partner.shape, -1).astype(np.float64)  # (L, K, F)
     overall = np.nanmean(similarity, axis=2)  # (L, K)
-    weight = np.exp(overall - overall.max(axis=1, keepdims=True))
-    weight /= weight.sum(axis=1, keepdims=True)
+    weight = softmax_weights(overall)
     mean = np.zeros((len(linked.partner), numbers.shape[1]), np.float32)
     for first in range(0, len(mean), JOINED_RECORDS):
         here = slice(first, first + JOINED_RECORDS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -471,3 +472,31 @@ def _feature_type(column: pl.Series, declared: str | None, party: str) -> CellTy
 def _read_feature(column: pl.Series, wanted: CellType, party: str) -> pl.Series:
     numeric = column.cast(pl.UInt8) if wanted is CellType.NUMBER and column.dtype == pl.Boolean else column
     return read_cells(numeric, wanted).require(party, allow_missing=True)
+
+
+# Names as columns of trees
+
+
+GRAM_LENGTH = 3
+HASH_COLUMNS = 64
+
+
+def text_columns(frame: pl.DataFrame) -> list[str]:
+    """Return the columns that hold text."""
+    return [name for name, dtype in frame.schema.items() if dtype == pl.String]
+
+
+def name_trigrams(frame: pl.DataFrame, columns: Sequence[str]) -> Floats32:
+    """Count the trigrams of each cell of these columns, hashed into 64 numbers per column; a missing cell has none.
+
+    >>> name_trigrams(pl.DataFrame({"name": ["abc", None]}), ["name"]).sum(axis=1).tolist()
+    [3.0, 0.0]
+    """
+    counts = np.zeros((len(frame), len(columns), HASH_COLUMNS), dtype=np.float32)
+    for place, column in enumerate(columns):
+        for row, text in enumerate(frame[column].cast(pl.String).to_list()):
+            padded = f" {text.casefold()} " if text else ""
+            for first in range(len(padded) - GRAM_LENGTH + 1):
+                gram = padded[first : first + GRAM_LENGTH].encode()
+                counts[row, place, zlib.crc32(gram) % HASH_COLUMNS] += 1
+    return counts.reshape(len(frame), -1)

@@ -56,6 +56,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         patience: int | None = None,
         members: int | None = None,
         width: int | None = None,
+        party_dropout: float | None = None,
         validation_fraction: float = 0.125,
         validation_split: str = "random",
         random_state: Any = None,
@@ -79,6 +80,7 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
         self.patience = patience
         self.members = members
         self.width = width
+        self.party_dropout = party_dropout
         self.validation_fraction = validation_fraction
         self.validation_split = validation_split
         self.random_state = random_state
@@ -135,6 +137,8 @@ class LinkedEstimator(BaseEstimator):  # type: ignore[misc]
             device=settings.device,
             n_train=len(split.train),
         )
+        if settings.party_dropout and tables:
+            replace(config, party_dropout=settings.party_dropout)  # raises where the method needs every secondary
         linked = config.method.partners is not methods.PartnerRequirement.NONE
         pairs: Sequence[inputs.LinkedColumns] = ()
         if linked:
@@ -301,7 +305,7 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
     sigma, tau : float
         Noise on the similarities, by its scale or by the bound on an attack's success (``fedsim.privacy.bounds``).
     method : str or Method, default="fedsim"
-        fedsim, avgsim, featuresim, top1sim, exact, combine or solo.
+        fedsim, stacked (FedSim beside boosted trees), avgsim, featuresim, top1sim, exact, combine or solo.
     preset : {"modern", "paper"}, default="modern"
     use_identifiers : bool, default=False
         Whether the primary's identifiers are features too.
@@ -314,6 +318,9 @@ class FedSimRegressor(RegressorMixin, LinkedEstimator):  # type: ignore[misc]
         Networks of the primary that are trained side by side and averaged; by default as many as the preset has.
     width : int, default=None
         Hidden units of every party's local network; by default those of the preset.
+    party_dropout : float, default=None
+        Share of the training records that do without a secondary, drawn for each secondary and step, so that
+        :meth:`explain` says what the model predicts while one is away. Methods fedsim and stacked only.
     validation_fraction : float, default=0.125
         Share of the training records that are used to choose the best epoch.
     validation_split : {"random", "identifiers"}, default="random"

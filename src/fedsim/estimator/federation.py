@@ -15,18 +15,19 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from fedsim import errors, registry, training, validation
-from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
+from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor, name_trigrams, text_columns
 from fedsim.estimator import inputs
 from fedsim.estimator.inputs import COORDINATOR, PRIMARY, EstimatorSettings, LinkedColumns
 from fedsim.linkage import Metric, WeightedField, WeightedSum, fit_scale, get_metric, link, similarities
 from fedsim.privacy.bounds import check_sigma, sigma_for_bound
-from fedsim.splitnn import Features, Neighbours, methods, party_model, secondary_model
+from fedsim.splitnn import Features, Neighbours, embedding, methods, party_model, secondary_model
 from fedsim.storage.files import atomic_folder
 from fedsim.training import explain
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
 from fedsim.training.config import build_config
 from fedsim.training.data import as_features, target_from_state, target_state
 from fedsim.training.explain import EXPLAINED_RECORDS
-from fedsim.types import AnyArray, Explanation, Floats, Links, Scale, Split
+from fedsim.types import AnyArray, Explanation, Floats, Floats32, Links, Scale, Split
 
 MIN_NEAR_SHARE = 0.1  # of the primary's identifiers, within the secondary's range and as much again on either side
 
@@ -114,9 +115,33 @@ class LinkedTable:
     preparation: FeaturePreprocessor
     table: pl.DataFrame
 
+    def features(self) -> Features:
+        """Return the table as its network takes it."""
+        return Features.of(self.preparation.apply(self.rule.pair.secondary_features(self.table)))
+
     def __repr__(self) -> str:
         pair = self.rule.pair
         return f"{pair.party}: {len(self.table):,} records linked by {', '.join(pair.ours)}, {pair.metric.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedTrees:
+    """Trees beside the network, the primary's columns of names, and the embedding of every secondary's rows."""
+
+    stacked: StackedTrees
+    texts: tuple[str, ...]
+    rows: tuple[Floats32, ...]
+
+    def columns(self, primary: pl.DataFrame, lists: Sequence[Neighbours]) -> TreeColumns:
+        """Return what the trees see of records beside their features."""
+        partners = [EmbeddedPartners(*both) for both in zip(self.rows, lists, strict=True)]
+        return self.stacked.columns(TreeInputs(name_trigrams(primary, self.texts), partners))
+
+
+def embed_secondary(features: Features, party: str, config: training.Config) -> Floats32:
+    """Return the embedding of a secondary's rows that trees see, as in a job with ``embedding = "random"``."""
+    source = party_model.RandomSource(config.seed, party)
+    return embedding.embed(features, EMBEDDING, config.local.cut, source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +156,7 @@ class Federation:
     identifiers: tuple[str, ...]
     linked: tuple[LinkedTable, ...]
     typical: Mapping[str, Any] | None = None  # what explanations compare with; missing in earlier releases
+    trees: EmbeddedTrees | None = None
 
     def __repr__(self) -> str:
         columns = len(self.preparation.columns)
@@ -138,13 +164,20 @@ class Federation:
 
     def predict(self, primary: pl.DataFrame) -> tuple[Floats, Floats | None]:
         """Link new records; return numbers in the unit of the labels with intervals, or class probabilities."""
-        return self.model.predict_with_intervals(self._features(primary), self.neighbours(primary))
+        features, lists = self._features(primary), self.neighbours(primary)
+        values, intervals = self.model.predict_with_intervals(features, lists)
+        if self.trees is None:
+            return values, intervals
+        return self.trees.stacked.combine(values, intervals, features, self.trees.columns(primary, lists))
 
     def explain(self, primary: pl.DataFrame, classes: Sequence[Any]) -> list[Explanation]:
         """Link new records, and explain the prediction of each."""
         typical = explain.typical_from_state(self.typical)
-        records = explain.request_records(self.model, self._features(primary), self.neighbours(primary))
-        return explain.explain_records(self.model, records, typical, classes=classes)
+        lists, combine, columns = self.neighbours(primary), None, None
+        if self.trees is not None:
+            combine, columns = self.trees.stacked.combine, self.trees.columns(primary, lists)
+        records = explain.request_records(self.model, self._features(primary), lists, columns)
+        return explain.explain_records(self.model, records, typical, combine=combine, classes=classes)
 
     def _features(self, primary: pl.DataFrame) -> Features:
         own = inputs.drop_identifiers(primary, self.identifiers, PRIMARY)
@@ -198,7 +231,28 @@ def fit_federation(
     records = explain.request_records(result.model, as_features(own_data.features).take(rows), lists)
     typical_record = Features.of(preparation.typical_record(own, split.train))
     typical = explain.TypicalInputs(typical_record, explain.average_sent(records), preparation.places)
-    return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state()), links, result
+    trees = _fit_trees(plan, primary, own_data, data, split, result) if plan.settings.stacked and data else None
+    return Federation(result.model, preparation, plan.identifiers, tuple(linked), typical.state(), trees), links, result
+
+
+def _fit_trees(
+    plan: FederationPlan,
+    primary: pl.DataFrame,
+    own: training.PrimaryData,
+    secondaries: Sequence[training.SecondaryData],
+    split: Split,
+    result: training.TrainingResult,
+) -> EmbeddedTrees:
+    """Fit boosted trees beside the network, as the primary of a job does."""
+    linking = inputs.primary_link_columns(plan.settings.link_on) if plan.settings.use_identifiers else []
+    texts = text_columns(primary.select(linking))
+    rows = tuple(embed_secondary(as_features(one.features), one.name, plan.config) for one in secondaries)
+    lists = [one.neighbours for one in secondaries if one.neighbours is not None]
+    partners = [EmbeddedPartners(*both) for both in zip(rows, lists, strict=True)]
+    seen = TreeInputs(name_trigrams(primary, texts), partners, plan.config.party_dropout)
+    network = result.predictions["validation"], result.intervals.get("validation")
+    stacked = StackedTrees.fit(own, split, network, seed=plan.config.seed, log=False, inputs=seen)
+    return EmbeddedTrees(stacked, tuple(texts), rows)
 
 
 def _warn_of_distant_identifiers(pair: LinkedColumns, primary: pl.DataFrame, secondary: pl.DataFrame) -> None:
@@ -227,7 +281,7 @@ def _method_neighbours(links: Links, config: training.Config) -> Neighbours:
 
 # A trained estimator is saved as one folder per party:
 #
-#     model/primary/      model.json, features.json, weights.safetensors
+#     model/primary/      model.json, features.json, weights.safetensors; trees.safetensors for the method stacked
 #     model/coordinator/  links.json
 #     model/secondary-1/  features.json, weights.safetensors
 #
@@ -236,6 +290,7 @@ def _method_neighbours(links: Links, config: training.Config) -> Neighbours:
 
 ESTIMATOR_FORMAT = "fedsim estimator 1"
 MODEL, FEATURES, LINKS, WEIGHTS = "model.json", "features.json", "links.json", "weights.safetensors"
+TREES, EMBEDDING = "trees.safetensors", "random"
 REQUIRED_FACTS = (
     *("parameters", "seed", "config", "identifiers", "n_features_in"),
     *("feature_names_in", "classes", "target", "history"),
@@ -268,6 +323,10 @@ def save_estimator(path: Path, estimator: Any) -> None:
         "history": estimator.history_,
         "typical": federation.typical,
     }
+    trees: dict[str, Tensor] = {}
+    if federation.trees is not None:
+        trees, described = federation.trees.stacked.state()
+        facts["trees"] = {**described, "texts": federation.trees.texts}
     links = {party.rule.pair.party: link_rule_state(party.rule) for party in federation.linked}
     preprocessors = {party.rule.pair.party: party.preparation for party in federation.linked}
     weights = federation.model.parts()
@@ -279,6 +338,8 @@ def save_estimator(path: Path, estimator: Any) -> None:
             (folder / party / FEATURES).write_text(preprocessor.to_json(), encoding="utf-8")
             tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights[party].items()}
             (folder / party / WEIGHTS).write_bytes(safetensors.torch.save(tensors))
+        if trees:
+            (folder / PRIMARY / TREES).write_bytes(safetensors.torch.save(trees))
         (folder / COORDINATOR).mkdir()
         (folder / COORDINATOR / LINKS).write_text(json.dumps(links, indent=1), encoding="utf-8")
         (folder / PRIMARY / MODEL).write_text(json.dumps(facts, indent=1), encoding="utf-8")
@@ -310,7 +371,8 @@ def load_estimator(
     preparation = FeaturePreprocessor.from_json(features[PRIMARY])
     model = _rebuild_model(_trained_config(estimator, facts), facts["target"], preparation, linked, weights)
     identifiers, typical = tuple(facts["identifiers"]), facts.get("typical")
-    estimator.federation_ = Federation(model, preparation, identifiers, linked, typical)
+    trees = _load_trees(path, facts["trees"], model.config, linked) if "trees" in facts else None
+    estimator.federation_ = Federation(model, preparation, identifiers, linked, typical, trees)
     estimator.history_ = facts["history"]
     estimator.n_features_in_ = facts["n_features_in"]
     if facts["feature_names_in"] is not None:
@@ -318,6 +380,18 @@ def load_estimator(
     if facts["classes"] is not None:
         estimator.classes_ = np.array(facts["classes"]["values"], dtype=np.dtype(facts["classes"]["type"]))
     return estimator
+
+
+def _load_trees(
+    path: Path, facts: Mapping[str, Any], config: training.Config, linked: Sequence[LinkedTable]
+) -> EmbeddedTrees:
+    try:
+        stacked = StackedTrees.from_state(safetensors.torch.load((path / PRIMARY / TREES).read_bytes()), facts)
+    except (OSError, KeyError, SafetensorError) as error:
+        message = f"{path / PRIMARY / TREES} cannot be read; give the whole folder that save() wrote"
+        raise errors.FileError(message, code="damaged-model") from error
+    rows = tuple(embed_secondary(party.features(), party.rule.pair.party, config) for party in linked)
+    return EmbeddedTrees(stacked, tuple(facts["texts"]), rows)
 
 
 def _read_folder(path: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, str], PartyWeights]:
@@ -372,9 +446,10 @@ def _rebuild_model(
     """Build the networks from the columns' shapes, and load their weights."""
     lists, device = [], party_model.resolve_device(config.device)
     for party in linked:
-        pair, own_weights = party.rule.pair, weights[party.rule.pair.party]
-        features = Features.of(party.preparation.apply(pair.secondary_features(party.table)))
-        holder = secondary_model.restore_secondary(pair.party, features, config.secondary, own_weights, device=device)
+        name = party.rule.pair.party
+        holder = secondary_model.restore_secondary(
+            name, party.features(), config.secondary, weights[name], device=device
+        )
         lists.append(training.NeighbourList(Neighbours.without_records(party.rule.k), (holder,)))
     columns = Features.without_records(preparation)
     return training.restore_model(config, target_from_state(target), columns, lists, weights[PRIMARY], PRIMARY)

@@ -446,6 +446,7 @@ class EstimatorSettings:
     patience: int | None
     members: int | None
     width: int | None
+    party_dropout: float | None
     validation_fraction: float
     validation_split: str
     device: str
@@ -461,9 +462,11 @@ class EstimatorSettings:
         if not (isinstance(self.method, str) or (hasattr(self.method, "build") and not isinstance(self.method, type))):
             message = f"method is a {type(self.method).__name__}; give a name such as 'fedsim'"
             raise SettingError(message, code="invalid-type", name="method")
-        if isinstance(self.method, str) and METHODS.detail(self.method, "trees"):
-            message = f"method '{self.method}' is for jobs; use 'fedsim', and average it with a model of your own"
-            raise SettingError(message, code="method-for-jobs", name="method")
+
+    @property
+    def stacked(self) -> bool:
+        """Whether boosted trees are fitted beside the network."""
+        return isinstance(self.method, str) and bool(METHODS.detail(self.method, "trees"))
 
 
 def estimator_settings(estimator: Any) -> EstimatorSettings:
@@ -476,8 +479,7 @@ def estimator_settings(estimator: Any) -> EstimatorSettings:
 
 def config_overrides(settings: Any) -> ConfigOverrides:
     """Return what an estimator, or its settings, set differently from the preset."""
-    names = [entry.name for entry in fields(ConfigOverrides) if hasattr(settings, entry.name)]  # not party dropout
-    return ConfigOverrides(**{name: getattr(settings, name) for name in names})
+    return ConfigOverrides(**{entry.name: getattr(settings, entry.name) for entry in fields(ConfigOverrides)})
 
 
 def to_builtin(value: Any) -> Any:

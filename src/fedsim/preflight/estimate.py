@@ -137,7 +137,8 @@ class Workload:
     checkpoint_steps: int
     columns: int = DEFAULT_COLUMNS
     members: int = 1
-    sealed: bool = False  # every linked row is sent once
+    sealed: bool = False  # every linked row is sent once, and nothing else
+    embedded: bool = False  # every linked row is sent once beside the activations
     assumed: tuple[str, ...] = ()
 
     @property
@@ -229,6 +230,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),
         members=training.members or sizes.members,
         sealed=job.protection.sealed,
+        embedded=job.sends_embedding,
         assumed=tuple(assumed),
     )
 
@@ -364,10 +366,11 @@ def epoch_bytes(work: Workload) -> Span:
 
 def training_bytes(work: Workload) -> Span:
     """Return the traffic of all epochs and of the final evaluation on validation and test records."""
+    once = sum((_evaluation_bytes(work, each, 1.0) for each in work.lists), ZERO_SPAN)
     if work.sealed:
-        return sum((_evaluation_bytes(work, each, 1.0) for each in work.lists), ZERO_SPAN)
+        return once
     final = [_evaluation_bytes(work, each, share) for each in work.lists for share in (VALIDATION_SHARE, TEST_SHARE)]
-    return sum(final, work.epochs * epoch_bytes(work))
+    return sum(final, work.epochs * epoch_bytes(work) + (once if work.embedded else ZERO_SPAN))
 
 
 def _evaluation_bytes(work: Workload, partners: LinkListSizes, share: float) -> Span:

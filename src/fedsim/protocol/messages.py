@@ -278,6 +278,13 @@ class Infer(Message, kind="infer", phase=Phase.TRAIN, routes=((P, S),)):
     sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # the links of new records, as the coordinator sent them
 
 
+class Embed(Message, kind="embed", phase=Phase.TRAIN, routes=((P, S),)):
+    """Requests the embedding of these distinct rows, which no label has influenced; answered by Activations."""
+
+    rows: Annotated[NDArray[Any], Shape(("int32",), "U")]
+    sealed: Annotated[NDArray[Any], Shape(("uint8",), "s")]  # as in Infer
+
+
 class KeepBest(Message, kind="keep-best", phase=Phase.TRAIN, routes=((P, S),)):
     """The current epoch is the best so far."""
 

@@ -188,7 +188,9 @@ def data_flows(job: Job) -> list[tuple[Party, Party, str]]:
         encoded = f"{', '.join(terms.encoding.columns)}, encoded with a key, {terms.encoding.n_bits:,} bits"
         links = f"{terms.k} pseudonymous partners per record, with similarities ({disclosure.describe_noise(terms)})"
         sealed, kind = job.protection.sealed, job.protection.embedding_name
-        sent = f"every linked row once, as {kind} embedding" if sealed else "activations of requested rows, every step"
+        embedded = f"every linked row once, as {kind} embedding"
+        sent = embedded if sealed else "activations of requested rows, every step"
+        sent += f"; {embedded}" if job.sends_embedding and not sealed else ""
         asked = "row numbers" if sealed else "row numbers and gradients, every step"
         order = "secret order of its linked rows"
         if job.protection.blind:

@@ -41,7 +41,7 @@ from fedsim.registry import PRESETS
 from fedsim.runs.approval import require_approval
 from fedsim.splitnn import embedding, layers, party_model
 from fedsim.storage import files, tensor_file
-from fedsim.types import EncodedTable, Floats, Integers, Split, Words
+from fedsim.types import EncodedTable, Floats, Floats32, Integers, Split, Words
 
 SECRET_FILE = "secret"  # noqa: S105 - the name of a file
 TRAINED_MODEL = "model"  # a party's part of the trained model
@@ -306,18 +306,18 @@ class RunStore:
         terms = self.job.protection.features
         return features if terms is None else add_feature_noise(features, terms, self.secret, table=frame_digest(frame))
 
-    def seal_features(self, features: layers.Features, party: str) -> layers.Features:
-        """Return what a secondary sends under sealed labels, with the job's noise; computed once and then read."""
+    def embed_features(self, features: layers.Features, party: str) -> Floats32:
+        """Return the embedding that a secondary sends, with the job's noise; computed once and then read."""
         path = self.folder / SEALED_FILE
         digest = tensor_file.arrays_digest(features.numbers, features.codes)
         with suppress(FileError):  # missing or damaged: the same seed gives the same rows again
             saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT)
             if facts == {"features": digest}:
-                return layers.Features(saved["rows"])
+                return np.asarray(saved["rows"])
         source = party_model.RandomSource(self.own_seed(self.job.seed), party)
-        rows = sealed_rows(features, self.job, source, self.cut_noise(self.job.protection.activations)).numpy()
+        rows = embedded_rows(features, self.job, source, self.cut_noise(self.job.protection.activations)).numpy()
         tensor_file.save_tensors(path, SEALED_FORMAT, {"rows": rows}, {"features": digest})
-        return layers.Features(rows)
+        return rows
 
     def save_weights(self, name: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Save weights with the facts that are needed to use them."""
@@ -402,10 +402,10 @@ def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | N
     return None if terms is None else CutNoise(terms.clip, terms.noise, secret)
 
 
-def sealed_rows(
+def embedded_rows(
     features: layers.Features, job: Job, source: party_model.RandomSource, noise: CutNoise | None
 ) -> Tensor:
-    """Return what a secondary sends under sealed labels: an embedding of every row, with noise that is drawn once."""
+    """Return the embedding of every row that a secondary sends, with noise that is drawn once."""
     width = PRESETS[job.training.preset].local.cut
     rows = torch.from_numpy(embedding.embed(features, job.protection.embedding_name, width, source))
     if noise is None:

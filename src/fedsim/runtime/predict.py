@@ -19,7 +19,7 @@ import polars as pl
 import torch
 
 from fedsim.config.party_file import resolve_columns
-from fedsim.data.features import FeaturePreprocessor
+from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
@@ -27,14 +27,14 @@ from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import rows_path
 from fedsim.runtime import blind_links, sealed_labels
-from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
 from fedsim.splitnn import Features, Neighbours, secondary_model
 from fedsim.training import Model, NeighbourList, explain, restore_model
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeColumns, TreeInputs
 from fedsim.training.data import target_from_state
-from fedsim.types import EncodedTable, Explanation, Floats
+from fedsim.types import EncodedTable, Explanation, Floats, Floats32
 
 log = logging.getLogger("fedsim.parties")
 
@@ -81,15 +81,21 @@ class _TrainedPrimary:
         return restore_model(config, target, columns, neighbours, self.weights, context.party_file.name)
 
     def explain(
-        self, model: Model, features: Features, lists: list[Neighbours], by: str, trees: StackedTrees | None = None
+        self,
+        model: Model,
+        features: Features,
+        lists: list[Neighbours],
+        by: str,
+        trees: StackedTrees | None = None,
+        columns: TreeColumns | None = None,
     ) -> Predictions:
         """Predict, and explain every prediction; partners get numbers that mean nothing outside this answer."""
         typical = explain.typical_from_state(self.facts.get("typical"))
-        records = explain.request_records(model, features, lists)
+        records = explain.request_records(model, features, lists, columns)
         combine = None if trees is None else trees.combine
         values, intervals = explain.predict_records(model, records)
         if trees is not None:
-            values, intervals = trees.combine(values, intervals, features)
+            values, intervals = trees.combine(values, intervals, features, records.columns)
         found = explain.explain_records(model, records, typical, combine=combine, classes=self.facts["classes"])
         return replace(self.predictions(values, intervals, by), explanations=tuple(explain.number_partners(found)))
 
@@ -118,8 +124,10 @@ class Predictor:
         self.context = context
         self._trained = _TrainedPrimary.load(store, TRAINED_MODEL)
         self._solo = _TrainedPrimary.load(store, SOLO_MODEL) if store.has_weights(SOLO_MODEL) else None
-        has_trees = store.has_weights(TREES_MODEL)
-        self._trees = StackedTrees.from_state(*store.load_weights(TREES_MODEL)) if has_trees else None
+        self._trees, self._texts = None, []
+        if store.has_weights(TREES_MODEL):
+            tensors, facts = store.load_weights(TREES_MODEL)
+            self._trees, self._texts = StackedTrees.from_state(tensors, facts), facts.get("texts", [])
         self._acceptor = context.listen(context.secondaries)
         self._coordinator = ReconnectingPeer(self._dial_coordinator)
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
@@ -171,7 +179,8 @@ class Predictor:
         features, encoded = self.prepare(records, table)
         with self._lock:
             try:
-                return self._predict_together(features, encoded, explained=explained)
+                names = name_trigrams(records, self._texts)
+                return self._predict_together(features, names, encoded, explained=explained)
             except AwayError as error:
                 if own.serving.when_partner_is_away != "solo" or self._solo is None:
                     raise
@@ -202,23 +211,27 @@ class Predictor:
         return features, {name: store.encode_new(data, name) for name in job.secondaries}
 
     def _predict_together(
-        self, features: Features, encoded: Mapping[str, EncodedTable], *, explained: bool
+        self, features: Features, names: Floats32, encoded: Mapping[str, EncodedTable], *, explained: bool
     ) -> Predictions:
         while True:
             try:
+                embedded: Sequence[EmbeddedPartners | None]
                 if self.context.job.protection.sealed:
-                    model, lists, away = self._sealed_model(encoded)
+                    model, lists, away, embedded = self._sealed_model(encoded)
                 else:
                     away = self._wait_for_secondaries()
                     model = self._current_model(away)
                     lists = [self._neighbours(name, table, away) for name, table in encoded.items()]
-                method = self.context.job.training.method
+                    embedded = self._embedded(lists, away)
+                method, columns = self.context.job.training.method, None
+                if self._trees is not None:
+                    columns = self._trees.columns(TreeInputs(names, embedded))
                 if explained:
-                    found = self._trained.explain(model, features, lists, method, self._trees)
+                    found = self._trained.explain(model, features, lists, method, self._trees, columns)
                 else:
                     predicted = model.predict_with_intervals(features, lists)
-                    if self._trees is not None:
-                        predicted = self._trees.combine(*predicted, features)
+                    if self._trees is not None and columns is not None:
+                        predicted = self._trees.combine(*predicted, features, columns)
                     found = self._trained.predictions(*predicted, method)
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in away)
                 reason = f"predicted without {', '.join(away)}" if away else ""
@@ -265,6 +278,13 @@ class Predictor:
         self._remotes[name].use_partners(found)
         return Neighbours(np.array(found.partner, np.int64), np.array(found.similarity, np.float64))
 
+    def _embedded(self, lists: Sequence[Neighbours], away: Sequence[str]) -> list[EmbeddedPartners | None]:
+        """Request what the trees see of the partners of new records; None for a secondary that is away."""
+        if self._trees is None or not self._trees.pools:
+            return []
+        named = zip(self.context.job.secondaries, lists, strict=True)
+        return [None if name in away else sealed_labels.fetch_embedded(self._remotes[name], one) for name, one in named]
+
     def _absent(self, name: str) -> secondary_model.Secondary:
         job = self.context.job
         found: Any = secondary_model.AbsentSecondary(name, training_config(job).local.cut, job.secondaries[name].k)
@@ -276,13 +296,16 @@ class Predictor:
         fields = max(1, len(terms.field_bytes))
         return Neighbours(np.zeros((n_records, terms.k), np.int64), np.zeros((n_records, terms.k, fields)))
 
-    def _sealed_model(self, encoded: Mapping[str, EncodedTable]) -> tuple[Model, list[Neighbours], tuple[str, ...]]:
-        """Return the model over stored rows, the links of new records, and who is missing.
+    def _sealed_model(
+        self, encoded: Mapping[str, EncodedTable]
+    ) -> tuple[Model, list[Neighbours], tuple[str, ...], list[EmbeddedPartners | None]]:
+        """Return the model over stored rows, the links of new records, who is missing, and the rows of the others.
 
         Only rows not seen before are requested.
         """
         job, store, lists, holders = self.context.job, RunStore(self.context.folder, self.context.job), [], []
         away: list[str] = []
+        embedded: list[EmbeddedPartners | None] = []
         for (name, table), peer in zip(encoded.items(), self._secondaries, strict=True):
             # A blind coordinator links nobody without the secondary; a plain one may link rows that are stored here.
             gone = job.protection.blind and name in self._wait_for_secondaries()
@@ -294,6 +317,7 @@ class Predictor:
                 away.append(name)
                 holders.append(self._absent(name))
                 lists.append(self._absent_list(name, len(table)))
+                embedded.append(None)
                 continue
             if len(missing):
                 form = cut_layer.wire_format(job.training.wire, job.protection.activations)
@@ -305,9 +329,10 @@ class Predictor:
             config = training_config(job).secondary
             holders.append(secondary_model.restore_secondary(name, rows.features, config, weights))
             lists.append(Neighbours(rows.places(found.partner), np.array(found.similarity, np.float64)))
+            embedded.append(EmbeddedPartners(rows.values, lists[-1]))
         shapes = [Neighbours.without_records(one.k, one.similarity.shape[2]) for one in lists]
         neighbours = [NeighbourList(shape, (holder,)) for shape, holder in zip(shapes, holders, strict=True)]
-        return self._trained.model(self.context, neighbours), lists, tuple(away)
+        return self._trained.model(self.context, neighbours), lists, tuple(away), embedded
 
     def _current_model(self, away: Sequence[str]) -> Model:
         """Return the model over the current sessions; it is rebuilt only if one of them is new."""

@@ -19,7 +19,7 @@ import torch
 
 from fedsim import errors, training
 from fedsim.config.job import Job
-from fedsim.data.features import FeaturePreprocessor
+from fedsim.data.features import FeaturePreprocessor, name_trigrams, text_columns
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
@@ -32,12 +32,12 @@ from fedsim.registry import METHODS
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime import blind_links, sealed_labels
-from fedsim.runtime.boosted_trees import StackedTrees
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
+from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeInputs
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
 from fedsim.training.hooks import tracking_hook
@@ -110,10 +110,13 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     }
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
-    result, records = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    result, records, embedded = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
     trees = None
     if METHODS.detail(context.job.training.method, "trees"):
-        result, trees = _add_trees(store, prepared, result)
+        texts = text_columns(table.own_identifiers())
+        inputs = TreeInputs(name_trigrams(table.frame, texts), embedded, result.model.config.party_dropout)
+        result, trees = _add_trees(store, prepared, result, inputs, texts)
+        records = replace(records, columns=trees.columns(inputs).take(explained_rows(prepared.split)))
     links = {party.name: found for party, found in lists.items()}
     typical = typical_inputs(prepared, records)
     gates = summarise_gates(result.model, prepared, records, typical, trees)
@@ -210,13 +213,16 @@ def _load_or_fetch_links(
     return links
 
 
+Trained = tuple[training.TrainingResult, explain.LinkedRecords, list[EmbeddedPartners]]
+
+
 def _train(
     context: PartyContext,
     prepared: PreparedPrimary,
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> tuple[training.TrainingResult, explain.LinkedRecords]:
+) -> Trained:
     """Train; whenever a secondary restarts, all parties go back to the last common checkpoint."""
     job, checkpoints = context.job, context.folder / "checkpoints"
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
@@ -239,13 +245,16 @@ def _train(
             )
             context.send_log_head(Phase.TRAIN)
             records = _explained_records(result.model, prepared, [part.neighbours for part in neighbours])
+            embedded = []
+            if job.sends_embedding:
+                embedded = [sealed_labels.fetch_embedded(remotes[party], links) for party, links in inputs.items()]
             for remote in remotes.values():
                 remote.finish()
         except PeerRestarted as restarted:
             log.warning("%s; resuming from the last common checkpoint", restarted)
             context.connection.record_event("restarted", {"peer": str(restarted.peer)})
         else:
-            return result, records
+            return result, records, embedded
 
 
 def _train_sealed(
@@ -254,24 +263,29 @@ def _train_sealed(
     lists: dict[Party, PrivateLinks],
     peers: dict[Party, ReconnectingPeer],
     hooks: Sequence[training.Hook],
-) -> tuple[training.TrainingResult, explain.LinkedRecords]:
+) -> Trained:
     """Fetch the linked rows of every secondary once, then train here, without any message."""
     job = context.job
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
-    secondaries = []
+    secondaries, embedded = [], []
     for party, links in lists.items():
         rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
-        places = rows.places(links.partner)
-        secondaries.append(training.SecondaryData(rows.features, places, links.vectors.astype(np.float64), party.name))
+        neighbours = Neighbours(rows.places(links.partner), links.vectors.astype(np.float64))
+        secondaries.append(training.SecondaryData(rows.features, neighbours.partner, neighbours.similarity, party.name))
+        embedded.append(EmbeddedPartners(rows.values, neighbours))
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
     folder, stop = context.folder / "checkpoints", OwnerStopHook(context.connection.stop_signal)
     result = training.train(prepared.data, secondaries, prepared.split, config, folder=folder, hooks=(stop, *hooks))
-    neighbours = [data.neighbours for data in secondaries if data.neighbours is not None]
-    return result, _explained_records(result.model, prepared, neighbours)
+    records = _explained_records(result.model, prepared, [partners.neighbours for partners in embedded])
+    return result, records, embedded
 
 
 def _add_trees(
-    store: RunStore, prepared: PreparedPrimary, result: training.TrainingResult
+    store: RunStore,
+    prepared: PreparedPrimary,
+    result: training.TrainingResult,
+    inputs: TreeInputs,
+    texts: Sequence[str],
 ) -> tuple[training.TrainingResult, StackedTrees]:
     """Fit boosted trees beside the network, save them, and return what both predict together."""
     data, split, job = prepared.data, prepared.split, store.job
@@ -279,9 +293,13 @@ def _add_trees(
     found, ends, features = result.predictions, result.intervals, as_features(data.features)
     log_scale = job.task.label_scale == "log"
     before = found["validation"], ends.get("validation")
-    stacked = StackedTrees.fit(data, split, *before, seed=job.seed, log=log_scale)
-    store.save_weights(TREES_MODEL, *stacked.state())
-    after = {part: stacked.combine(found[part], ends.get(part), features.take(parts[part])) for part in found}
+    stacked = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
+    tensors, facts = stacked.state()
+    store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
+    columns, after = stacked.columns(inputs), {}
+    for part, values in found.items():
+        rows = parts[part]
+        after[part] = stacked.combine(values, ends.get(part), features.take(rows), columns.take(rows))
     measure = result.model.target.measure
     together = replace(
         result,
@@ -460,9 +478,10 @@ def measure_absence(
         return []
     labels, found = prepared.data.labels[explained_rows(prepared.split)], []
     for place in (None, *range(len(records.lists))):
-        values, _ = explain.predict_records(model, records if place is None else records.without(place))
+        left = records if place is None else records.without(place)
+        values, _ = explain.predict_records(model, left)
         if trees is not None:
-            values, _ = trees.combine(values, None, records.features)
+            values, _ = trees.combine(values, None, left.features, left.columns)
         away = None if place is None else model.groups[place][0].name
         found.append(record.AbsenceMetrics(away, len(labels), model.target.measure(values, labels)))
     return found

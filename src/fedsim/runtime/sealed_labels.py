@@ -7,6 +7,7 @@ K partners, U rows, C width.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,8 +31,9 @@ from fedsim.runs.deletion import (
     timestamp,
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
-from fedsim.splitnn import Features
+from fedsim.splitnn import Features, Neighbours
 from fedsim.storage.tensor_file import load_tensors, save_tensors
+from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.types import AnyArray, Floats32, Integers, Integers32
 
 log = logging.getLogger("fedsim.parties")
@@ -96,11 +98,19 @@ def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
 
 def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     """Request rows from a secondary, a part at a time."""
-    parts = [
-        remote.infer(torch.from_numpy(wanted[first : first + ROWS_PER_REQUEST])).numpy()
-        for first in range(0, len(wanted), ROWS_PER_REQUEST)
-    ]
-    return np.concatenate(parts) if parts else np.zeros((0, remote.width), np.float32)
+    return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted)
+
+
+def fetch_embedded(remote: RemoteSecondary, neighbours: Neighbours) -> EmbeddedPartners:
+    """Request the embedding of all partners in a list from a secondary that sends activations too."""
+    wanted, place = np.unique(neighbours.partner, return_inverse=True)
+    rows = _in_parts(remote.embed, wanted.astype(np.int32))
+    return EmbeddedPartners(rows, Neighbours(place.reshape(neighbours.partner.shape), neighbours.similarity))
+
+
+def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32) -> Floats32:
+    starts = range(0, max(1, len(wanted)), ROWS_PER_REQUEST)
+    return np.concatenate([fetch(wanted[first : first + ROWS_PER_REQUEST]) for first in starts])
 
 
 def load_or_fetch_rows(

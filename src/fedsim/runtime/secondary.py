@@ -35,7 +35,7 @@ from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, softwar
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
-from fedsim.types import Integers32, training_length
+from fedsim.types import Floats32, Integers32, training_length
 
 log = logging.getLogger("fedsim.parties")
 
@@ -79,9 +79,10 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     else:
         preparation = table.fit_features()
     features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
-    if context.job.protection.sealed:
-        features = store.seal_features(features, context.party_file.name)
-    worker = _SecondaryWorker(context, store, preparation, features, stay, budget, shown, blind)
+    embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
+    if embedding is not None and context.job.protection.sealed:
+        features = layers.Features(embedding)
+    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, blind)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -216,6 +217,7 @@ class _SecondaryWorker:
     store: RunStore
     preparation: FeaturePreprocessor
     features: layers.Features
+    embedding: Floats32 | None
     stay: bool
     budget: PrimaryBudget
     shown: _ShownRecords
@@ -238,6 +240,7 @@ class _SecondaryWorker:
             noise=None if job.protection.sealed else self.store.cut_noise(job.protection.activations),
             sealed=job.protection.sealed,
             blind=self.blind,
+            embedding=None if self.embedding is None else torch.from_numpy(self.embedding),
         )
 
     @property

@@ -71,8 +71,9 @@ class Config:
         party_model.check_learning_rate(self.optimiser.rate)
         validation.validate_number(self.party_dropout, "party_dropout", least=0, most=MAX_PARTY_DROPOUT)
         if self.party_dropout and not _allows_party_dropout(self.method):
-            message = f"party_dropout={self.party_dropout}, but {type(self.method).__name__} needs every partner"
-            raise SettingError(f"{message}; choose the method fedsim, or 0", code="party-dropout-without-fedsim")
+            able = [name for name in registry.METHODS if registry.METHODS.detail(name, "party_dropout")]
+            message = f"party_dropout={self.party_dropout}, but {type(self.method).__name__} needs every secondary"
+            raise SettingError(f"{message}; choose {' or '.join(able)}, or 0", code="needs-every-secondary")
 
     @property
     def secondary(self) -> secondary_model.SecondaryConfig:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import Features, Neighbours, gates, methods
 from fedsim.splitnn.secondary_model import AbsentSecondary
+from fedsim.training.boosted_trees import TreeColumns
 from fedsim.training.data import as_features
 from fedsim.training.model import Model
 from fedsim.training.primary import PartnerList
@@ -30,11 +31,15 @@ MIN_STEP = 1e-3  # of an output of the network, over which the slope of the deco
 
 @dataclass(frozen=True, eq=False)
 class LinkedRecords:
-    """Records with everything that the partners sent for them, so that no explanation requests it again."""
+    """Records with everything that the partners sent for them, so that no explanation requests it again.
+
+    ``columns`` is what trees beside the network see in addition to the features.
+    """
 
     features: Features
     lists: tuple[PartnerList, ...]
     batch: gates.Batch
+    columns: TreeColumns
 
     def take(self, rows: Integers) -> "LinkedRecords":
         """Return some of the records."""
@@ -49,14 +54,15 @@ class LinkedRecords:
         )
         absent = None if self.batch.absent is None else self.batch.absent[places]
         batch = gates.Batch(self.batch.features.take(places), branches, absent)
-        return LinkedRecords(self.features.take(rows), lists, batch)
+        return LinkedRecords(self.features.take(rows), lists, batch, self.columns.take(rows))
 
     def without(self, place: int) -> "LinkedRecords":
         """Return the records as they are seen while the holders of one list are away."""
         device = self.batch.features.numbers.device
         absent = torch.arange(len(self.lists), device=device).eq(place).expand(len(self.features), -1)
         known = self.batch.absent
-        return replace(self, batch=replace(self.batch, absent=absent if known is None else absent | known))
+        batch = replace(self.batch, absent=absent if known is None else absent | known)
+        return replace(self, batch=batch, columns=self.columns.without(place))
 
     def chunks(self) -> "Iterator[LinkedRecords]":
         """Yield the records a few at a time."""
@@ -64,11 +70,14 @@ class LinkedRecords:
             yield self.take(np.arange(first, min(first + EXPLAINED_RECORDS, len(self.features))))
 
 
-def request_records(model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours]) -> LinkedRecords:
+def request_records(
+    model: Model, features: Features | NDArray[Any], lists: Sequence[Neighbours], columns: TreeColumns | None = None
+) -> LinkedRecords:
     """Request what the partners send for these records, as in :meth:`Model.predict`."""
     features = as_features(features)
     records = model.records(features, lists)
-    return LinkedRecords(features, records.lists, model.primary.batch(records, np.arange(len(features))))
+    batch = model.primary.batch(records, np.arange(len(features)))
+    return LinkedRecords(features, records.lists, batch, columns or TreeColumns.none(len(features)))
 
 
 def integrated_gradients(
@@ -379,7 +388,7 @@ def _network_outputs(model: Model, records: LinkedRecords) -> tuple[Floats, Floa
     return outputs, model.target.decode_intervals(outputs, model.primary.spread(scores))
 
 
-Combine = Callable[[Floats, Floats | None, Features], tuple[Floats, Floats | None]]
+Combine = Callable[[Floats, Floats | None, Features, TreeColumns], tuple[Floats, Floats | None]]
 
 
 def explain_records(
@@ -402,13 +411,14 @@ def explain_records(
     typical
         What they are compared with.
     combine
-        Turns predictions of the network, with intervals, into those of the model, for records with these features.
+        Turns predictions of the network, with intervals, into those of the model, for records with these features and
+        these columns beside them. What it adds is shared among single partners as the network's prediction is.
     classes
         The classes, where the label is one.
     steps
         Points of the path integral.
     """
-    explainer = _Explainer(model, typical, combine or (lambda values, ends, _: (values, ends)), tuple(classes), steps)
+    explainer = _Explainer(model, typical, combine or (lambda values, ends, *_: (values, ends)), tuple(classes), steps)
     return [found for chunk in records.chunks() for found in explainer.explain(chunk)]
 
 
@@ -434,23 +444,26 @@ class _Explainer:
     def explain(self, records: LinkedRecords) -> Iterator[Explanation]:
         batch, features, target = records.batch, records.features, self.model.target
         outputs, ends = _network_outputs(self.model, records)
-        predicted, ends = self.combine(target.decode_predictions(outputs), ends, features)
+        predicted, ends = self.combine(target.decode_predictions(outputs), ends, features, records.columns)
         chosen = predicted.argmax(axis=1) if self.classes else None
-        value = self._value(outputs, features, chosen)
+        value = self._value(outputs, records, chosen)
         actual = [_by_pair(branch) for branch in batch.branches]
         average = [self._average(place, records.lists[place], branch) for place, branch in enumerate(actual)]
         base = self._outputs(replace(batch, branches=average))
+        base_records = replace(records, columns=records.columns.with_average(slice(None)))
         names = [" and ".join(holder.name for holder in holders) for holders in self.model.groups]
         without = {}
         for place, name in enumerate(names):
-            left = replace(batch, branches=[*actual[:place], average[place], *actual[place + 1 :]])
+            branches = [*actual[:place], average[place], *actual[place + 1 :]]
+            columns = records.columns.with_average(slice(place, place + 1))
+            left = replace(records, batch=replace(batch, branches=branches), columns=columns)
             if self.model.config.party_dropout:  # the model has learnt to do without it
-                left = records.without(place).batch
-            without[name] = self._value(self._outputs(left), features, chosen)
-        slope, base_value = self._slope(base, outputs, features, chosen), self._value(base, features, chosen)
+                left = records.without(place)
+            without[name] = self._value(self._outputs(left.batch), left, chosen)
+        slope, base_value = self._slope(base, outputs, records, chosen), self._value(base, base_records, chosen)
         raw = self._integrate(batch, average, actual, chosen)
         effects = _add_up([slope[:, None] * part for part in raw], value - base_value)
-        columns = self._columns(records, value, chosen)
+        own = self._columns(records, value, chosen)
         partners = [
             _partner_effects(name, one, gate, effect)
             for name, one, gate, effect in zip(names, records.lists, self._gates(), effects, strict=True)
@@ -462,7 +475,7 @@ class _Explainer:
                 average=float(base_value[place]),
                 partners=sorted((one for part in partners for one in part[place]), key=lambda one: -abs(one.effect)),
                 without={name: float(left[place]) for name, left in without.items()},
-                columns=_largest_first({name: float(effect[place]) for name, effect in columns.items()}),
+                columns=_largest_first({name: float(effect[place]) for name, effect in own.items()}),
                 lower=None if ends is None else float(ends[place, 0]),
                 upper=None if ends is None else float(ends[place, 1]),
             )
@@ -472,9 +485,10 @@ class _Explainer:
         found = self.model.primary.task.predict(self.model.primary.model.network(batch))
         return np.asarray(found.double().cpu().numpy())
 
-    def _value(self, outputs: Floats, features: Features, chosen: Integers | None) -> Floats:
+    def _value(self, outputs: Floats, records: LinkedRecords, chosen: Integers | None) -> Floats:
         """Return the predicted number, or the probability of the chosen class, that outputs (n, T) stand for."""
-        found, _ = self.combine(self.model.target.decode_predictions(outputs), None, features)
+        values = self.model.target.decode_predictions(outputs)
+        found, _ = self.combine(values, None, records.features, records.columns)
         return found if chosen is None else np.take_along_axis(found, chosen[:, None], axis=1)[:, 0]
 
     def _average(self, place: int, one: PartnerList, branch: gates.Branch) -> gates.Branch:
@@ -487,7 +501,7 @@ class _Explainer:
         """Return which output decides the value: the only one, or that of the class, (n, 1)."""
         return np.zeros((n, 1), np.int64) if outputs == 1 or chosen is None else chosen[:, None]
 
-    def _slope(self, base: Floats, outputs: Floats, features: Features, chosen: Integers | None) -> Floats:
+    def _slope(self, base: Floats, outputs: Floats, records: LinkedRecords, chosen: Integers | None) -> Floats:
         """Return how much the value changes with the output between two predictions, (n,); it may be a logarithm."""
         at = self._places(outputs.shape[1], chosen, len(outputs))
         first, last = (np.take_along_axis(found, at, axis=1) for found in (base, outputs))
@@ -496,7 +510,7 @@ class _Explainer:
         for sign in (-1, 1):
             moved = outputs.copy()
             np.put_along_axis(moved, at, middle + sign * half, axis=1)
-            ends.append(self._value(moved, features, chosen))
+            ends.append(self._value(moved, records, chosen))
         return np.asarray((ends[1] - ends[0]) / (2 * half[:, 0]))
 
     def _integrate(
@@ -533,7 +547,7 @@ class _Explainer:
             changed.codes[:, list(codes)] = typical.codes[:, list(codes)]
             tensors = changed.on(self.model.primary.model.device)
             outputs = self._outputs(replace(records.batch, features=tensors))
-            found[column] = value - self._value(outputs, changed, chosen)
+            found[column] = value - self._value(outputs, replace(records, features=changed), chosen)
         return found
 
     def _gates(self) -> list[methods.ListGates | None]:
@@ -550,11 +564,17 @@ def _by_pair(branch: gates.Branch) -> gates.Branch:
 
 
 def _add_up(effects: list[Floats], total: Floats) -> list[Floats]:
-    """Spread the error of the numeric integration over the effects, so that they add up to the total, (n,)."""
-    size = sum((np.abs(part).sum(axis=1) for part in effects), start=np.zeros(len(total)))
+    """Spread the rest over the effects in proportion to their size, so that they add up to the total, (n,).
+
+    The rest is the error of the numeric integration, and what trees see of the partners. If the network has no weight,
+    all effects are zero and get equal shares.
+    """
     rest = total - sum((part.sum(axis=1) for part in effects), start=np.zeros(len(total)))
-    factor = rest / np.maximum(size, np.finfo(float).tiny)
-    return [part + factor[:, None] * np.abs(part) for part in effects]
+    sizes = [np.abs(part) for part in effects]
+    whole = sum((part.sum(axis=1) for part in sizes), start=np.zeros(len(total)))[:, None]
+    equal = 1.0 / max(1, sum(part.shape[1] for part in effects))
+    shares = [np.where(whole > 0, part / np.where(whole > 0, whole, 1.0), equal) for part in sizes]
+    return [part + rest[:, None] * share for part, share in zip(effects, shares, strict=True)]
 
 
 def _partner_effects(

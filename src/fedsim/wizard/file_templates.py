@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from fedsim.config.job import DEFAULT_EMBEDDING
 from fedsim.config.schema import SCHEMA_FILES, to_toml
 from fedsim.data.sql import SqlTable, TableSource
 from fedsim.linkage.encoding import Schema
@@ -113,6 +114,9 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
     yield "# members = 8 # networks of the primary, averaged: more accurate, no more traffic; 1 trains fastest"
     yield '# wire = "float32" # exact numbers, twice the traffic'
     yield 'wire = "bfloat16" # halves the traffic, rounds activations and gradients'
+    yield "\n[protection]"
+    yield "# For the trees of the method stacked, the secondary sends random features of every linked row, once."
+    yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'
     yield from _linkage_lines(plan)
 
 

@@ -253,11 +253,14 @@ def _without_nothing(words: Any) -> Any:
 
 
 def _hash(folder: Path) -> str:
-    """SHA-256 of the newest checkpoint, its step, and the part of the model."""
-    if (sealed := folder / "sealed.safetensors").is_file():  # a secondary under sealed labels trains nothing
-        return hashlib.sha256(sealed.read_bytes()).hexdigest()
-    last = max(folder.glob("checkpoints/**/step-*"), key=lambda path: path.name)
-    digest = hashlib.sha256(last.name.encode())
-    for path in (last, folder / "model" / "step-000000000"):
-        digest.update((path / "tensors.safetensors").read_bytes())
+    """SHA-256 of the newest checkpoint, its step, the part of the model, trees beside it, and an embedding."""
+    embedding, steps = folder / "sealed.safetensors", list(folder.glob("checkpoints/**/step-*"))
+    digest = hashlib.sha256(embedding.read_bytes() if embedding.is_file() else b"")
+    if not steps and embedding.is_file():  # a secondary under sealed labels trains nothing
+        return digest.hexdigest()
+    last = max(steps, key=lambda path: path.name)
+    digest.update(last.name.encode())
+    for path in (last, *(folder / part / "step-000000000" for part in ("model", "trees"))):
+        if path.name == last.name or path.parent.name == "model" or path.is_dir():
+            digest.update((path / "tensors.safetensors").read_bytes())
     return digest.hexdigest()

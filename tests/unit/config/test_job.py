@@ -93,7 +93,7 @@ def test_any_changed_setting_changes_the_hash_and_can_be_named(tmp_path, old, ne
         ("127.0.0.1:50051", "127.0.0.1:0", "invalid-address", "coordinator.address", 7),
         ("127.0.0.1:50051", "127.0.0.1:70000", "invalid-address", "coordinator.address", 7),
         ("50052", "50051", "duplicate-address", "primary", 9),
-        ('"fedsim"', '"avgsim"\nparty_dropout = 0.1', "party-dropout-without-fedsim", "training.party_dropout", 20),
+        ('"fedsim"', '"avgsim"\nparty_dropout = 0.1', "needs-every-secondary", "training.party_dropout", 20),
         ('"city"', '"notary"', "duplicate-name", "secondaries", 26),
         ("schools", "City", "invalid-name", "secondaries.City", 26),
         ("sigma = 0.4", "sigma = 0.4\ntau = 0.1", "tau-and-sigma", "secondaries.schools.sigma", 29),

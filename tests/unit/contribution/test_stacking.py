@@ -15,8 +15,8 @@ from fedsim.contribution.rungs import (
     combine_outcomes,
     train_missing,
 )
-from fedsim.runtime.boosted_trees import WEIGHTS
 from fedsim.splitnn import Features
+from fedsim.training.boosted_trees import WEIGHTS
 from fedsim.types import Split
 
 N = 60

@@ -28,6 +28,7 @@ SETTINGS = [  # settings, code and details of the error
     ({"metric": "euclidian"}, "unknown-metric", {"value": "euclidian"}),
     ({"metric": ["days", "days"]}, "secondary-count", {"name": "metric"}),
     ({"method": "fedsin"}, "unknown-method", {"value": "fedsin"}),
+    ({"method": "avgsim", "party_dropout": 0.1}, "needs-every-secondary", {}),
     ({"preset": "papr"}, "unknown-preset", {"value": "papr"}),
     ({"link_on": []}, "no-identifiers", {"party": "secondary-1"}),
     ({"link_on": [["lat"], ["lon"]]}, "secondary-count", {"name": "link_on"}),

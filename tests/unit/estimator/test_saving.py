@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from fedsim.errors import FileError, InputError, SettingError
 from fedsim.estimator import FedSimClassifier, FedSimRegressor
 from fedsim.linkage import WeightedField, WeightedSum, get_metric
 from fedsim.splitnn.methods import AvgSim
+from fedsim.training import boosted_trees
 from fedsim_lab.datasets.generated import firms
 
 QUICK: dict[str, Any] = {"members": 1, "k": 4, "epochs": 1, "batch_size": 64, "device": "cpu", "random_state": 0}
@@ -48,6 +50,22 @@ def test_a_loaded_model_predicts_the_same(model, town, flats, tmp_path):
     assert again.get_params()["k"] == 4
     assert again.history_ == model.history_
     assert again.feature_names_in_.tolist() == flats.columns
+
+
+def test_trees_beside_the_network_are_saved_and_explained(town, flats, price, tmp_path, monkeypatch):
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 15)
+    settings = {"method": "stacked", "party_dropout": 0.2, **QUICK}
+    model = FedSimRegressor([town.rentals], PLACE, **settings).fit(flats[:300], price[:300])
+    trees = model.federation_.trees
+    assert trees.stacked.weight < 1
+    model.save(tmp_path / "model")
+    again = FedSimRegressor.load(tmp_path / "model", [town.rentals], device="cpu")
+    found = again.predict(flats[300:310])
+    np.testing.assert_array_equal(found, model.predict(flats[300:310]))
+    network, _ = replace(model.federation_, trees=None).predict(flats[300:310])
+    assert not np.allclose(found, network)
+    for one, value in zip(again.explain(flats[300:303]), found, strict=False):
+        assert one.average + sum(partner.effect for partner in one.partners) == pytest.approx(value, rel=1e-4)
 
 
 @pytest.mark.parametrize("method", ["solo", "top1sim", "exact", "combine", "featuresim"])

@@ -44,8 +44,15 @@ BLIND = {"job": {"[network]": '[protection]\ncoordinator = "blind"\n\n[network]'
 BLIND_SEALED = {"job": {"[network]": '[protection]\ncoordinator = "blind"\ngradients = "none"\n\n[network]'}}
 
 
+PROTECTION = {"[network]": '[protection]\nembedding = "random"\n\n[network]'}
+EMBEDDED = {"job": STACKED["job"] | PROTECTION}
+
+
 @pytest.mark.parametrize(
-    "world", [{}, STACKED, BLIND, BLIND_SEALED], indirect=True, ids=["fedsim", "stacked", "blind", "blind and sealed"]
+    "world",
+    [{}, STACKED, EMBEDDED, BLIND, BLIND_SEALED],
+    indirect=True,
+    ids=["fedsim", "stacked", "embedded", "blind", "blind and sealed"],
 )
 def test_test_records_are_predicted_as_well_as_training_said(world):
     world.bring("notary"), world.bring("rentals")
@@ -72,12 +79,18 @@ WITHOUT = {
 }
 
 
-@pytest.mark.parametrize("world", [WITHOUT], indirect=True)
+WITHOUT_EMBEDDED = {
+    "job": EMBEDDED["job"] | {'method = "fedsim"': 'method = "stacked"\nparty_dropout = 0.25'},
+    "city": WITHOUT["city"],
+}
+
+
+@pytest.mark.parametrize("world", [WITHOUT, WITHOUT_EMBEDDED], indirect=True, ids=["fedsim", "embedded"])
 def test_a_model_trained_with_party_dropout_goes_on_without_a_partner(world):
     world.bring("notary")
     predictor = world.predictor(wait_seconds=0.2)
     found = predictor.predict(world.records[:3], explained=True)
-    assert (found.by, found.away) == ("fedsim", ("rentals",))
+    assert (found.by, found.away) == (world.job.training.method, ("rentals",))
     assert [one.partners for one in found.explanations] == [[], [], []]
     everyone, without = read_run_record(predictor.context.folder).absence
     assert (everyone.away, without.away) == (None, "rentals")

@@ -171,5 +171,5 @@ def test_what_a_secondary_sends_does_not_matter_while_it_is_away():
 
 
 def test_only_fedsim_can_do_without_a_partner():
-    with raises(SettingError, "party-dropout-without-fedsim"):
+    with raises(SettingError, "needs-every-secondary"):
         small_config(METHODS["avgsim"], party_dropout=0.1)

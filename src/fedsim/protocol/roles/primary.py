@@ -14,7 +14,7 @@ from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
-from fedsim.types import AnyArray, EncodedTable, Flags
+from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers32
 
 CPU = torch.device("cpu")
 
@@ -151,6 +151,15 @@ class RemoteSecondary:
             occasion = cut_layer.values_occasion(f"gradients of step {step} to {self.session.peer}", gradients)
             gradients = self.noise.clip_and_add_noise(gradients, self._rows, occasion)
         self.session.send(m.Gradients(step, values=cut_layer.pack_tensor(gradients, self.form)))
+
+    def embed(self, rows: Integers32) -> Floats32:
+        """Return the embedding of these distinct rows, (U,) -> (U, W); its width is the secondary's choice."""
+        reply = self.session.call(m.Embed(rows, self._sealed), m.Activations)
+        values = cut_layer.unpack_tensor(reply.values, self.form)
+        if reply.step != m.OUTSIDE_TRAINING or values is None or len(values) != len(rows):
+            fault = f"an embedding that is not {len(rows)} rows of numbers up to {self.form.most:g}"
+            raise PeerError(f"{self.session.peer} sent {fault}; it was not used", code="bad-embedding")
+        return values.numpy()
 
     def keep_best(self) -> None:
         self.session.send(m.KeepBest())

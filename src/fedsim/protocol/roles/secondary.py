@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedsim.errors import PeerError, PolicyError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig
@@ -201,6 +202,7 @@ class SecondaryResponder:
     noise: cut_layer.CutNoise | None = None
     sealed: bool = False  # labels are sealed: rows are sent on request, and nothing is trained
     blind: BlindResponder | None = None  # links records if the coordinator is blind
+    embedding: Tensor | None = None  # of every row, which the primary may request once beside the activations
     _party: LocalSecondary | None = field(default=None, init=False)
     _training: bool = field(default=False, init=False)
     _steps: int = field(default=0, init=False)
@@ -224,16 +226,12 @@ class SecondaryResponder:
         if self.blind is not None and isinstance(message, REQUESTS):
             return self._link_blindly(session, self.blind, message)
         if isinstance(message, m.Meet):
-            if message.predicting:
-                session.phase = m.Phase.PREDICT
-            if message.predicting or self.sealed:
-                self._party, self._training = self.load_trained(), False
-            return m.Ready(self.width, len(self.order))
+            return self._meet(session, message)
         if self.sealed and not isinstance(message, m.Infer | m.Finish):
             fault = f"{session.peer} sent '{message.kind}', but the job seals labels: nothing is trained here"
             raise PeerError(fault, code="labels-are-sealed")
-        if isinstance(message, m.Begin):
-            return self._begin(session, message)
+        if isinstance(message, m.Begin | m.Embed):
+            return self._begin(session, message) if isinstance(message, m.Begin) else self._embedding(session, message)
         if self._party is None or not (self._training or self.sealed or isinstance(message, m.Infer)):
             raise PeerError(f"{session.peer} sent '{message.kind}' before 'begin'", code="not-begun")
         if isinstance(message, m.Gradients):
@@ -242,6 +240,13 @@ class SecondaryResponder:
         if isinstance(message, m.Ask | m.Infer):
             return self._activations(session, self._party, message)
         return self._control(session, self._party, message)
+
+    def _meet(self, session: Session, message: m.Meet) -> m.Message:
+        if message.predicting:
+            session.phase = m.Phase.PREDICT
+        if message.predicting or self.sealed:
+            self._party, self._training = self.load_trained(), False
+        return m.Ready(self.width, len(self.order))
 
     def _link_blindly(self, session: Session, blind: BlindResponder, message: m.Message) -> m.Message:
         """Link new records, or those of training again for a primary that lost its links."""
@@ -299,7 +304,15 @@ class SecondaryResponder:
             values = self.noise.add_noise(values.cpu(), rows, occasion, records)
         return m.Activations(step, values=cut_layer.pack_tensor(values, self.form))
 
-    def _find_rows(self, session: Session, message: m.Ask | m.Infer) -> tuple[Integers32, Words | None]:
+    def _embedding(self, session: Session, message: m.Embed) -> m.Message:
+        if self.embedding is None:
+            fault = f"{session.peer} sent 'embed', but the job has no embedding beside the activations"
+            raise PeerError(fault, code="no-embedding")
+        rows, _ = self._find_rows(session, message)
+        values = self.embedding[torch.from_numpy(rows)]
+        return m.Activations(m.OUTSIDE_TRAINING, values=cut_layer.pack_tensor(values, self.form))
+
+    def _find_rows(self, session: Session, message: m.Ask | m.Infer | m.Embed) -> tuple[Integers32, Words | None]:
         """Return the rows that a request means: rows linked to this primary, each once."""
         try:
             if isinstance(message, m.Ask) or not len(message.sealed):

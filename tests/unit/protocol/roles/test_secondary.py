@@ -19,6 +19,7 @@ from fedsim.protocol.messages import (
     Begin,
     Candidates,
     Done,
+    Embed,
     Farewell,
     Finish,
     ForgetBefore,
@@ -141,6 +142,15 @@ def test_a_prediction_uses_the_part_that_was_saved(hear):
     hear(Meet(True))
     assert hear.session.phase is Phase.PREDICT
     assert hear(Infer(rows=NUMBERS, sealed=NO_BYTES)).values.shape == (4, 4)
+
+
+def test_an_embedding_is_sent_as_it_is_and_only_where_the_job_has_one(hear):
+    wanted = Embed(rows=NUMBERS, sealed=NO_BYTES)
+    with raises(PeerError, "no-embedding"):
+        hear(Meet(False), wanted)
+    hear.role.embedding = torch.arange(27.0).reshape(9, 3)
+    reply = hear(wanted)
+    assert (reply.step, reply.values.tolist()) == (-1, hear.role.embedding[ROWS].tolist())
 
 
 def test_a_checkpoint_that_is_not_there_is_a_fault_and_no_end(hear, caplog):

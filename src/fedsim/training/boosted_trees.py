@@ -2,7 +2,8 @@
 
 scikit-learn can store its models with pickle only, which we never load. Its trees are therefore copied into arrays.
 
-Letters: n records, T trees, M nodes of all trees, B sets of categories, C outputs.
+Letters: n records, T trees, M nodes of all trees, B sets of categories, C outputs, L lists of partners, K partners of
+each, U rows of a secondary, W numbers of a row, P columns of trees per list, H hashed trigrams.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsim.splitnn import Features
+from fedsim.splitnn import Features, Neighbours
 from fedsim.training.data import (
     INTERVAL_LEVEL,
     Metrics,
@@ -27,7 +28,7 @@ from fedsim.training.data import (
     regression_metrics,
     selection_key,
 )
-from fedsim.types import AnyArray, Floats, Split
+from fedsim.types import AnyArray, Floats, Floats32, Split
 
 MAX_CATEGORIES = 250  # scikit-learn takes at most 255; columns with more are taken as numbers
 ROUNDS, PATIENCE = 3000, 40
@@ -262,6 +263,114 @@ def blend(weight: float, network: AnyArray, trees: AnyArray) -> Floats:
     return np.asarray(weight * network.astype(np.float64) + (1.0 - weight) * trees.astype(np.float64))
 
 
+# What trees see beside the primary's features: its own names, and partners. The activations of a trained network would
+# know the labels of the training records, from which trees cannot learn to predict others. So each secondary sends an
+# embedding that no label has influenced.
+
+
+COMPONENTS = 16  # of an embedding, by which trees see the mean of all partners and the nearest one
+SIMILARITY_COLUMNS = 2  # of the nearest partner, and the mean of all
+POOLED_COLUMNS = SIMILARITY_COLUMNS + 2 * COMPONENTS
+POOLED_RECORDS = 4096  # whose partners' rows are in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class EmbeddedPartners:
+    """The partners of records in one list, as places among the embedded rows of their secondary."""
+
+    rows: Floats32  # (U, W)
+    neighbours: Neighbours  # (n, K)
+
+
+@dataclass(frozen=True, eq=False)
+class TreeInputs:
+    """What trees may see of all records beside their features.
+
+    ``names`` are counts of trigrams, ``lists`` the partners in each list, None for a secondary that is away, and
+    ``dropout`` is the share of the training records that do without each secondary.
+    """
+
+    names: Floats32  # (n, H)
+    lists: Sequence[EmbeddedPartners | None] = ()
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class TreeColumns:
+    """The same as columns of trees; those of a secondary that is away are NaN."""
+
+    names: Floats32  # (n, H)
+    lists: Floats32  # (n, L, P)
+
+    @classmethod
+    def none(cls, n_records: int) -> TreeColumns:
+        """Return no columns."""
+        return cls(np.zeros((n_records, 0), np.float32), np.zeros((n_records, 0, POOLED_COLUMNS), np.float32))
+
+    def take(self, rows: AnyArray) -> TreeColumns:
+        """Return the columns of some records."""
+        return TreeColumns(self.names[rows], self.lists[rows])
+
+    def without(self, place: int) -> TreeColumns:
+        """Return the columns as they are while the secondary of a list is away."""
+        lists = self.lists.copy()
+        lists[:, place : place + 1] = np.nan
+        return replace(self, lists=lists)
+
+    def with_average(self, places: slice) -> TreeColumns:
+        """Return the columns as they would be if the partners in some lists were average ones, equally similar."""
+        lists = self.lists.copy()
+        lists[:, places, SIMILARITY_COLUMNS:] = 0.0  # embeddings are centred
+        return replace(self, lists=lists)
+
+    def beside(self, features: Features) -> Features:
+        """Return the features with these columns beside them."""
+        columns = [features.numbers, self.names, self.lists.reshape(len(self.lists), -1)]
+        return replace(features, numbers=np.hstack(columns), spread=())
+
+
+@dataclass(frozen=True, eq=False)
+class PartnerPool:
+    """The principal components of one secondary's embedding, by which the partners of a record are pooled."""
+
+    centre: Floats  # (W,)
+    directions: Floats  # (W, COMPONENTS)
+
+    @classmethod
+    def fit(cls, rows: Floats32) -> PartnerPool:
+        """Find the directions in which the rows differ most; a narrow embedding is padded with zeros."""
+        centre = rows.mean(axis=0, dtype=np.float64)
+        spread = rows - centre
+        _, vectors = np.linalg.eigh(spread.T @ spread)  # ascending
+        found = vectors[:, ::-1][:, :COMPONENTS]
+        return cls(centre, np.pad(found, ((0, 0), (0, COMPONENTS - found.shape[1]))))
+
+    def pool(self, partners: EmbeddedPartners) -> Floats32:
+        """Return the similarities, the mean row weighted by similarity, and the row of the nearest partner, (n, P)."""
+        rows = ((partners.rows - self.centre) @ self.directions).astype(np.float32)  # (U, COMPONENTS)
+        partner, overall = partners.neighbours.partner, partners.neighbours.overall  # (n, K)
+        weight = softmax_weights(overall)
+        pooled = np.zeros((len(partner), POOLED_COLUMNS), np.float32)
+        pooled[:, 0], pooled[:, 1] = overall.max(axis=1), overall.mean(axis=1)
+        for first in range(0, len(partner), POOLED_RECORDS):
+            here = slice(first, first + POOLED_RECORDS)
+            mean = np.einsum("nk,nkc->nc", weight[here], rows[partner[here]])
+            pooled[here, SIMILARITY_COLUMNS:-COMPONENTS] = mean
+        nearest = np.take_along_axis(partner, overall.argmax(axis=1)[:, None], axis=1)[:, 0]
+        pooled[:, -COMPONENTS:] = rows[nearest]
+        return pooled
+
+
+def softmax_weights(similarity: Floats) -> Floats:
+    """Return weights of the partners of each record that add up to one, (n, K) -> (n, K).
+
+    >>> softmax_weights(np.array([[1.0, 1.0]])).tolist()
+    [[0.5, 0.5]]
+    """
+    weight = np.exp(similarity - similarity.max(axis=1, keepdims=True))
+    return np.asarray(weight / weight.sum(axis=1, keepdims=True))
+
+
 # Beside the network of a job
 
 
@@ -270,35 +379,73 @@ class StackedTrees:
     """Trees beside a network: the weight of the network, and whether both are averaged as logarithms.
 
     The intervals are those of the network around the common prediction, wider or narrower by the factor ``stretch``,
-    such that they contain as many validation records as they should.
+    such that they contain as many validation records as they should. ``pools`` are those of the lists of which the
+    trees see something; none if they see the primary's own columns only.
     """
 
     model: TreeModel
     weight: float
     log: bool
     stretch: float = 1.0
+    pools: tuple[PartnerPool, ...] = ()
 
     @classmethod
     def fit(
-        cls, data: PrimaryData, split: Split, network: Floats, intervals: Floats | None, *, seed: int, log: bool
+        cls,
+        data: PrimaryData,
+        split: Split,
+        network: tuple[Floats, Floats | None],
+        *,
+        seed: int,
+        log: bool,
+        inputs: TreeInputs | None = None,
     ) -> StackedTrees:
-        """Fit trees on the primary's own columns, beside a network's predictions of the validation records."""
-        scale = np.log if log else np.asarray
-        labels = scale(data.labels)
-        model, truth = fit_trees(replace(data, labels=labels), split, seed=seed), labels[split.validation]
-        trees = model.predict(as_features(data.features).take(split.validation))
-        stacked = cls(model, choose_weight(scale(network), trees, truth, data.task_type), log)
+        """Fit trees beside a network's predictions of the validation records, which choose what the trees see.
+
+        Parameters
+        ----------
+        data, split
+            The primary's records, with its own columns.
+        network
+            What the network predicts for the validation records, and its intervals.
+        seed
+            Random seed of the trees and of the party dropout.
+        log
+            Whether logarithms of the label are learnt.
+        inputs
+            What the trees see beside the records' features.
+        """
+        scale, (values, intervals) = np.log if log else np.asarray, network
+        learnt, found = replace(data, labels=scale(data.labels)), np.asarray(scale(values))
+        inputs = inputs or TreeInputs(TreeColumns.none(len(learnt.labels)).names)
+        options = [replace(inputs, lists=()), inputs] if inputs.lists else [inputs]
+        fitted = [_fit_seeing(option, learnt, split, seed) for option in options]
+        truth = learnt.labels[split.validation]
+        # Partners that do not help the trees are not asked for at prediction.
+        best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type)))
+        weight = choose_weight(found, best.trees, truth, data.task_type)
+        stacked, trees = cls(best.model, weight, log, pools=best.pools), best.trees
         if intervals is None:
             return stacked
-        errors = np.abs(truth - blend(stacked.weight, scale(network), trees))
+        errors = np.abs(truth - blend(stacked.weight, found, trees))
         ratios = np.sort(errors / np.maximum(_half_width(scale(intervals)), np.finfo(float).tiny))
         place = min(len(ratios), math.ceil((len(ratios) + 1) * INTERVAL_LEVEL)) - 1  # of the conformal quantile
         return replace(stacked, stretch=float(ratios[place]))
 
-    def combine(self, network: Floats, intervals: Floats | None, features: Any) -> tuple[Floats, Floats | None]:
-        """Return what a network predicts for records with these features, averaged with the trees, and intervals."""
+    def columns(self, inputs: TreeInputs) -> TreeColumns:
+        """Return what the trees see of records beside their features."""
+        return tree_columns(self.pools, inputs)
+
+    def combine(
+        self, network: Floats, intervals: Floats | None, features: Any, columns: TreeColumns
+    ) -> tuple[Floats, Floats | None]:
+        """Return what a network predicts for records with these features, averaged with the trees, and intervals.
+
+        ``columns`` is what :meth:`columns` returns for them.
+        """
         scale, unscale = (np.log, np.exp) if self.log else (np.asarray, np.asarray)
-        centre = blend(self.weight, scale(network), self.model.predict(features))
+        trees = self.model.predict(columns.beside(as_features(features)))
+        centre = blend(self.weight, scale(network), trees)
         if intervals is None:
             return np.asarray(unscale(centre)), None
         half = self.stretch * _half_width(scale(intervals))
@@ -309,14 +456,51 @@ class StackedTrees:
         model = self.model
         facts = {"classes": list(model.classes), "n_classes": model.n_classes, "rounds": model.rounds}
         tensors = {**model.trees.tensors(), "ranks": torch.from_numpy(model.ranks)}
-        return tensors, {**facts, "weight": self.weight, "log": self.log, "stretch": self.stretch}
+        for place, pool in enumerate(self.pools):
+            tensors |= {f"{place}.centre": torch.from_numpy(pool.centre)}
+            tensors |= {f"{place}.directions": torch.from_numpy(np.ascontiguousarray(pool.directions))}
+        lists = {"lists": len(self.pools)}
+        return tensors, {**facts, "weight": self.weight, "log": self.log, "stretch": self.stretch, **lists}
 
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> StackedTrees:
         """Return what :meth:`state` described."""
         ranks, classes = tensors["ranks"].numpy(), tuple(facts["classes"])
         model = TreeModel(BoostedTrees.from_tensors(tensors), ranks, classes, facts["n_classes"], facts["rounds"])
-        return cls(model, facts["weight"], facts["log"], facts["stretch"])
+        pools = tuple(
+            PartnerPool(tensors[f"{place}.centre"].numpy(), tensors[f"{place}.directions"].numpy())
+            for place in range(facts.get("lists", 0))  # trees of version 0.1 see no partner
+        )
+        return cls(model, facts["weight"], facts["log"], facts["stretch"], pools)
+
+
+@dataclass(frozen=True, eq=False)
+class _FittedTrees:
+    """Trees with what they see of partners, and their predictions of the validation records."""
+
+    model: TreeModel
+    pools: tuple[PartnerPool, ...]
+    trees: Floats
+
+
+def _fit_seeing(inputs: TreeInputs, data: PrimaryData, split: Split, seed: int) -> _FittedTrees:
+    pools = tuple(PartnerPool.fit(one.rows) for one in inputs.lists if one)
+    columns = tree_columns(pools, inputs)
+    lost = np.random.default_rng(seed).random((len(split.train), len(pools))) < inputs.dropout
+    columns.lists[split.train] = np.where(lost[:, :, None], np.nan, columns.lists[split.train])
+    features = columns.beside(as_features(data.features))
+    model = fit_trees(replace(data, features=features), split, seed=seed)
+    return _FittedTrees(model, pools, model.predict(features.take(split.validation)))
+
+
+def tree_columns(pools: Sequence[PartnerPool], inputs: TreeInputs) -> TreeColumns:
+    """Return inputs as columns; without pools the trees see no partner."""
+    n_records = len(inputs.names)
+    lists = np.full((n_records, len(pools), POOLED_COLUMNS), np.nan, np.float32)
+    for place, (pool, one) in enumerate(zip(pools, inputs.lists, strict=bool(pools))):
+        if one is not None:
+            lists[:, place] = pool.pool(one)
+    return TreeColumns(inputs.names, lists)
 
 
 def _half_width(intervals: Floats) -> Floats:

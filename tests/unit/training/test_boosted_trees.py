@@ -9,11 +9,17 @@ import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from fedsim.runtime import boosted_trees
-from fedsim.runtime.boosted_trees import StackedTrees, fit_trees
-from fedsim.splitnn import Features
+from fedsim.splitnn import Features, Neighbours
 from fedsim.splitnn.party_model import CheckpointStore
-from fedsim.training import PrimaryData, TaskType
+from fedsim.training import PrimaryData, TaskType, boosted_trees
+from fedsim.training.boosted_trees import (
+    EmbeddedPartners,
+    PartnerPool,
+    StackedTrees,
+    TreeColumns,
+    TreeInputs,
+    fit_trees,
+)
 from fedsim.types import Split
 
 N = 400
@@ -66,16 +72,61 @@ def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPat
     assert found.predict(data.features.take(np.arange(0))).shape == (0,)
 
 
+def embedded(n: int = N) -> EmbeddedPartners:
+    rng = np.random.default_rng(3)
+    similarity = np.sort(rng.normal(size=(n, 4)))[:, ::-1]
+    return EmbeddedPartners(
+        rng.normal(size=(90, 24)).astype(np.float32), Neighbours(rng.integers(0, 90, (n, 4)), similarity)
+    )
+
+
+def test_partners_are_pooled_as_a_loop_over_records_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "POOLED_RECORDS", 7)
+    partners = embedded(30)
+    pool = PartnerPool.fit(partners.rows)
+    plain = (partners.rows - pool.centre) @ pool.directions
+    for found, partner, similarity in zip(
+        pool.pool(partners), partners.neighbours.partner, partners.neighbours.overall, strict=True
+    ):
+        weight = np.exp(similarity) / np.exp(similarity).sum()
+        mean = sum(share * plain[row] for share, row in zip(weight, partner, strict=True))
+        expected = [similarity.max(), similarity.mean(), *mean, *plain[partner[similarity.argmax()]]]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_trees_see_partners_where_these_help(helps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 30)
+    data, partners = records(TaskType.NUMBERS), embedded()
+    if not helps:
+        partners = EmbeddedPartners(0 * partners.rows, Neighbours(partners.neighbours.partner, np.zeros((N, 4))))
+    signal = 4 * PartnerPool.fit(partners.rows).pool(partners)[:, -16]
+    data = replace(data, labels=data.labels + signal)
+    network = np.zeros(len(SPLIT.validation)), None
+    inputs = TreeInputs(np.zeros((N, 0), np.float32), [partners], dropout=0.2 * helps)
+    stacked = StackedTrees.fit(data, SPLIT, network, seed=0, log=False, inputs=inputs)
+    assert len(stacked.pools) == helps
+    again, rows = StackedTrees.from_state(*stacked.state()), SPLIT.test
+    found = [
+        again.combine(np.zeros(len(rows)), None, data.features.take(rows), again.columns(seen).take(rows))[0]
+        for seen in (inputs, replace(inputs, lists=[None]))
+    ]
+    assert np.isfinite(found[1]).all()
+    errors = [np.square(values - data.labels[rows]).mean() for values in found]
+    assert errors[0] < 0.7 * errors[1] if helps else errors[0] == errors[1]
+
+
 @pytest.mark.parametrize("log", [False, True])
 def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_records(log: bool) -> None:
     data, rows = records(TaskType.NUMBERS), SPLIT.validation
     labels = np.exp(data.labels) if log else data.labels
     network = (labels * np.random.default_rng(2).uniform(0.5, 1.5, N))[rows]
     intervals = np.sort(np.column_stack([0.9 * network, 1.1 * network]), axis=1)
-    stacked = StackedTrees.fit(replace(data, labels=labels), SPLIT, network, intervals, seed=0, log=log)
+    stacked = StackedTrees.fit(replace(data, labels=labels), SPLIT, (network, intervals), seed=0, log=log)
     again = StackedTrees.from_state(*stacked.state())
-    found, ends = again.combine(network, intervals, data.features.take(rows))
-    np.testing.assert_array_equal(found, stacked.combine(network, intervals, data.features.take(rows))[0])
+    inputs = network, intervals, data.features.take(rows), TreeColumns.none(len(rows))
+    found, ends = again.combine(*inputs)
+    np.testing.assert_array_equal(found, stacked.combine(*inputs)[0])
     scale = np.log if log else np.asarray
     errors = [np.square(scale(each) - scale(labels[rows])).mean() for each in (found, network)]
     assert errors[0] <= errors[1]
