@@ -17,7 +17,8 @@ partners = {"rentals": town.rentals, "schools": town.schools}
 
 # %% [markdown]
 # One model per group of partners. Places of the primary are features in all of them,
-# as a partner must add to what the primary could know alone.
+# as a partner must add to what the primary could know alone. The best possible error
+# is an average; on 200 records the error of a model varies by about 5 %.
 
 # %%
 quick = {"k": 4, "epochs": 12, "batch_size": 64, "members": 1, "random_state": 0}
