@@ -63,8 +63,8 @@ def protected() -> Iterator[str]:
     """The preset against attacks at the cut, on classes: price above the median or not."""
     yield f"{PROTECTED_RECORDS:,} records of the primary, K = 50, {PROTECTED_EPOCHS} epochs, price above its median"
     yield ""
-    yield "| data | job | test AUC | labels by length | labels by direction | inversion R2 | times a row was sent |"
-    yield "|---|---|---|---|---|---|---|"
+    yield "| data | job | test AUC | labels, best attack | inversion R2 |"
+    yield "|---|---|---|---|---|"
     for name in NAMES:
         yield from (f"| {name} | {row}" for row in measured(name))
 

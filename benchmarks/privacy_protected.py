@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import polars as pl
 
+from fedsim.attack.finding import AttackKind
 from fedsim.audit import split_attacks
 from fedsim.audit.report import AuditSettings, run_attacks
 from fedsim.audit.run import PreparedAudit, prepare_audit, read_audit_tables
@@ -30,8 +31,7 @@ RANGES = {"hdb": ((1.1, 1.6), (103.5, 104.2), 0.1), "house": ((39.3, 41.2), (115
 JOBS = {
     "plain": "",
     "features": "[protection]\nfeatures = { noise = 4.0 }",
-    "activations": "[protection]\nactivations = { clip = 1.0, noise = 10.0 }",
-    "gradients": "[protection]\ngradients = { clip = 1e-6, noise = 500.0 }",
+    "sealed": '[protection]\ngradients = "none"',
     "protected": '[protection]\npreset = "protected"',
 }
 JOB = """
@@ -71,7 +71,7 @@ def measured(name: str) -> Iterator[str]:
         for words, protection in JOBS.items():
             audited, settings = _prepared(folder, _job(name, folder, protection))
             if words == "plain":
-                yield f"alone | {_alone(audited):.4f} | | | | |"
+                yield f"alone | {_alone(audited):.4f} | | |"
             yield f"{words} | {_attacked(audited, settings)}"
 
 
@@ -116,10 +116,11 @@ def _attacked(audited: PreparedAudit, settings: AuditSettings) -> str:
     subject, rng = _subject(audited), np.random.default_rng([SEED, 7])
     heard = split_attacks.record_training(subject, audited.linkage, settings.epochs)
     rows, _ = run_attacks("", split_attacks.training_attacks(heard, subject, audited.linkage, rng), settings.memory)
-    found = {row.found.attack: row.found.score for row in rows}
-    shown = [found[name] for name in ("gradient norm", "gradient direction", "feature inversion")]
+    shown = []
+    for kind in (AttackKind.GRADIENTS, AttackKind.INVERSION):
+        shown.append(max((row.found.score for row in rows if row.found.kind is kind), key=lambda score: score.value))
     scores = " | ".join(f"{score.value:.3f} ({score.low:.3f} to {score.high:.3f})" for score in shown)
-    return f"{heard.test['auc']:.4f} | {scores} | {heard.max_times_sent:,} |"
+    return f"{heard.test['auc']:.4f} | {scores} |"
 
 
 def _subject(audited: PreparedAudit) -> split_attacks.TrainingInputs:

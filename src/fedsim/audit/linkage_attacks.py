@@ -85,7 +85,7 @@ class AttackSetup:
             vectors = np.moveaxis(delivery.vectors.astype(np.float64), 2, 0)  # (F, n, K)
             by_field = [PrimaryView(partner, one, None, sigma) for one in vectors]
         order = linked.order.astype(np.int64)
-        return AuditedLinkage(self, terms, view, tuple(by_field), order, (queries, candidates), sides[0], key)
+        return AuditedLinkage(self, terms, view, tuple(by_field), order, (queries, candidates), sides[0], sides[1], key)
 
     def places(self, frame: pl.DataFrame) -> Floats | None:
         """Return latitude and longitude of a table's records, if these link."""
@@ -110,6 +110,7 @@ class AuditedLinkage:
     order: Integers  # (m,), the secondary's row behind each pseudonym
     encoded: tuple[EncodedTable, EncodedTable]
     linked: pl.DataFrame  # the primary's identifiers as they were linked
+    partners: pl.DataFrame  # those of the secondary
     key: Key
 
     @property

@@ -18,6 +18,7 @@ import torch
 from fedsim.attack import Adversary, AttackFinding, AttackKind, cut_layer_attacks, finding
 from fedsim.audit.linkage_attacks import AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
+from fedsim.config.disclosure import feature_guarantees
 from fedsim.config.job import CutTerms, EmbeddingName, FeatureTerms, Job, Protection
 from fedsim.errors import InputError
 from fedsim.privacy import keyed_prng, mechanisms
@@ -55,7 +56,7 @@ class CutTranscript:
 
     rows: Integers  # (U,), rows of the secondary
     activations: Floats  # (U, C), as the primary saw them
-    gradients: Floats  # (U, C), as the secondary saw them
+    gradients: Floats  # (U, C), as the secondary saw them; zeros where it saw none
     own: Floats  # (U, C), the secondary's activations after training, without noise
     labels: AnyArray  # (U,), whether the mean label of the records that list a row is above the median
     counts: Integers  # (U,), how often each row was sent
@@ -84,11 +85,11 @@ def record_training(
     config = replace(training_config(inputs.job), epochs=epochs, patience=None, save_steps=None)
     below = replace(config.secondary, clip=protection.activations.clip if protection.activations else None)
     steps = epochs * config.steps_per_epoch(len(inputs.split.train))
-    features = inputs.secondary
-    if protection.features is not None:
-        features = party_data.add_feature_noise(features, protection.features, secret, table=linkage.setup.name)
+    job = inputs.job.model_copy(update={"protection": protection})
+    features = party_data.protect_features(
+        inputs.secondary, linkage.setup.places(linkage.partners), job, secret, linkage.setup.name
+    )
     if protection.sealed:
-        job = inputs.job.model_copy(update={"protection": protection})
         return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
     answering = NoisySecondary(local, activation_noise=party_data.cut_noise_from_secret(protection.activations, secret))
@@ -126,7 +127,7 @@ def _record_sealed(
         activations=values,
         gradients=np.zeros_like(values),
         own=values,
-        labels=np.zeros(len(rows), bool),
+        labels=_row_labels(inputs, linkage, rows),
         counts=np.ones(len(rows), np.int64),
         length=0.0,
         metrics=result.metrics["validation"],
@@ -141,19 +142,19 @@ def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dic
     The primary is assumed to know the features of some rows. Noise is that of the job, drawn by another secret.
     """
     rng = np.random.default_rng(seed)
-    features = table.network_features()
-    features = features.take(rng.permutation(len(features))[:MAX_EMBEDDED_ROWS])
+    rows = table.network_features()
+    chosen, name = rng.permutation(len(rows))[:MAX_EMBEDDED_ROWS], table.own.name
+    features = rows.take(chosen)
     secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
     known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
     columns = features.numbers if features.numbers.shape[1] else features.codes
-    protection, used = job.protection, features
-    if protection.features is not None:
-        used = party_data.add_feature_noise(features, protection.features, secret, table="a sample")
+    protection = job.protection
+    used = party_data.protect_features(rows, table.blurred_places(name, secret), job, secret, "a sample").take(chosen)
     noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
-    for name in get_args(EmbeddingName):
-        terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": name})})
-        rows = party_data.embedded_rows(used, terms, source, noise).numpy().astype(np.float64)
-        found[name] = cut_layer_attacks.inversion_attack(rows, columns, known, rng=rng)
+    for kind in get_args(EmbeddingName):
+        terms = job.model_copy(update={"protection": protection.model_copy(update={"embedding": kind})})
+        sent = party_data.embedded_rows(used, terms, source, noise).numpy().astype(np.float64)
+        found[kind] = cut_layer_attacks.inversion_attack(sent, columns, known, rng=rng)
     return found
 
 
@@ -171,22 +172,27 @@ def _transcript(
     pseudonym = np.concatenate([step.rows for step in steps])
     rows, activations = cut_layer_attacks.mean_by_row(pseudonym, np.concatenate([step.activations for step in steps]))
     every = np.concatenate([step.gradients for step in steps])
+    return CutTranscript(
+        rows=linkage.order[rows],
+        activations=activations,
+        gradients=cut_layer_attacks.mean_by_row(pseudonym, every)[1],
+        own=local.infer(torch.from_numpy(rows)).numpy().astype(np.float64),
+        labels=_row_labels(inputs, linkage, rows),
+        counts=np.bincount(pseudonym)[rows].astype(np.int64),
+        length=float(np.median(np.linalg.norm(every, axis=1))),
+        metrics=metrics,
+    )
+
+
+def _row_labels(inputs: TrainingInputs, linkage: AuditedLinkage, rows: Integers) -> AnyArray:
+    """Return whether the mean label of the training records that list each row is above the median, (U,)."""
     labels = np.asarray(inputs.primary.labels)
     if inputs.primary.task_type is not TaskType.NUMBERS:  # the most common class against the rest
         kinds, count = np.unique(labels, return_counts=True)
         labels = labels == kinds[count.argmax()]
     train = inputs.split.train
     label = cut_layer_attacks.mean_label_by_row(linkage.view.partner[train], labels[train], len(linkage.order))[rows]
-    return CutTranscript(
-        rows=linkage.order[rows],
-        activations=activations,
-        gradients=cut_layer_attacks.mean_by_row(pseudonym, every)[1],
-        own=local.infer(torch.from_numpy(rows)).numpy().astype(np.float64),
-        labels=label > np.median(label),
-        counts=np.bincount(pseudonym)[rows].astype(np.int64),
-        length=float(np.median(np.linalg.norm(every, axis=1))),
-        metrics=metrics,
-    )
+    return np.asarray(label > np.nanmedian(label))  # under sealed labels some rows belong to test records only
 
 
 def _feature_noise(features: Features, used: Features) -> NoiseMeter:
@@ -211,14 +217,23 @@ def training_attacks(
     most = int(transcript.counts.max())
     promised = _accountant_guarantee(protection.activations, most)
     if protection.features is not None:
-        promised = Guarantee(mechanisms.NoisyFeatures(protection.features.noise).guarantee, claimed=True)
+        promised = Guarantee(" ".join(feature_guarantees(protection.features)), claimed=True)
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)
     yield from _noise_checks(transcript, protection)
-    if protection.sealed:  # the secondary receives nothing that depends on a label
-        return
     learns = "whether the records that list a row have labels above the median"
+    if protection.sealed:
+
+        def nothing_received() -> AttackFinding:
+            found = cut_layer_attacks.norm_attack(transcript.gradients, transcript.labels, rng=rng)
+            return replace(found, attack="label inference", knew="which of its rows are linked, and no gradient")
+
+        promised = Guarantee("nothing that a secondary receives depends on a label", 0.5)
+        yield PlannedAttack(
+            AttackKind.GRADIENTS, Adversary.SECONDARY, "label inference", learns, nothing_received, promised
+        )
+        return
     promised = _accountant_guarantee(protection.gradient_noise, most, bounds_auc=True)
     run = partial(cut_layer_attacks.norm_attack, transcript.gradients, transcript.labels, rng=rng)
     yield PlannedAttack(AttackKind.GRADIENTS, Adversary.SECONDARY, "gradient norm", learns, run, promised)
@@ -251,7 +266,7 @@ def _noise_checks(transcript: CutTranscript, protection: Protection) -> Iterator
         (Adversary.SECONDARY, "gradients", protection.gradient_noise),
     )
     for who, what, terms in sides:
-        if terms is not None and terms.noise > 0:
+        if terms is not None and terms.noise:
             deviation = terms.noise * (terms.clip if isinstance(terms, CutTerms) else 1.0)
             promised = Guarantee(f"noise with a standard deviation of {deviation:g} on all {what}", 0.0)
             name, learns = f"missing noise on {what}", f"what noise on {what} should hide"

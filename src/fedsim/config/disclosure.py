@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fedsim.config.job import CutTerms, Job, SecondaryTerms
+from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
 from fedsim.config.party_file import PartyColumns, PartyFile, Policy
 from fedsim.config.policy import hardening_steps
 from fedsim.linkage.encoding.record_filters import BitFlip
-from fedsim.privacy.mechanisms import ClipAndNoise, MinimumDegree, NoisyFeatures, PlanarLaplace
+from fedsim.privacy.mechanisms import AveragedFeatures, ClipAndNoise, MinimumDegree, NoisyFeatures, PlanarLaplace
 from fedsim.protocol.messages import Party, Role
 
 NOISE_REUSE_NOTE = (
@@ -57,8 +57,7 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
             yield "", ", ".join(text for text, applies in extra.items() if applies)
     if protection.preset:
         yield "preset", f"{protection.preset}, which sets the values shown here"
-    noise = protection.features
-    yield "features", f"of secondaries with noise of {noise.noise:g} standard deviations" if noise else "no noise"
+    yield "features", describe_features(protection.features)
     activations, gradients = _describe_cut_noise(protection.activations), _describe_cut_noise(protection.gradient_noise)
     if protection.blind:
         yield "coordinator", "blind: it deals masks and sees no encoded identifier"
@@ -70,6 +69,17 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
         yield "cut", f"activations {activations}, gradients {gradients}"
         if job.sends_embedding:
             yield "embedding", f"every linked row once, as {protection.embedding_name} embedding {activations}"
+
+
+def describe_features(terms: FeatureTerms | None) -> str:
+    """Describe what happens to the features of secondaries before they enter a network."""
+    if terms is None:
+        return "no noise"
+    parts = {
+        f"averages of at least {terms.average_of} neighbours": terms.average_of,
+        f"noise of {terms.noise or 0:g} standard deviations": terms.noise,
+    }
+    return f"of secondaries with {' and '.join(text for text, used in parts.items() if used)}"
 
 
 def describe_noise(terms: SecondaryTerms) -> str:
@@ -272,8 +282,7 @@ def privacy_guarantees(job: Job) -> list[str]:
     """
     protection, lists = job.protection, job.secondaries
     found = [f"{name}: {sentence}" for name, terms in lists.items() for sentence in _list_guarantees(terms)]
-    if protection.features is not None:
-        found.append(f"features: {NoisyFeatures(protection.features.noise).guarantee}")
+    found += [f"features: {sentence}" for sentence in feature_guarantees(protection.features)]
     if protection.blind:
         seen = "per record an unordered list of its distances up to an unknown shift"
         collusion = "It must not collude with a party."
@@ -290,9 +299,17 @@ def privacy_guarantees(job: Job) -> list[str]:
         rows = f"One label affects up to {terms.k} rows of {name} in each step that includes its record."
         found.append(f"gradients: {rows} T such steps are {mu:.3g} * sqrt(T)-GDP for the label, given the weights.")
     drawn_once = any((terms.tau, terms.sigma, terms.blur) != (None, None, None) for terms in lists.values())
-    if protection.features is not None or drawn_once:
+    if drawn_once or (protection.features and protection.features.noise):
         found.append(NOISE_REUSE_NOTE)
     return found or ["none: this job adds no noise"]
+
+
+def feature_guarantees(terms: FeatureTerms | None) -> Iterator[str]:
+    """Yield the guarantee of each mechanism on the features of secondaries."""
+    if terms and terms.average_of:
+        yield AveragedFeatures(terms.average_of).guarantee
+    if terms and terms.noise:
+        yield NoisyFeatures(terms.noise).guarantee
 
 
 def _list_guarantees(terms: SecondaryTerms) -> Iterator[str]:

@@ -27,8 +27,7 @@ if TYPE_CHECKING:
     from fedsim.linkage.private_linkage import LinkageConfig
 
 # The protection preset; docs/privacy-results.md has the measurements behind every figure.
-PRESET_FEATURES: Mapping[str, float] = {"noise": 4.0}
-PRESET_GRADIENTS: Mapping[str, float] = {"clip": 1e-6, "noise": 500.0}
+PRESET_AVERAGE_OF, PRESET_FEATURE_NOISE = 5, 1.0  # of features: where places link, and elsewhere
 PRESET_TAU, PRESET_SIGMA = 0.05, 0.4
 PRESET_EPSILON_PER_KM = 5.0
 DEFAULT_EMBEDDING = "random"
@@ -119,24 +118,34 @@ class CutTerms(ConfigSection):
 
 
 class FeatureTerms(ConfigSection):
-    """Noise that is added to features before they enter a network."""
+    """What happens to features before they enter a network: noise, averages over neighbours, or both."""
 
-    noise: Annotated[float, real_number(0, 1e6)] = setting(example=3.0)
+    noise: Annotated[float | None, real_number(0, 1e6)] = setting(None, example=3.0)
     """Standard deviation of the noise added to every number, as a multiple of the column's standard deviation.
     Categories are replaced at random, to the same effect."""
+    average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
+    """Replaces the numbers of every record by their mean over a group of at least so many neighbours by latitude and
+    longitude, and its categories by the most common ones of the group. Requires places as identifiers. Hides single
+    records at little cost where the average of an area is what helps; repeated jobs reveal nothing more."""
+
+    @model_validator(mode="after")
+    def _check_effect(self) -> Self:
+        if self.noise is None and self.average_of is None:
+            raise RuleError("neither noise nor average_of is given; give one of them", "noise", code="no-effect")
+        return self
 
 
 class Protection(ConfigSection):
     """Noise on features, activations and gradients, in addition to the noise on similarities."""
 
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
-    """`protected` applies the settings recommended by our measurements: noise on the features of secondaries, on
-    gradients and on similarities, and displaced coordinates where latitude and longitude are identifiers. Settings
-    given explicitly take precedence."""
+    """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
+    link, coordinates are displaced and the features of secondaries averaged over neighbours; elsewhere their features
+    have noise. Similarities have noise. Settings given explicitly take precedence."""
 
     features: FeatureTerms | None = None
-    """Noise on the features of secondaries, drawn once per record. Protects the features from the primary, and does not
-    weaken with the number of training steps."""
+    """Noise on the features of secondaries, drawn once per record, or averages over neighbours. Protects the features
+    from the primary, and does not weaken with the number of training steps."""
     activations: CutTerms | None = None
     """Clipping and noise for the activations that secondaries send. Protects their features from the primary."""
     gradients: CutTerms | Literal["none"] | None = None
@@ -163,7 +172,7 @@ class Protection(ConfigSection):
     @classmethod
     def _apply_preset(cls, settings: Any) -> Any:
         if isinstance(settings, dict) and settings.get("preset") == "protected":
-            return {"features": dict(PRESET_FEATURES), "gradients": dict(PRESET_GRADIENTS), **settings}
+            return {"gradients": "none", **settings}
         return settings
 
     @model_validator(mode="after")
@@ -524,11 +533,26 @@ class Job(ConfigFile):
         return self
 
     @model_validator(mode="after")
+    def _check_averages(self) -> Self:
+        averaged = self.protection.features is not None and self.protection.features.average_of is not None
+        for name, terms in self.secondaries.items() if averaged else ():
+            if place_columns(terms.encoding) is None:
+                message = f"average_of needs latitude and longitude, which {name} is not linked by; use noise instead"
+                raise RuleError(message, "protection", "features", code="average-needs-places")
+        return self
+
+    @model_validator(mode="after")
     def _apply_protection_preset(self) -> Self:
         if self.protection.preset is None:
             return self
         secondaries = {name: terms.with_protection_preset() for name, terms in self.secondaries.items()}
-        return self.model_copy(update={"secondaries": secondaries})
+        changes: dict[str, Any] = {}
+        if "features" not in self.protection.model_fields_set:
+            places = all(place_columns(terms.encoding) for terms in secondaries.values())
+            rule = {"average_of": PRESET_AVERAGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
+            changes["features"] = FeatureTerms.model_validate(rule)
+        protection = self.protection.model_copy(update=changes)
+        return self.model_copy(update={"secondaries": secondaries, "protection": protection})
 
     @classmethod
     def from_dict(cls, settings: Mapping[str, Any]) -> Job:
@@ -542,6 +566,9 @@ class Job(ConfigFile):
             for name, usual in (("similarities", "record"), ("relative", False)):
                 if terms[name] == usual:
                     del terms[name]
+        features = settings["protection"]["features"]
+        if features is not None and features["average_of"] is None:
+            del features["average_of"]
         for (section, name), default in LATER_SETTINGS.items():
             if settings[section][name] == default:
                 del settings[section][name]

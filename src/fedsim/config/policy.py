@@ -115,7 +115,7 @@ def _check_linkage(job: Job, party_file: PartyFile) -> Violations:
 
 def _check_cut(job: Job, party_file: PartyFile) -> Violations:
     policy, protection = party_file.policy, job.protection
-    least, noise = policy.min_feature_noise, protection.features.noise if protection.features else 0.0
+    least, noise = policy.min_feature_noise, (protection.features and protection.features.noise) or 0.0
     if least is not None and noise < least:
         yield "min_feature_noise", f"requires feature noise of at least {least:g}, but the job has {noise:g}"
     longest, days = policy.max_retention_days, protection.retention.days

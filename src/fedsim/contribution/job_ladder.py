@@ -192,7 +192,7 @@ class JobCases:
                 store = RunStore(folder, self.job)
                 encoded.append(store.encoded(side, name))
                 identifiers.append(side.normalised_identifiers(name))
-            features = store.protect_features(table.network_features(), table.features())
+            features = store.protect_features(table.network_features(), table, name)
             if self.job.protection.sealed:
                 features = Features(store.embed_features(features, name))
             prepared[name] = encoded, features, exact_match_rows(*identifiers)

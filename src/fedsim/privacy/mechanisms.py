@@ -88,6 +88,68 @@ class NoisyFeatures:
         return np.where(uniforms[..., 0] < self.keep_probability, codes, drawn)
 
 
+@dataclass(frozen=True)
+class AveragedFeatures:
+    """Features of groups of neighbours instead of single records.
+
+    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same table gives the same
+    groups, so that neither steps nor further jobs reveal more. Where the model uses the average of an area anyway, it
+    loses little.
+
+    Parameters
+    ----------
+    size
+        The smallest number of records in a group.
+    """
+
+    size: int
+
+    def __post_init__(self) -> None:
+        validate_integer(self.size, "size", least=2)
+
+    @property
+    def guarantee(self) -> str:
+        """The guarantee in one sentence."""
+        return (
+            f"Every number that leaves is computed from the mean of at least {self.size} records that are neighbours, "
+            "every category from their most common one, in this and in every other job on the same table; what is "
+            "common to the neighbours is not hidden."
+        )
+
+    def groups(self, places: Floats) -> Integers:
+        """Return a group of ``size`` to ``2 * size - 1`` neighbours for every place, (n, 2) -> (n,).
+
+        The places are halved along their wider axis until a half would be too small.
+
+        >>> AveragedFeatures(size=2).groups(np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 1.0], [9.0, 1.0]])).tolist()
+        [1, 0, 1, 0]
+        """
+        group, waiting, count = np.zeros(len(places), dtype=np.int64), [np.arange(len(places))], 0
+        while waiting:
+            rows = waiting.pop()
+            if len(rows) < 2 * self.size:
+                group[rows], count = count, count + 1
+                continue
+            axis = int(np.ptp(places[rows], axis=0).argmax())
+            ordered = rows[np.argsort(places[rows, axis], kind="stable")]
+            waiting += [ordered[: len(rows) // 2], ordered[len(rows) // 2 :]]
+        return group
+
+    def average(self, values: AnyArray, group: Integers) -> Floats:
+        """Return the mean of every record's group, (n, e) -> (n, e)."""
+        total = np.zeros((int(group.max(initial=-1)) + 1, values.shape[1]))
+        np.add.at(total, group, values)
+        return np.asarray((total / np.bincount(group)[:, None])[group])
+
+    def most_common(self, codes: Integers, cardinalities: tuple[int, ...], group: Integers) -> Integers:
+        """Return the most common category of every record's group, the lowest of several, (n, e) -> (n, e)."""
+        found, n_groups = np.empty_like(codes), int(group.max(initial=-1)) + 1
+        for column, cardinality in enumerate(cardinalities):
+            times = np.bincount(group * cardinality + codes[:, column], minlength=n_groups * cardinality)
+            found[:, column] = times.reshape(n_groups, cardinality).argmax(axis=1)[group]
+        return found
+
+
 # Lists of partners that disclose less. Letters: n records, K partners, L >= K columns of a list with spare partners.
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.cells import CellType, FaultKind, read_cells, read_number_columns
-from fedsim.config.job import CutTerms, FeatureTerms, Job, SecondaryTerms
+from fedsim.config.job import CutTerms, Job, SecondaryTerms, place_columns
 from fedsim.config.party_file import PartyColumns, PartyFile, resolve_columns
 from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
@@ -177,11 +178,22 @@ class PartyData:
             message = f"the file of {self.own.party} names no linkage key; add [linkage] key"
             raise SettingError(message, code="no-linkage-key", party=str(self.own.party))
         terms, secret = self.job.secondaries[secondary], files.load_or_create_secret(folder / SECRET_FILE)
-        blurred = blur_identifiers(self.identifiers(secondary), terms, secret, self.source)
+        blurred = self.blurred_identifiers(secondary, secret)
         # The same records flip the same bits again: filters drawn twice would average the noise out.
         seed = keyed_prng.derive_subkey(secret, f"bits of {frame_digest(blurred)}", keyed_prng.SECRET_BYTES)
         rng = np.random.default_rng(int.from_bytes(seed, "big"))
         return encode_table(terms.encoding, blurred, Key.read(self.own.linkage.key), self.source, rng=rng, fit=fit)
+
+    def blurred_identifiers(self, secondary: str, secret: bytes) -> pl.DataFrame:
+        """Return the identifiers for one list as they are encoded."""
+        return blur_identifiers(self.identifiers(secondary), self.job.secondaries[secondary], secret, self.source)
+
+    def blurred_places(self, secondary: str, secret: bytes) -> Floats | None:
+        """Return latitude and longitude as they are encoded for one list, (n, 2), if these link."""
+        columns = place_columns(self.job.secondaries[secondary].encoding)
+        if columns is None:
+            return None
+        return read_number_columns(self.blurred_identifiers(secondary, secret), columns, self.source)
 
     def fit_encoding(self, secondary: str) -> dict[str, Any]:
         """Return what the encodings for one secondary learn from these records, such as how frequent words are."""
@@ -301,10 +313,10 @@ class RunStore:
         """Return clipping and noise for what this party sends over the cut."""
         return None if terms is None else cut_noise_from_secret(terms, self.secret)
 
-    def protect_features(self, features: layers.Features, frame: pl.DataFrame) -> layers.Features:
-        """Add the noise that the job requires to features made from this frame."""
-        terms = self.job.protection.features
-        return features if terms is None else add_feature_noise(features, terms, self.secret, table=frame_digest(frame))
+    def protect_features(self, features: layers.Features, table: PartyData, secondary: str) -> layers.Features:
+        """Average features made from this table, or add noise to them, as the job requires."""
+        digest = frame_digest(table.features())
+        return protect_features(features, table.blurred_places(secondary, self.secret), self.job, self.secret, digest)
 
     def embed_features(self, features: layers.Features, party: str) -> Floats32:
         """Return the embedding that a secondary sends, with the job's noise; computed once and then read."""
@@ -443,15 +455,39 @@ def blur_identifiers(identifiers: pl.DataFrame, terms: SecondaryTerms, secret: b
     )
 
 
-def add_feature_noise(features: layers.Features, terms: FeatureTerms, secret: bytes, *, table: str) -> layers.Features:
+def protect_features(
+    features: layers.Features, places: Floats | None, job: Job, secret: bytes, table: str
+) -> layers.Features:
+    """Average features over neighbours and add noise by a given secret, as the job requires.
+
+    ``places`` are those that were encoded: groups by unblurred places would reveal more of them than blurring permits.
+    """
+    terms = job.protection.features
+    if terms is not None and terms.average_of is not None and places is not None:
+        mechanism = mechanisms.AveragedFeatures(terms.average_of)
+        if len(features) < mechanism.size:
+            message = f"{len(features)} records, but average_of={mechanism.size}; use more records or a smaller number"
+            raise SettingError(message, code="too-few-records", limit=mechanism.size)
+        # A degree of longitude is shorter than one of latitude; groups should be round.
+        group = mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
+        features = replace(
+            features,
+            numbers=mechanism.average(features.numbers, group).astype(np.float32),
+            codes=mechanism.most_common(features.codes, features.cardinalities, group),
+            spread=features.many_valued,
+        )
+    if terms is None or terms.noise is None:
+        return features
+    return add_feature_noise(features, terms.noise, secret, table=table)
+
+
+def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:
     """Add noise to features by a given secret; ``table`` is the digest of the cells they were made from.
 
     Another table or another scale draws new noise, because two scales of one draw would reveal it.
     """
-    mechanism, (n_numbers, n_codes) = mechanisms.NoisyFeatures(terms.noise), features.columns
-    key = keyed_prng.derive_subkey(
-        secret, f"features with noise {terms.noise!r} of {table}", keyed_prng.BLOCK_KEY_BYTES
-    )
+    mechanism, (n_numbers, n_codes) = mechanisms.NoisyFeatures(noise), features.columns
+    key = keyed_prng.derive_subkey(secret, f"features with noise {noise!r} of {table}", keyed_prng.BLOCK_KEY_BYTES)
     n_rows, n_columns = len(features), n_numbers + 2 * n_codes
     blocks = np.empty((n_rows, n_columns, 2), keyed_prng.WORD_DTYPE)  # two words per cell: row and column
     blocks[..., 0] = np.arange(n_rows, dtype=np.uint64)[:, None]

@@ -78,7 +78,7 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
     else:
         preparation = table.fit_features()
-    features = store.protect_features(layers.Features.of(preparation.apply(frame)), frame)
+    features = store.protect_features(layers.Features.of(preparation.apply(frame)), table, context.party_file.name)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)

@@ -13,7 +13,7 @@ from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
 from fedsim.audit import linkage_attacks, split_attacks
 from fedsim.audit.report import AuditReport, AuditSettings, PlannedAttack, Verdict, run_attacks
 from fedsim.audit.run import audit_job, prepare_audit, read_audit_tables
-from fedsim.config.job import Blur, CutTerms, Protection, SecondaryTerms, read_job
+from fedsim.config.job import Blur, CutTerms, FeatureTerms, Protection, SecondaryTerms, read_job
 from fedsim.config.party_file import read_party_file
 from fedsim.errors import InputError, SettingError
 from fedsim.linkage.private_linkage import LinkageConfig, PrivateLinks
@@ -118,6 +118,10 @@ def with_protection(folder: Path, protection: Protection):
     return read_job(folder / "job.toml").model_copy(update={"protection": protection})
 
 
+def tables_of(folder: Path, job):
+    return read_audit_tables(job, files(folder, "city", "rentals"), 300, np.random.default_rng(0))
+
+
 def by_attack(rows) -> dict[tuple[Adversary, str], Verdict]:
     return {(row.found.adversary, row.found.attack): row.verdict for row in rows}
 
@@ -132,7 +136,9 @@ def at_the_cut(folder: Path, protection: Protection) -> dict[tuple[Adversary, st
 
 
 ACTIVATIONS = CutTerms(clip=1.0, noise=2.0)
-BOTH_WAYS = Protection.model_validate({"preset": "protected", "activations": ACTIVATIONS})
+BOTH_WAYS = Protection(
+    features=FeatureTerms(noise=4.0), activations=ACTIVATIONS, gradients=CutTerms(clip=1e-6, noise=500.0)
+)
 LEFT_OUT = [
     (Adversary.PRIMARY, "missing noise on activations"),
     (Adversary.SECONDARY, "missing noise on gradients"),
@@ -174,11 +180,36 @@ def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(fo
     assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
 
 
+SEALED = Protection.model_validate({"gradients": "none", "activations": ACTIVATIONS})
+
+
 def test_under_sealed_labels_only_features_can_be_attacked_at_the_cut(folder):
-    found = at_the_cut(folder, Protection.model_validate({"gradients": "none", "activations": ACTIVATIONS}))
-    assert {attack for adversary, attack in found if adversary is Adversary.SECONDARY} == set()
+    found = at_the_cut(folder, SEALED)
+    assert {attack for adversary, attack in found if adversary is Adversary.SECONDARY} == {"label inference"}
     assert found[Adversary.PRIMARY, "missing noise on activations"] is Verdict.KEPT
     assert (Adversary.PRIMARY, "feature inversion") in found
+
+
+def test_label_inference_under_sealed_labels_is_guessing(folder):
+    job = with_protection(folder, SEALED)
+    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
+    transcript, rng = split_attacks.record_training(audited.inputs, audited.linkage, 1), np.random.default_rng(0)
+    attacks = list(split_attacks.training_attacks(transcript, audited.inputs, audited.linkage, rng))
+    [attack] = [attack for attack in attacks if attack.who is Adversary.SECONDARY]
+    found = attack.run()
+    assert (found.kind, found.score.value, found.score.high, found.advantage) == (AttackKind.GRADIENTS, 0.5, 0.5, 0.0)
+    assert attack.guarantee.verdict(found) is Verdict.KEPT
+    assert 0 < transcript.labels.mean() < 1
+
+
+def test_a_build_that_sends_gradients_under_sealed_labels_is_caught(folder):
+    job = with_protection(folder, SEALED)
+    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
+    transcript, rng = split_attacks.record_training(audited.inputs, audited.linkage, 1), np.random.default_rng(0)
+    leaking = replace(transcript, gradients=transcript.gradients + transcript.labels[:, None])
+    attacks = split_attacks.training_attacks(leaking, audited.inputs, audited.linkage, rng)
+    found = by_attack(run_attacks("rentals", attacks, FAST.memory)[0])
+    assert found[Adversary.SECONDARY, "label inference"] is Verdict.BROKEN
 
 
 def test_an_owner_learns_what_every_embedding_gives_away_and_that_noise_helps(folder):

@@ -8,9 +8,9 @@ import pytest
 
 from fedsim.config.disclosure import NOISE_REUSE_NOTE, privacy_guarantees, summarise_settings
 from fedsim.config.job import (
+    PRESET_AVERAGE_OF,
     PRESET_EPSILON_PER_KM,
-    PRESET_FEATURES,
-    PRESET_GRADIENTS,
+    PRESET_FEATURE_NOISE,
     PRESET_SIGMA,
     PRESET_TAU,
     CutTerms,
@@ -41,13 +41,41 @@ def without_noise(folder: Path, more: str) -> Job:
     return read_job(path)
 
 
-def test_the_preset_stands_for_concrete_settings_of_every_list_and_both_ways_over_the_cut(tmp_path):
+def test_the_preset_stands_for_concrete_settings_of_every_list_and_seals_labels(tmp_path):
     job = without_noise(tmp_path, PRESET)
     rentals, schools = job.secondaries["rentals"], job.secondaries["schools"]
-    assert job.protection.features == FeatureTerms(**PRESET_FEATURES)
-    assert job.protection.gradients == CutTerms(**PRESET_GRADIENTS)
+    assert job.protection.sealed
+    assert job.protection.features == FeatureTerms(noise=PRESET_FEATURE_NOISE)  # schools are not linked by place
     assert (rentals.tau, rentals.blur.epsilon_per_km) == (PRESET_TAU, PRESET_EPSILON_PER_KM)
     assert (schools.tau, schools.sigma, schools.blur) == (None, PRESET_SIGMA, None)  # compared by dice, and no place
+
+
+def only_places(folder: Path, more: str) -> Job:
+    """Return a job whose only secondary is linked by place."""
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8")
+    start, end = text.index("[secondaries.schools]"), text.index("[secondaries.rentals]")
+    path = folder / "job.toml"
+    path.write_text(f"{text[:start]}{text[end:]}{more}", encoding="utf-8")
+    return read_job(path)
+
+
+def test_where_all_lists_are_places_the_preset_averages_features_over_neighbours(tmp_path):
+    job = only_places(tmp_path, PRESET)
+    assert job.protection.features == FeatureTerms(average_of=PRESET_AVERAGE_OF)
+    assert any("neighbours" in sentence for sentence in privacy_guarantees(job))
+    assert Job.from_dict(job.to_dict()).hash == job.hash
+
+
+def test_averages_over_neighbours_need_places(tmp_path):
+    with pytest.raises(SettingError) as caught:
+        job_of(tmp_path, "\n[protection]\nfeatures = { average_of = 5 }\n")
+    assert {fault.code for fault in caught.value.faults} == {"average-needs-places"}
+
+
+def test_features_without_any_mechanism_are_refused(tmp_path):
+    with pytest.raises(SettingError) as caught:
+        job_of(tmp_path, "\n[protection]\nfeatures = {}\n")
+    assert {fault.code for fault in caught.value.faults} == {"no-effect"}
 
 
 def test_the_hash_is_that_of_the_settings_written_out_by_hand(tmp_path):
@@ -60,8 +88,9 @@ def test_the_hash_is_that_of_the_settings_written_out_by_hand(tmp_path):
 def test_explicit_settings_take_precedence(tmp_path):
     own = "gradients = { clip = 0.1, noise = 2.0 }\n"
     job = job_of(tmp_path, PRESET + own)
+    assert not job.protection.sealed
     assert job.protection.gradients == CutTerms(clip=0.1, noise=2.0)
-    assert job.protection.features == FeatureTerms(**PRESET_FEATURES)
+    assert job.protection.features == FeatureTerms(noise=PRESET_FEATURE_NOISE)
     assert job.secondaries["rentals"].tau == 0.01
     assert job.secondaries["schools"].sigma == 0.4
 
@@ -70,10 +99,10 @@ def test_the_owner_sees_the_settings_of_the_preset_and_its_guarantees(tmp_path):
     job = without_noise(tmp_path, PRESET)
     shown = dict(summarise_settings(job))
     assert shown["preset"].startswith("protected")
-    assert f"{PRESET_FEATURES['noise']:g}" in shown["features"]
+    assert f"{PRESET_FEATURE_NOISE:g}" in shown["features"]
     assert f"epsilon {PRESET_EPSILON_PER_KM:g} per km" in shown[""]
     subjects = {sentence.partition(":")[0] for sentence in privacy_guarantees(job)}
-    assert {"rentals", "schools", "features", "gradients"} <= subjects
+    assert {"rentals", "schools", "features", "labels"} <= subjects
 
 
 def test_a_job_without_noise_guarantees_nothing(tmp_path):

@@ -16,6 +16,7 @@ from fedsim.privacy.differential_privacy import (
     paper_sensitivity,
 )
 from fedsim.privacy.mechanisms import (
+    AveragedFeatures,
     ClipAndNoise,
     MinimumDegree,
     NoisyFeatures,
@@ -32,6 +33,7 @@ EVERY = [
     PlanarLaplace(0.01),
     ClipAndNoise(1.0, 0.5),
     ClipAndNoise(1.0, 0.0),
+    AveragedFeatures(5),
     NoisyFeatures(2.0),
     MinimumDegree(1, 2),
 ]
@@ -174,3 +176,24 @@ def test_a_category_is_as_private_as_its_number_of_values_says(values):
 
 def test_noise_too_small_to_replace_a_category_promises_nothing_about_it():
     assert NoisyFeatures(1e-9).category_epsilon(2) == np.inf
+
+
+def test_groups_of_neighbours_have_the_promised_size():
+    places = generator().normal(size=(503, 2))
+    group = AveragedFeatures(5).groups(places)
+    sizes = np.bincount(group)
+    assert (sizes.min() >= 5, sizes.max() < 10, len(group)) == (True, True, 503)
+    spread = np.mean([np.ptp(places[group == one], axis=0).sum() for one in range(len(sizes))])
+    assert spread < 0.5 * np.mean([np.ptp(places[generator().permutation(503)[:5]], axis=0).sum() for _ in range(9)])
+
+
+def test_averages_hold_the_mean_and_the_most_common_category_of_a_group():
+    mechanism, group = AveragedFeatures(2), np.array([0, 0, 1, 1, 1])
+    numbers, codes = np.array([[1.0], [3.0], [4.0], [5.0], [6.0]]), np.array([[2], [1], [0], [2], [2]])
+    assert mechanism.average(numbers, group).ravel().tolist() == [2.0, 2.0, 5.0, 5.0, 5.0]
+    assert mechanism.most_common(codes, (3,), group).ravel().tolist() == [1, 1, 2, 2, 2]
+
+
+def test_groups_of_one_are_refused():
+    with pytest.raises(SettingError):
+        AveragedFeatures(1)

@@ -8,13 +8,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedsim.config.job import Blur, FeatureTerms, SecondaryTerms
+from fedsim.config.job import Blur, SecondaryTerms
 from fedsim.errors import SettingError
 from fedsim.linkage.encoding import NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
-from fedsim.runtime.party_data import TRAINED_MODEL, RunStore, add_feature_noise, blur_identifiers
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, add_feature_noise, blur_identifiers
 from fedsim.runtime.run_local import run_local
 from fedsim.splitnn.layers import Features
 from job_fixtures import lay_out, read_all
@@ -125,15 +125,14 @@ FEATURES = Features(np.random.default_rng(0).normal(size=(400, 3)), np.zeros((40
 
 
 def test_noise_on_features_is_the_same_again_and_another_for_another_secret_table_or_scale():
-    terms = FeatureTerms(noise=3.0)
-    first = add_feature_noise(FEATURES, terms, bytes(32), table="a")
-    again = add_feature_noise(FEATURES, terms, bytes(32), table="a")
+    first = add_feature_noise(FEATURES, 3.0, bytes(32), table="a")
+    again = add_feature_noise(FEATURES, 3.0, bytes(32), table="a")
     assert np.array_equal(first.numbers, again.numbers)
     assert np.array_equal(first.codes, again.codes)
     others = [
-        add_feature_noise(FEATURES, terms, bytes([1]) * 32, table="a"),
-        add_feature_noise(FEATURES, terms, bytes(32), table="b"),
-        add_feature_noise(FEATURES, FeatureTerms(noise=6.0), bytes(32), table="a"),
+        add_feature_noise(FEATURES, 3.0, bytes([1]) * 32, table="a"),
+        add_feature_noise(FEATURES, 3.0, bytes(32), table="b"),
+        add_feature_noise(FEATURES, 6.0, bytes(32), table="a"),
     ]
     laid = [(part.numbers - FEATURES.numbers).ravel() for part in (first, *others)]
     assert np.abs(np.corrcoef(laid)[0, 1:]).max() < 0.15
@@ -151,7 +150,21 @@ def test_features_are_noisy_in_training_and_repeat_with_the_same_secret(tmp_path
 def test_a_job_of_the_preset_runs_as_it_stands(tmp_path):
     job, files = trained(tmp_path / "preset", {"job": {"[network]": '[protection]\npreset = "protected"\n\n[network]'}})
     assert job.secondaries["rentals"].blur is not None
+    assert job.protection.sealed
+    assert job.protection.features.average_of is not None
     assert RunStore(run_path(job, files["city"]), job).load_weights(TRAINED_MODEL)[1]["metrics"]["test"]["rmse"] > 0
+
+
+def test_features_are_averaged_by_the_places_that_were_encoded(tmp_path):
+    changes = {"job": {"[network]": "[protection]\nfeatures = { average_of = 5 }\n\n[network]"}}
+    job, files = trained(tmp_path / "averaged", changes, SECRETS)
+    table, store = PartyData.read(job, files["rentals"]), RunStore(run_path(job, files["rentals"]), job)
+    plain = table.network_features()
+    found = store.protect_features(plain, table, "rentals").numbers
+    shared = np.unique(found, axis=0, return_counts=True)[1]
+    assert shared.min() >= 5
+    assert np.allclose(found.mean(axis=0), plain.numbers.mean(axis=0), atol=1e-4)
+    assert np.array_equal(found, store.protect_features(plain, table, "rentals").numbers)
 
 
 def blurred_places(epsilon: float, places: pl.DataFrame) -> np.ndarray:
