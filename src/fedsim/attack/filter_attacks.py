@@ -389,10 +389,10 @@ def order_attack(
     sample = ones if len(ones) <= MAX_SAMPLE_RECORDS else ones[rng.choice(len(ones), MAX_SAMPLE_RECORDS, replace=False)]
     chains = find_bit_chains(sample, truth.shape[1], flip_probability=flip_probability)
     places = [chain.densest_windows(ones, flip_probability)[0] for chain in chains] or [np.full(len(ones), np.nan)]
-    best = [max(places, key=lambda place: _rank_correlation(place, column)) for column in truth.T]
+    best = [max(places, key=lambda place: rank_correlation(place, column)) for column in truth.T]
 
     def mean_order(rows: Integers) -> float:
-        return float(np.mean([_rank_correlation(place[rows], truth[rows, axis]) for axis, place in enumerate(best)]))
+        return float(np.mean([rank_correlation(place[rows], truth[rows, axis]) for axis, place in enumerate(best)]))
 
     figures: dict[str, float] = {}
     for axis, place in enumerate(best):
@@ -430,7 +430,7 @@ def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Genera
 
     def mean_order(rows: Integers) -> float:
         return float(
-            np.mean([_rank_correlation(guess[rows, axis], truth[rows, axis]) for axis in range(truth.shape[1])])
+            np.mean([rank_correlation(guess[rows, axis], truth[rows, axis]) for axis in range(truth.shape[1])])
         )
 
     rest = np.setdiff1d(np.arange(len(truth)), known)
@@ -486,7 +486,7 @@ def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
     return BitChain(bits[order], place[order])
 
 
-def _rank_correlation(place: Floats, numbers: Floats) -> float:
+def rank_correlation(place: Floats, numbers: Floats) -> float:
     """Return the rank correlation over the records that have a place, times their share."""
     covered = np.isfinite(place)
     if covered.sum() < 3 or np.ptp(place[covered]) == 0 or np.ptp(numbers[covered]) == 0:

@@ -17,10 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 from numpy.random import Generator
+from scipy import spatial
 from scipy.stats import spearmanr
 
 from fedsim import attack, cells
-from fedsim.attack import Adversary, AttackFinding, AttackKind, PrimaryView, filter_attacks, finding, location_attacks
+from fedsim.attack import (
+    Adversary,
+    AttackFinding,
+    AttackKind,
+    PrimaryView,
+    filter_attacks,
+    finding,
+    location_attacks,
+    profile_attacks,
+)
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.config.job import SecondaryTerms, place_columns
 from fedsim.linkage import encoding, metrics, similarities
@@ -49,6 +59,7 @@ class AttackSetup:
     secondary: pl.DataFrame
     counted: Flags
     seed: int
+    blind: bool = False  # whether the coordinator sees no encodings
 
     @cached_property
     def place_columns(self) -> tuple[str, str] | None:
@@ -286,8 +297,9 @@ def _filter_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Gener
         guarantee = _with_reference_noise(linkage, promised, distinct, on_distances, rng)
         run = partial(_best_of_two_attackers, distinct, on_distances)
         yield _planned(AttackKind.DISTANCES, "greedy, distances", learns, run, guarantee)
-    if promised.most is not None:
-        promised = Guarantee("none: tau covers single similarities only")
+    blurred = _nearest_guarantee(linkage, linkage.setup.secondary, linkage.partners, linkage.setup.secondary)
+    if promised.most is not None or blurred.most is not None:
+        promised = blurred if blurred.most is not None else Guarantee("none: tau covers single similarities only")
 
     def likelihood() -> AttackFinding:
         return attack.likelihood_attack(view, linkage.codes, rng=rng, targets=settings.targets)
@@ -369,7 +381,10 @@ def _best_of_two_attackers(view: PrimaryView, attempt: ViewAttack) -> AttackFind
 
 
 def coordinator_attacks(linkage: AuditedLinkage, settings: AuditSettings, rng: Generator) -> Iterator[PlannedAttack]:
-    """Plan every attack of the coordinator that applies to these filters; it has no key."""
+    """Plan every attack of the coordinator that applies to what it sees; it has no key."""
+    if linkage.setup.blind:
+        yield from _blind_coordinator_attacks(linkage, settings, rng)
+        return
     schema, table = linkage.terms.encoding, linkage.encoded[1]
     flips = next((step.flip_probability for step in schema.hardening if isinstance(step, BitFlip)), 0.0)
     numeric = [field.column for field in schema.fields if isinstance(field.encoding, NumericFilter)]
@@ -434,3 +449,84 @@ def _name_attacks(
         ("graph matching of filters", graph, 80.0 * MAX_GRAPH_RECORDS**2),
     ):
         yield PlannedAttack(AttackKind.NAMES, Adversary.COORDINATOR, what, learns, run, promised, memory)
+
+
+OWN_KEYS = 2  # draws of the coordinator's own encodings; their difference shows what a key changes
+PARTNERS_TABLE, PUBLIC_LIST = "distance profiles, partner's table", "distance profiles, public list"
+
+
+def _blind_coordinator_attacks(
+    linkage: AuditedLinkage, settings: AuditSettings, rng: Generator
+) -> Iterator[PlannedAttack]:
+    """Plan every attack of a blind coordinator: it has the job, but no filter, no key and no order of records.
+
+    It is assumed to have a public list with every identifier of the primary's table and as many others, and, in the
+    stronger attack, the secondary's table in the clear. It encodes both by keys of its own.
+    """
+    setup, terms, (queries, candidates) = linkage.setup, linkage.terms, linkage.encoded
+    first, kind = distinct_records(queries.bits)
+    public = rng.permutation(len(first))[: 2 * settings.targets]
+    inside, listed = public[: len(public) // 2], rng.permutation(len(public))
+    rows, frame = first[inside], setup.primary[first[public[listed]]]
+
+    def view() -> profile_attacks.BlindView:
+        table = EncodedTable(queries.bits[rows], queries.n_bits, queries.fingerprint)
+        return profile_attacks.BlindView.of(table, candidates, terms.metric, rng.bytes(SECRET_BYTES))
+
+    def name_rows(attack: str) -> AttackFinding:
+        draws = []
+        for draw in range(OWN_KEYS):
+            key = Key(rng.bytes(SECRET_BYTES))
+            partners = setup.secondary if attack == PARTNERS_TABLE else frame[draw::OWN_KEYS]
+            left, right = (party_data.encode_table(terms.encoding, side, key, setup.name) for side in (frame, partners))
+            draws.append(profile_attacks.BlindView.of(left, right, terms.metric, rng.bytes(SECRET_BYTES)).by_record)
+        table = f"the table of {setup.name}" if attack == PARTNERS_TABLE else "no table"
+        knew = f"differences of distances, a public list of {len(frame):,} identifiers, and {table}"
+        truth = np.argsort(listed)[: len(inside)]
+        return profile_attacks.profile_attack(view(), (draws[0], draws[1]), truth, knew=knew, attack=attack)
+
+    learns = "the identifiers behind a row of the primary, but not which record it is"
+    promised = _nearest_guarantee(linkage, setup.primary[rows], linkage.linked[rows], frame)
+    memory = 32.0 * len(frame) * len(candidates)
+    for attack_name in (PARTNERS_TABLE, PUBLIC_LIST):
+        run = partial(name_rows, attack_name)
+        yield PlannedAttack(AttackKind.PROFILES, Adversary.COORDINATOR, attack_name, learns, run, promised, memory)
+    columns = _number_columns(linkage.terms.encoding)
+    if columns:
+
+        def order() -> AttackFinding:
+            truth = cells.read_number_columns(setup.primary[rows], columns, setup.name)
+            return profile_attacks.profile_order_attack(view(), truth, rng=rng)
+
+        learns, what = f"the order of {', '.join(columns)} among the rows of the primary", "order of distance profiles"
+        yield PlannedAttack(AttackKind.BIT_ORDER, Adversary.COORDINATOR, what, learns, order, memory=memory)
+
+    def frequency() -> AttackFinding:
+        return profile_attacks.profile_frequency_attack(view(), np.bincount(kind)[inside])
+
+    learns, what = "the identifiers behind a row of the primary, by how often they occur", "frequency of profiles"
+    yield PlannedAttack(AttackKind.NAMES, Adversary.COORDINATOR, what, learns, frequency, memory=memory)
+
+
+def _number_columns(schema: Schema) -> list[str]:
+    """Return the identifiers that are numbers or places."""
+    kinds = (NumericFilter, *MAPPED_POSITIONS)
+    return [name for field in schema.fields if isinstance(field.encoding, kinds) for name in field.columns]
+
+
+def _nearest_guarantee(
+    linkage: AuditedLinkage, before: pl.DataFrame, after: pl.DataFrame, listed: pl.DataFrame
+) -> Guarantee:
+    """Return what blurring guarantees: nobody names more records than one who knows the blurred places themselves.
+
+    Of the places that a record may have, the nearest to its blurred place is the most likely one.
+    """
+    blur, (true, moved, possible) = linkage.terms.blur, map(linkage.setup.places, (before, after, listed))
+    if blur is None or true is None or moved is None or possible is None:
+        return NO_GUARANTEE
+    if sorted(linkage.terms.encoding.columns) != sorted((blur.latitude, blur.longitude)):
+        return NO_GUARANTEE
+    stretch = np.array([1.0, math.cos(math.radians(float(possible[:, 0].mean())))])
+    nearest = spatial.KDTree(possible * stretch).query(moved * stretch)[1]
+    right = (possible[nearest] == true).all(axis=1)
+    return Guarantee(mechanisms.PlanarLaplace(blur.epsilon).guarantee, min(1.0, float(right.mean()) + PRIOR_SLACK))

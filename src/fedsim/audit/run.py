@@ -110,6 +110,9 @@ def audit_job(
         rows += found
         skipped += [*missing, *left]
         advices += recommend_settings(audited, found, settings, passed)
+    notes = (*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit")
+    if job.protection.blind:
+        notes = (*notes, "similarities were attacked under the noise of a plain coordinator, which differs in shape")
     return report.AuditReport(
         job=job.name,
         hash=job.hash,
@@ -118,7 +121,7 @@ def audit_job(
         rows=tuple(rows),
         skipped=(*skipped, *report.NEVER_ATTACKED),
         advice=tuple(advices),
-        notes=(*tables.notes, "tau applies to integer Hamming distances; in other units it depends on the unit"),
+        notes=notes,
         tables=tuple(str(own.party) for own in files if own.data is not None),
     )
 
@@ -136,7 +139,8 @@ def prepare_audit(
     counted = np.zeros(len(primary), dtype=bool)
     counted[split.train] = True
     identifiers = primary.identifiers(name), secondary.identifiers(name)
-    setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed)
+    blind = job.protection.blind
+    setup = linkage_attacks.AttackSetup(name, job.secondaries[name], *identifiers, counted, settings.seed, blind)
     linkage = setup.linkage()
     try:
         inputs = split_attacks.training_inputs(job, primary, secondary, split)
@@ -193,6 +197,7 @@ MITIGATIONS = {
     AttackKind.DISTANCES: ("sigma",),
     AttackKind.LIKELIHOOD: ("sigma", "blur"),
     AttackKind.BIT_ORDER: ("blur",),
+    AttackKind.PROFILES: ("blur",),
     AttackKind.INVERSION: ("features", "activations"),
     AttackKind.GRADIENTS: ("gradients",),
 }
@@ -200,6 +205,7 @@ _ENCODING = "encodings that keep similarities reveal this; choose a coordinator 
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
+    AttackKind.PROFILES: "distances to a known table identify a name; choose a coordinator without the partner's table",
     AttackKind.COMPLETION: "the secondary's own network learns this; give it fewer columns, or train for fewer epochs",
     AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
     AttackKind.ROW_COUNTS: "a secondary always sees which of its rows are requested",

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -126,7 +127,7 @@ class FeatureTerms(ConfigSection):
     average_of: Annotated[int | None, whole_number(2, 1_000_000)] = setting(None, example=5)
     """Replaces the numbers of every record by their mean over a group of at least so many neighbours by latitude and
     longitude, and its categories by the most common ones of the group. Requires places as identifiers. Hides single
-    records at little cost where the average of an area is what helps; repeated jobs reveal nothing more."""
+    records at little cost where the average of an area is what helps."""
 
     @model_validator(mode="after")
     def _check_effect(self) -> Self:
@@ -141,7 +142,8 @@ class Protection(ConfigSection):
     preset: Literal["protected"] | None = setting(None, example="protected", exclude=True)
     """`protected` applies the settings recommended by our measurements. Labels are sealed. Where latitude and longitude
     link, coordinates are displaced and the features of secondaries averaged over neighbours; elsewhere their features
-    have noise. Similarities have noise. Settings given explicitly take precedence."""
+    have noise. Similarities have noise, and the coordinator is blind where it can link by the job's terms. Settings
+    given explicitly take precedence."""
 
     features: FeatureTerms | None = None
     """Noise on the features of secondaries, drawn once per record, or averages over neighbours. Protects the features
@@ -551,6 +553,11 @@ class Job(ConfigFile):
             places = all(place_columns(terms.encoding) for terms in secondaries.values())
             rule = {"average_of": PRESET_AVERAGE_OF} if places else {"noise": PRESET_FEATURE_NOISE}
             changes["features"] = FeatureTerms.model_validate(rule)
+        if "coordinator" not in self.protection.model_fields_set:
+            with suppress(SettingError):  # where it can link by these terms
+                for terms in secondaries.values():
+                    terms.check_blind()
+                changes["coordinator"] = "blind"
         protection = self.protection.model_copy(update=changes)
         return self.model_copy(update={"secondaries": secondaries, "protection": protection})
 

@@ -92,8 +92,8 @@ class NoisyFeatures:
 class AveragedFeatures:
     """Features of groups of neighbours instead of single records.
 
-    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same table gives the same
-    groups, so that neither steps nor further jobs reveal more. Where the model uses the average of an area anyway, it
+    Numbers become the mean of a group, categories its most common one. Nothing is drawn: the same places give the same
+    groups, so that training for longer reveals nothing more. Where the model uses the average of an area anyway, it
     loses little.
 
     Parameters
@@ -112,8 +112,8 @@ class AveragedFeatures:
         """The guarantee in one sentence."""
         return (
             f"Every number that leaves is computed from the mean of at least {self.size} records that are neighbours, "
-            "every category from their most common one, in this and in every other job on the same table; what is "
-            "common to the neighbours is not hidden."
+            "every category from their most common one; what is common to the neighbours is not hidden, and a job that "
+            "displaces places anew forms other groups, which together reveal more."
         )
 
     def groups(self, places: Floats) -> Integers:

@@ -433,6 +433,7 @@ INFERRED_FROM = {
     AttackKind.LOCATION: "similarities",
     AttackKind.BIT_ORDER: "identifiers of a secondary",
     AttackKind.NAMES: "identifiers of a secondary",
+    AttackKind.PROFILES: "distances",
     AttackKind.INVERSION: "activations at the cut layer",
     AttackKind.GRADIENTS: "gradients at the cut layer",
     AttackKind.COMPLETION: "gradients at the cut layer",

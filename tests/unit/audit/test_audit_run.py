@@ -180,6 +180,32 @@ def test_a_build_that_lays_less_noise_on_features_than_the_job_says_is_caught(fo
     assert [found[side] for side in LEFT_OUT] == [Verdict.KEPT, Verdict.KEPT]
 
 
+def test_a_blind_coordinator_is_attacked_by_what_it_opens(folder):
+    job = read_job(folder / "job.toml")
+    job = job.model_copy(update={"protection": Protection(coordinator="blind")})
+    audited, _ = prepare_audit(job, tables_of(folder, job), "rentals", FAST)
+    attacks = linkage_attacks.coordinator_attacks(audited.linkage, FAST, np.random.default_rng(0))
+    rows, skipped = run_attacks("rentals", attacks, FAST.memory)
+    found = {row.found.attack: row.found for row in rows}
+    assert not skipped
+    assert {row.found.adversary for row in rows} == {Adversary.COORDINATOR}
+    assert found[linkage_attacks.PARTNERS_TABLE].score.value > found[linkage_attacks.PUBLIC_LIST].score.value
+    assert found["frequency of profiles"].score.low <= found["frequency of profiles"].blind
+    assert found["order of distance profiles"].score.value < 0.5
+
+
+@pytest.mark.parametrize("epsilon", [5.0, 0.5])
+def test_blurring_bounds_how_many_rows_a_blind_coordinator_names(folder, epsilon):
+    job = read_job(folder / "job.toml")
+    job = job.model_copy(update={"protection": Protection(coordinator="blind")})
+    setup = prepare_audit(job, tables_of(folder, job), "rentals", FAST)[0].setup
+    linkage = setup.linkage(blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
+    attacks = linkage_attacks.coordinator_attacks(linkage, FAST, np.random.default_rng(0))
+    rows, _ = run_attacks("rentals", [one for one in attacks if one.kind is AttackKind.PROFILES], FAST.memory)
+    assert [row.verdict for row in rows] == [Verdict.KEPT, Verdict.KEPT]
+    assert all(row.guarantee.most < 1 for row in rows)
+
+
 SEALED = Protection.model_validate({"gradients": "none", "activations": ACTIVATIONS})
 
 
@@ -231,7 +257,7 @@ def test_a_job_without_noise_at_the_cut_promises_none(folder):
 def test_blurring_is_promised_and_kept(folder, epsilon):
     linkage = linked(folder, blur=Blur(latitude="lat", longitude="lon", epsilon_per_km=epsilon))
     found = verdicts(linkage)
-    assert found["link graph"] is found["grid likelihood"] is Verdict.KEPT
+    assert found["link graph"] is found["grid likelihood"] is found["likelihood"] is Verdict.KEPT
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -62,8 +62,14 @@ def only_places(folder: Path, more: str) -> Job:
 def test_where_all_lists_are_places_the_preset_averages_features_over_neighbours(tmp_path):
     job = only_places(tmp_path, PRESET)
     assert job.protection.features == FeatureTerms(average_of=PRESET_AVERAGE_OF)
+    assert job.protection.blind
     assert any("neighbours" in sentence for sentence in privacy_guarantees(job))
     assert Job.from_dict(job.to_dict()).hash == job.hash
+
+
+def test_the_preset_leaves_a_coordinator_plain_that_could_not_link_blindly(tmp_path):
+    assert not job_of(tmp_path, PRESET, **{"k = 10\n": "k = 10\nrelative = true\n"}).protection.blind
+    assert not only_places(tmp_path, PRESET + 'coordinator = "plain"\n').protection.blind
 
 
 def test_averages_over_neighbours_need_places(tmp_path):
