@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.contribution.rungs import ResultStore, Rung, SplitArrays, train_missing
+from fedsim.errors import FedSimError
 from fedsim_lab.arrays_file import load_arrays
 
 PLAN_FILE = "plan.json"
@@ -46,7 +47,8 @@ def read_plan(path: Path) -> list[PlannedTraining]:
 
 def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, workers: int, seconds: float) -> None:
     """Run the planned trainings in parallel worker processes; start none after ``seconds``."""
-    context, helpers = multiprocessing.get_context("spawn"), max(0, (os.cpu_count() or 1) - workers)
+    context, n_trees = multiprocessing.get_context("spawn"), sum(not each.rung.trains_network for each in trainings)
+    helpers = min(n_trees, max(0, (os.cpu_count() or 1) - workers))
     networks, trees = context.Queue(), context.Queue()
     for training in trainings:
         (networks if training.rung.trains_network else trees).put(training)
@@ -62,6 +64,10 @@ def run_plan(trainings: Sequence[PlannedTraining], folder: Path, results: Path, 
         process.start()
     for process in processes:
         process.join()
+    failed = sum(process.exitcode != 0 for process in processes)
+    if failed:
+        message = f"{failed} of {len(processes)} workers failed, see their errors above; what is stored is complete"
+        raise FedSimError(f"{message}: correct the cause and run the rest of the plan", code="workers-failed")
 
 
 def collect_results(folders: Iterable[Path], into: ResultStore) -> int:

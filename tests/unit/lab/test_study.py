@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from error_fixtures import raises
 from fedsim.cli import main
 from fedsim.contribution.rungs import ResultStore, Rung, train_missing
 from fedsim.errors import FedSimError, SettingError
@@ -294,6 +295,12 @@ def test_a_crew_trains_what_one_process_trains(tmp_path: Path) -> None:
     train_missing([replace(loaded, about={**loaded.about, "seed": 3})], rungs, alone, lambda _: None)
     for line in alone.lines:
         np.testing.assert_allclose(together.predictions(line), alone.predictions(line), rtol=1e-5)
+
+
+def test_a_worker_that_fails_is_not_passed_over(tmp_path: Path) -> None:
+    lost = PlannedTraining("lost.npz", Rung("solo", "Solo", "solo"), {})
+    with raises(FedSimError, code="workers-failed"):
+        run_plan([lost], tmp_path, tmp_path / "crew", workers=1, seconds=600)
 
 
 def test_a_plan_made_here_and_carried_out_elsewhere_leaves_nothing_to_train(folder: Path) -> None:
