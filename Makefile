@@ -1,22 +1,33 @@
 # Everything runs in .venv; a second call of any target reuses it.
 PY      := .venv/bin/python
+PRODUCT := .venv/.product
 STAMP   := .venv/.installed
+PIP     := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
 WORKERS ?= 4
 SECONDS ?= 60
 
 # Tests and examples start many processes, which begin sooner if the code is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
+.PHONY: install setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
 
+# The product alone, for its users; what `make setup` installed is enough.
+install: $(PRODUCT)
+
+$(PRODUCT): pyproject.toml constraints.txt
+	test -x $(PY) || python3 -m venv .venv
+	test $(STAMP) -nt pyproject.toml -a $(STAMP) -nt constraints.txt || $(PIP) -e .
+	touch $@
+
+# The product and what tests, checks and documentation need.
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(PY) || python3 -m venv .venv
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $@
+	$(PIP) -e '.[dev]'
+	touch $@ $(PRODUCT)
 
-demo: setup
+demo: install
 	.venv/bin/fedsim demo
 
 test: setup
@@ -61,7 +72,7 @@ bench: setup
 	.venv/bin/fedsim lab bench linkage
 
 fuzz: setup
-	$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	$(PIP) -e '.[fuzz]'
 	$(PY) fuzz/run.py --seconds $(SECONDS)
 
 clean:

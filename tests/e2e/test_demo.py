@@ -104,6 +104,10 @@ def test_lines_fit_80_columns_and_the_last_five_name_the_next_steps(shown: tuple
     folder, lines = shown
     assert [line for line in lines if len(line) > 80 and str(folder) not in line] == []
     assert not any("\r" in line or "\x1b" in line for line in lines)
+    phases = [line for line in lines if re.match(r"  (tables|setup|start|link|train|compare) ", line)]
+    slow = [re.sub(r"\([\w. ]+(?=[,)])", "(1 min 59 s", line) for line in phases]
+    assert all("(1 min 59 s" in line for line in slow)  # a line that is wrapped ends without its time
+    assert max(map(len, slow)) <= 80
     steps = " ".join(lines[lines.index(next(line for line in lines if "Next steps" in line)) :])
     assert all(word in steps for word in ("report.html", "fedsim init", "fedsim check", "fedsim train"))
     assert "Next steps" in lines[-5]

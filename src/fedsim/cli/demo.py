@@ -44,6 +44,7 @@ from fedsim.errors import FileError, PeerError
 from fedsim.linkage.encoding import Key
 from fedsim.privacy.keyed_prng import SECRET_BYTES
 from fedsim.protocol.certificates import issue_certificates
+from fedsim.protocol.messages import Phase
 from fedsim.report.formatting import format_bytes, format_duration, format_number
 from fedsim.report.run_data import LADDER_FILE
 from fedsim.report.run_report import write_report
@@ -225,7 +226,7 @@ def _train(demo: DemoSetup, printer: DemoPrinter) -> RunRecord:
     text = f"{terms.k} similar rentals per flat, noise of sigma {terms.sigma:g}"
     printer.phase("link", text, seconds["link"], sent["link"] // 2)
     rmse = format_number(record.metrics["test"]["rmse"])
-    text = f"best of {len(record.history)} epochs: {record.best_epoch}; test RMSE {rmse} {UNIT}"
+    text = f"best epoch {record.best_epoch} of {len(record.history)}; test RMSE {rmse} {UNIT}"
     printer.phase("train", text, seconds["train"] + seconds["explain"], sent["train"] // 2)
     return record
 
@@ -318,12 +319,15 @@ def _add_run(results: ResultStore, rung: Rung, arrays: SplitArrays, run: Path, r
 
 
 def _print_results(demo: DemoSetup, ladder: dict[str, Any], truth: float, printer: DemoPrinter) -> None:
-    """Print what each party received, by its own ledger; the rungs, the contribution and the truth."""
+    """Print what each party received, by its own ledger; the rungs, the contribution and the truth.
+
+    Handshakes and signed log heads do not count: how many there are depends on who starts first.
+    """
     printer.say()
-    printer.say("What each party received from the others:")
+    printer.say("What each party received from the others, besides handshakes:")
     for name, text in DISCLOSURES.items():
-        own = str(demo.parties[name].party)
-        received = sum(entry.bytes for entry in read_ledger(demo.run_of(name)) if entry.receiver == own)
+        ledger, own = read_ledger(demo.run_of(name)), str(demo.parties[name].party)
+        received = sum(entry.bytes for entry in ledger if entry.receiver == own and entry.phase != Phase.JOIN)
         printer.say(f"  {name:<{NAME_WIDTH}}{text} ({format_bytes(received).replace(' ', NO_BREAK)})")
     printer.say()
     printer.say(f"What the partner contributes (RMSE in {UNIT} on {ladder['records']:,} test flats):")

@@ -185,7 +185,7 @@ def _ask_for_tables(request: InitRequest) -> dict[str, TableSource]:
 
     questions = {
         "primary": f"Table with the label (a file, or {NO_TABLE} if it is the partner's)",
-        "secondary": f"Table of the partner to learn from (a file, or {NO_TABLE} if you do not have it)",
+        "secondary": f"Table of the partner (a file, or {NO_TABLE} if you do not have it)",
     }
     found = {role: request.ask(text, Guess(NO_TABLE, ""), readable) for role, text in questions.items()}
     if not any(found.values()):

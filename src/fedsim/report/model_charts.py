@@ -452,7 +452,7 @@ GAIN_LABELS = {
     "identifiers": "own identifiers",
     "links": "links",
     "features": "partner's features",
-    "contribution": "the partner: links and features",
+    "contribution": "partner: links, features",
     "total": "all together",
 }
 
