@@ -42,6 +42,9 @@ def summarise_settings(job: Job) -> Iterator[tuple[str, str]]:
     yield "job", f"{job.name}, hash {job.hash}"
     yield "task", f"{job.task.kind}, {job.task.split} split"
     yield "training", f"{training.method}, preset {training.preset}, epochs {epochs}, wire format {training.wire}"
+    if training.start_from:
+        joining = f"; new weights: {', '.join(training.joining)}" if training.joining else ""
+        yield "start", f"the weights of job {training.start_from}{joining}"
     for name, terms in job.secondaries.items():
         hardening = ", ".join(hardening_steps(terms)) or "none"
         yield name, f"k {terms.k}, {terms.metric}, {describe_noise(terms)}, hardening: {hardening}"

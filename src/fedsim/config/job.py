@@ -39,6 +39,8 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
     ("training", "members"): None,
     ("training", "width"): None,
     ("training", "party_dropout"): None,
+    ("training", "start_from"): None,
+    ("training", "joining"): None,
     ("protection", "embedding"): None,
     ("protection", "retention_days"): None,
     ("protection", "coordinator"): "plain",
@@ -273,6 +275,14 @@ class TrainingSettings(ConfigSection):
     """Share of the training records that do without a secondary, drawn for each secondary and step. The model can then
     predict while a secondary is away (`serving.when_partner_is_away = "others"`), and the report says how much larger
     the error is without each. Methods `fedsim` and `stacked` only. Default: 0."""
+    start_from: Annotated[str | None, Field(pattern="^[0-9a-f]{64}$", title="the hash of a job")] = setting(
+        None, example="0" * 64
+    )
+    """Hash of a finished job of the same primary: its weights, and those of the secondaries that took part in it, are
+    where this training starts. Seed, task, network, table and links of these parties must be the same, so that no test
+    record was trained on. Methods `fedsim` and `stacked` only. Default: new weights."""
+    joining: list[str] | None = setting(None, example=["schools"])
+    """The secondaries that took no part in the job of `start_from`; they start with new weights."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
     checkpoint_steps: Annotated[int, whole_number(1, 1_000_000_000)] = 200
@@ -284,9 +294,10 @@ class TrainingSettings(ConfigSection):
     @model_validator(mode="after")
     def _check_party_dropout(self) -> Self:
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "party_dropout")]
-        if self.party_dropout and self.method not in able:
-            message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
-            raise RuleError(message, "party_dropout", code="needs-every-secondary")
+        for name in ("party_dropout", "start_from"):
+            if getattr(self, name) and self.method not in able:
+                message = f"method '{self.method}' needs every secondary; remove it, or choose {' or '.join(able)}"
+                raise RuleError(message, name, code="needs-every-secondary")
         return self
 
 
@@ -524,6 +535,13 @@ class Job(ConfigFile):
                     terms.check_blind()
                 except SettingError as error:
                     raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
+        joining = set(self.training.joining or ())
+        if joining and (self.training.start_from is None or not joining < set(self.secondaries)):
+            message = "joining names some, but not all, of the secondaries of a job with start_from; change either"
+            raise RuleError(message, "training", "joining", code="nobody-to-join")
+        if self.training.start_from and self.protection.sealed:
+            message = "under sealed labels the primary trains alone, from stored rows; remove start_from"
+            raise RuleError(message, "training", "start_from", code="start-from-and-sealed-labels")
         able = [name for name in METHODS.names(in_jobs=True) if METHODS.detail(name, "trees")]
         if self.protection.embedding and not self.protection.sealed and self.training.method not in able:
             message = f"embedding '{self.protection.embedding}' has no effect with method '{self.training.method}'"
@@ -592,6 +610,10 @@ class Job(ConfigFile):
             del settings[role]["address"]
         text = json.dumps(settings, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def starts_from_earlier(self, secondary: str) -> bool:
+        """Whether a secondary starts with the weights that it learnt in the job of ``start_from``."""
+        return self.training.start_from is not None and secondary not in (self.training.joining or ())
 
     @property
     def sends_embedding(self) -> bool:

@@ -386,6 +386,17 @@ class RunStore:
         return party_model.CheckpointStore(self.folder / name, {"job": self.job.hash})
 
 
+def load_earlier_model(party_file: PartyFile, job_hash: str) -> tuple[Path, dict[str, Tensor], dict[str, Any]]:
+    """Return the run folder of a finished job of this party by its hash, and the weights and facts of its model."""
+    for folder in party_file.folder.glob(f"*-{job_hash}"):
+        store = party_model.CheckpointStore(folder / TRAINED_MODEL, {"job": job_hash})
+        if store.steps():
+            return folder, *store.load(0)
+    message = f"{party_file.party} has no finished run of job {job_hash[:12]} in {party_file.folder}"
+    hint = "restore the folder of that run, or remove training.start_from"
+    raise FileError(f"{message}; {hint}", code="no-earlier-run", job=job_hash)
+
+
 def save_encoding_fit(fit: Mapping[str, Any], path: Path) -> None:
     """Save what encodings learnt from a table for its owner alone: it may contain words of the table."""
     with files.atomic_write(path, mode=0o600) as part:

@@ -33,8 +33,9 @@ from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime import blind_links, sealed_labels
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
+from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
 from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeInputs
@@ -42,6 +43,7 @@ from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
 from fedsim.training.hooks import tracking_hook
 from fedsim.types import Floats, Integers, Split
+from fedsim.validation import first_difference
 
 log = logging.getLogger("fedsim.parties")
 
@@ -102,7 +104,10 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     coordinator.session()  # compares job and release, before any data is read
     context.progress.enter(Phase.LINK.value)
     table = PartyData.read(context.job, context.party_file, approved=True)
-    prepared = prepare_primary(table, context)
+    prepared = starting = prepare_primary(table, context)
+    if context.job.training.start_from is not None:
+        earlier = _earlier_weights(table, context.job.training.start_from)
+        starting = replace(prepared, data=replace(prepared.data, earlier=earlier))
     peers = {party: ReconnectingPeer(partial(acceptor.session_with, party)) for party in context.secondaries}
     lists = {
         party: _load_or_fetch_links(context, (coordinator, peers[party]), table, party, prepared.split)
@@ -110,7 +115,7 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     }
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
-    result, records, embedded = train(context, prepared, lists, peers, (*hooks, RunProgressHook(context.progress)))
+    result, records, embedded = train(context, starting, lists, peers, (*hooks, RunProgressHook(context.progress)))
     trees = None
     if METHODS.detail(context.job.training.method, "trees"):
         texts = text_columns(table.own_identifiers())
@@ -147,6 +152,37 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
     typical = Features.of(preparation.typical_record(table.features(), split.train))
     return PreparedPrimary(data, preparation, classes, split, typical)
+
+
+def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
+    """Return the weights of the job of ``start_from``, if all that they and its split depend on is unchanged."""
+    folder, weights, _ = load_earlier_model(table.own, start)
+    earlier, job = record.read_run_record(folder), table.job
+    known = tuple(job.starts_from_earlier(name) for name in job.secondaries)
+    compared = [
+        {
+            "seed": settings["seed"],
+            "task": settings["task"],
+            "training": {name: settings["training"].get(name) for name in ("preset", "method", "members", "width")},
+            "secondaries": secondaries,
+            "table": [digest, features],
+        }
+        for settings, secondaries, digest, features in (
+            (earlier.job, earlier.job["secondaries"], earlier.table.digest, earlier.table.features),
+            (
+                job.to_dict(),
+                {name: terms for name, terms in job.to_dict()["secondaries"].items() if job.starts_from_earlier(name)},
+                frame_digest(table.frame),
+                table.features().columns,
+            ),
+        )
+    ]
+    difference = first_difference(*compared)
+    if difference:
+        message = f"job {start[:12]} is no start for this one: {difference}"
+        hint = "use its setting, so that no test record of this job was trained on there"
+        raise errors.SettingError(f"{message}; {hint}", code="other-earlier-job", difference=difference)
+    return EarlierWeights(weights, known)
 
 
 def training_config(

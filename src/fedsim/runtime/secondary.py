@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -32,7 +33,7 @@ from fedsim.protocol.session import PeerRestarted, Session, abort_session
 from fedsim.registry import PRESETS
 from fedsim.runs.budget import PrimaryBudget, Spending
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer, software_versions
-from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
+from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import layers, party_model, secondary_model
 from fedsim.storage.files import atomic_write
 from fedsim.types import Floats32, Integers32, training_length
@@ -65,7 +66,9 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     table = PartyData.read(context.job, context.party_file, approved=True)
     epochs, _ = longest_training(context.job)
     budget = PrimaryBudget.of(context.party_file, context.job.primary.name)
-    _record_spending(context, budget.charge_job(context.job.hash, epochs))  # before anything is linked
+    spent = budget.charge_job(context.job.hash, epochs)  # before anything is linked
+    _record_spending(context, spent)
+    earlier = _earlier_model(context, spent)
     blind, primary = None, ReconnectingPeer(lambda: context.dial(Role.PRIMARY))
     if context.job.protection.blind:
         blind = _blind_responder(context, table, store, coordinator)
@@ -76,13 +79,16 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
     context.send_log_head(Phase.LINK)
     if store.has_weights(TRAINED_MODEL):
         preparation = FeaturePreprocessor.from_json(store.load_weights(TRAINED_MODEL)[1]["preparation"])
+    elif earlier is not None:
+        preparation = FeaturePreprocessor.from_json(earlier[1]["preparation"])
     else:
         preparation = table.fit_features()
     features = store.protect_features(layers.Features.of(preparation.apply(frame)), table, context.party_file.name)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
-    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, blind)
+    weights = None if earlier is None else earlier[0]
+    worker = _SecondaryWorker(context, store, preparation, features, embedding, stay, budget, shown, blind, weights)
     if stay:
         context.connection.wait_seconds = float("inf")
         context.connection.serves_predictions = store.has_weights(TRAINED_MODEL)
@@ -222,6 +228,7 @@ class _SecondaryWorker:
     budget: PrimaryBudget
     shown: _ShownRecords
     blind: BlindResponder | None = None
+    earlier: party_model.Weights | None = None  # with which training starts
 
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
@@ -278,8 +285,8 @@ class _SecondaryWorker:
         if (folder / ENDED_FILE).is_file():
             message = f"{party_file.party} has completed the training of this job; start a new job, or a study"
             raise PolicyError(message, code="already-trained")
-        connection.record_event("training", {"steps": begin.total_steps})
-        return secondary_model.start_secondary(
+        connection.record_event("training", {"steps": begin.total_steps, "start": self.context.job.training.start_from})
+        party = secondary_model.start_secondary(
             party_file.name,
             self.features,
             config,
@@ -287,6 +294,9 @@ class _SecondaryWorker:
             folder=folder / "checkpoints",
             device=self._device,
         )
+        if self.earlier is not None:
+            party.model.fill(self.earlier)
+        return party
 
     def _finish(self, party: secondary_model.LocalSecondary) -> None:
         encoded = load_encoded(self.store.encoded_path(self.context.party_file.name))
@@ -307,6 +317,18 @@ class _SecondaryWorker:
         if self.store.has_weights(TRAINED_MODEL):
             with atomic_write(self.context.folder / ENDED_FILE) as file:
                 file.write_text("")
+
+
+def _earlier_model(context: PartyContext, spent: Spending) -> tuple[party_model.Weights, dict[str, Any]] | None:
+    """Return the weights with which this party starts, and their facts; they were learnt with the same primary."""
+    start, name = context.job.training.start_from, context.party_file.name
+    if start is None or not context.job.starts_from_earlier(name):
+        return None
+    if start not in spent.jobs:
+        message = f"job {start[:12]} was not one of {context.peer(Role.PRIMARY)}, which would see what others taught"
+        raise PolicyError(f"{message}; remove training.start_from", code="job-of-another-primary")
+    _, weights, facts = load_earlier_model(context.party_file, start)
+    return weights, facts
 
 
 def _record_spending(context: PartyContext, spent: Spending) -> None:

@@ -432,9 +432,11 @@ class ConvolutionMergeNetwork(nn.Module):
     def __init__(self, shape: MergeShape, sizes: ConvolutionMerge) -> None:
         super().__init__()
         self.kernels = nn.ModuleList([Convolution(sizes.channels, sizes.kernel) for _ in shape.partners])
-        inputs = sum(sizes.channels * (k + sizes.kernel - 1) * shape.outputs for k in shape.partners)  # all H * L * R
+        lengths = [k + sizes.kernel - 1 for k in shape.partners]
+        self.list_widths = [sizes.channels * length * shape.outputs for length in lengths]  # H * L * R
         self.dropout = Dropout(sizes.dropout)
-        self.perceptron = Perceptron([inputs + shape.matched, sizes.hidden, shape.task.outputs], sizes.dropout)
+        inputs = sum(self.list_widths) + shape.matched
+        self.perceptron = Perceptron([inputs, sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:
         convolved = [kernel(weighted.outputs) for kernel, weighted in zip(self.kernels, lists, strict=True)]
@@ -503,8 +505,9 @@ class AttentionMergeNetwork(nn.Module):
         super().__init__()
         summaries = [ListSummary(partners, shape, sizes) for partners in shape.partners]
         self.summaries = nn.ModuleList(summaries)
+        self.list_widths = [entry.width for entry in summaries]
         self.dropout = Dropout(sizes.dropout)
-        inputs = shape.cut + sum(entry.width for entry in summaries) + shape.matched
+        inputs = shape.cut + sum(self.list_widths) + shape.matched
         self.perceptron = Perceptron([inputs, *sizes.hidden, shape.task.outputs], sizes.dropout)
 
     def forward(self, lists: Sequence[WeightedOutputs], primary: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -8,17 +8,18 @@ R outputs per pair, M opinions per record, T outputs of the task, N members.
 """
 
 import copy
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedsim.errors import SettingError
+from fedsim.errors import FileError, SettingError
 from fedsim.splitnn import gates, layers
 from fedsim.splitnn.gates import Batch, Branch, BranchShape, Neighbours, WeightedOutputs, gather_rows, keep_most_similar
 from fedsim.splitnn.match_gate import MatchGate
@@ -150,6 +151,39 @@ def member_networks(network: nn.Module) -> list[nn.Module]:
     return list(network.networks) if isinstance(network, Members) else [network]
 
 
+MERGE_INPUT = "merge.perceptron.first.weight"
+_LIST_NAME = re.compile(r"\b((?:lists|summaries|kernels)\.)(\d+)\.")
+
+
+@dataclass(frozen=True, eq=False)
+class EarlierWeights:
+    """Weights of a FedSim network with fewer lists, and which lists of the new network it had, in the same order."""
+
+    weights: Mapping[str, Tensor]
+    known: tuple[bool, ...]
+
+    def fill(self, network: nn.Module) -> None:
+        """Copy them into a network; its predictions are then those of the earlier one, whatever new lists hold."""
+        member, state = member_networks(network)[0], network.state_dict()
+        if not isinstance(member, FedSimNetwork):
+            raise SettingError("only FedSim networks can take over earlier weights; train anew", code="no-gates")
+        places = [place for place, before in enumerate(self.known) if before]
+        columns = member.merge_columns(self.known).to(next(iter(state.values())).device)
+        renamed = [_LIST_NAME.sub(lambda at: f"{at[1]}{places[int(at[2])]}.", name) for name in self.weights]
+        found = dict(zip(renamed, self.weights.values(), strict=True))
+        for name in [name for name in found if name.endswith(MERGE_INPUT)]:
+            wide, narrow = torch.zeros_like(state[name]), found[name]
+            if narrow.shape[1] == int(columns.sum()):
+                wide[:, columns] = narrow.to(wide.device)
+                found[name] = wide
+        missing = [name for name in found if name not in state or state[name].shape != found[name].shape]
+        if missing:
+            message = f"{len(missing)} earlier weights do not fit this network"
+            hint = "keep the columns, links and sizes of the earlier job"
+            raise FileError(f"{message}; {hint}", code="weights-mismatch", weights=missing[0])
+        network.load_state_dict({**state, **found})
+
+
 def _pair_aggregations(spec: NetworkSpec, hidden: int) -> nn.ModuleList:
     """Return one aggregation per list whose outputs are predictions."""
     cut, outputs = spec.local.cut, spec.task.outputs
@@ -227,6 +261,14 @@ class FedSimNetwork(nn.Module):
         c_p, weighted = self.weighted(batch, generator)
         y: Tensor = self.merge(weighted, c_p, generator)  # line 11: (B, 1, T)
         return y
+
+    def merge_columns(self, known: Sequence[bool]) -> Tensor:
+        """Return which inputs of the merge gate come from the record itself or from these lists."""
+        merge: Any = self.merge
+        matched = [entry.matched for entry in self.lists if isinstance(entry, ListGates)]
+        own = merge.perceptron.first.in_features - sum(merge.list_widths) - sum(matched)
+        widths = [own, *merge.list_widths, *matched]
+        return torch.tensor([True, *known, *known]).repeat_interleave(torch.tensor(widths))
 
     def weighted(self, batch: Batch, generator: torch.Generator | None = None) -> tuple[Tensor, list[WeightedOutputs]]:
         """Return what the merge gate takes: c_P and the weighted outputs of every list."""

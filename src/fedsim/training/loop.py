@@ -389,6 +389,8 @@ def prepare_job(
     shapes = branch_shapes(arranged, split.train)
     model = build_primary_model(features.take(split.train), shapes, target.task, config, primary.name)
     model.start(context.total_steps)
+    if primary.earlier is not None:
+        primary.earlier.fill(model.network)
     holders = [holder for entry in lists for holder in entry.holders]
     checkpoints = journal = None
     if context.folder:
