@@ -201,14 +201,20 @@ def fit_trees(
     models = [_fit(data, split, seed, setting, limits) for setting in settings]
 
     def quality(model: TreeModel) -> tuple[float, ...]:
-        return selection_key(measure(model.predict(validation), labels, data.task_type))
+        weights = _weights(data, split.validation)
+        return selection_key(measure(model.predict(validation), labels, data.task_type, weights))
 
     return max(models, key=quality)
 
 
-def measure(predictions: Floats, labels: AnyArray, task_type: TaskType) -> Metrics:
-    """Return the metrics of predictions."""
-    return (classification_metrics if task_type is TaskType.CLASSES else regression_metrics)(predictions, labels)
+def measure(predictions: Floats, labels: AnyArray, task_type: TaskType, weights: Floats | None = None) -> Metrics:
+    """Return the metrics of predictions; ``weights`` say how much each record counts."""
+    metrics = classification_metrics if task_type is TaskType.CLASSES else regression_metrics
+    return metrics(predictions, labels, weights)
+
+
+def _weights(data: PrimaryData, rows: AnyArray) -> Floats | None:
+    return None if data.weights is None else data.weights[rows]
 
 
 def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int], limits: tuple[int, int]) -> TreeModel:
@@ -233,7 +239,14 @@ def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int],
     # scikit-learn cannot score classes that training lacks, so such validation rows do not decide.
     known = split.validation[np.isin(labels[split.validation], labels[split.train])] if classify else split.validation
     deciding = known if len(known) else split.train
-    model.fit(columns[split.train], labels[split.train], X_val=columns[deciding], y_val=labels[deciding])
+    model.fit(
+        columns[split.train],
+        labels[split.train],
+        sample_weight=_weights(data, split.train),
+        X_val=columns[deciding],
+        y_val=labels[deciding],
+        sample_weight_val=_weights(data, deciding),
+    )
     best = max(1, int(np.argmax(model.validation_score_)))  # the first score is that of no tree at all
     labelled = np.concatenate([split.train, split.validation, split.test])
     n_classes = int(labels[labelled].max()) + 1 if classify else 0
@@ -244,11 +257,13 @@ def _fit(data: PrimaryData, split: Split, seed: int, setting: tuple[float, int],
 WEIGHTS = np.linspace(0.0, 1.0, 21)  # of the network beside boosted trees
 
 
-def choose_weight(network: AnyArray, trees: AnyArray, labels: AnyArray, task_type: TaskType) -> float:
+def choose_weight(
+    network: AnyArray, trees: AnyArray, labels: AnyArray, task_type: TaskType, weights: Floats | None = None
+) -> float:
     """Return the weight of the network with which the weighted mean predicts these labels best."""
 
     def loss(weight: float) -> float:
-        metrics = measure(blend(weight, network, trees), labels, task_type)
+        metrics = measure(blend(weight, network, trees), labels, task_type, weights)
         return metrics["log_loss"] if task_type is TaskType.CLASSES else metrics["rmse"]
 
     return float(min(WEIGHTS.tolist(), key=loss))
@@ -420,10 +435,10 @@ class StackedTrees:
         inputs = inputs or TreeInputs(TreeColumns.none(len(learnt.labels)).names)
         options = [replace(inputs, lists=()), inputs] if inputs.lists else [inputs]
         fitted = [_fit_seeing(option, learnt, split, seed) for option in options]
-        truth = learnt.labels[split.validation]
+        truth, weights = learnt.labels[split.validation], _weights(data, split.validation)
         # Partners that do not help the trees are not asked for at prediction.
-        best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type)))
-        weight = choose_weight(found, best.trees, truth, data.task_type)
+        best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type, weights)))
+        weight = choose_weight(found, best.trees, truth, data.task_type, weights)
         stacked, trees = cls(best.model, weight, log, pools=best.pools), best.trees
         if intervals is None:
             return stacked

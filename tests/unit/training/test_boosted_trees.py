@@ -72,6 +72,13 @@ def test_records_are_predicted_alike_in_any_number(monkeypatch: pytest.MonkeyPat
     assert found.predict(data.features.take(np.arange(0))).shape == (0,)
 
 
+def test_records_of_more_weight_count_more() -> None:
+    data, heavy = records(TaskType.NUMBERS), np.arange(N) % 2 == 0
+    data = replace(data, labels=np.where(heavy, 5.0, 0.0), features=Features(np.zeros((N, 1)), np.zeros((N, 0), int)))
+    found = fit_trees(replace(data, weights=np.where(heavy, 3.0, 1.0)), SPLIT, seed=0, rounds=3)
+    assert found.predict(data.features)[0] == pytest.approx(3.75, abs=0.05)
+
+
 def embedded(n: int = N) -> EmbeddedPartners:
     rng = np.random.default_rng(3)
     similarity = np.sort(rng.normal(size=(n, 4)))[:, ::-1]
