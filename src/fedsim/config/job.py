@@ -535,6 +535,13 @@ class Job(ConfigFile):
                     terms.check_blind()
                 except SettingError as error:
                     raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
+        if self.coordinator.address == self.primary.address:
+            message = "coordinator and primary have the same address; use different ports"
+            raise RuleError(message, "primary", code="duplicate-address")
+        return self
+
+    @model_validator(mode="after")
+    def _check_start_and_embedding(self) -> Self:
         joining = set(self.training.joining or ())
         if joining and (self.training.start_from is None or not joining < set(self.secondaries)):
             message = "joining names some, but not all, of the secondaries of a job with start_from; change either"
@@ -547,9 +554,6 @@ class Job(ConfigFile):
             message = f"embedding '{self.protection.embedding}' has no effect with method '{self.training.method}'"
             message = f"{message}; remove it, choose {' or '.join(able)}, or seal labels by gradients = 'none'"
             raise RuleError(message, "protection", "embedding", code="embedding-without-use")
-        if self.coordinator.address == self.primary.address:
-            message = "coordinator and primary have the same address; use different ports"
-            raise RuleError(message, "primary", code="duplicate-address")
         return self
 
     @model_validator(mode="after")

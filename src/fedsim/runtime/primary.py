@@ -177,7 +177,7 @@ def _earlier_weights(table: PartyData, start: str) -> EarlierWeights:
             ),
         )
     ]
-    difference = first_difference(*compared)
+    difference = first_difference(compared[1], compared[0])
     if difference:
         message = f"job {start[:12]} is no start for this one: {difference}"
         hint = "use its setting, so that no test record of this job was trained on there"
