@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary
+from fedsim.attack.finding import MEDIAN_ERROR_METRES, Adversary, AttackKind
 from fedsim.audit.report import NO_GUARANTEE, AuditReport, AuditRow, Verdict
 from fedsim.config import policy
 from fedsim.report import charts, page
@@ -15,6 +15,7 @@ ADVERSARY_KNOWLEDGE = {
     Adversary.SECONDARY: "It knows the gradients sent to it and its own network.",
     Adversary.COORDINATOR: "It knows the filters of all parties, but no key.",
 }
+BLIND_KNOWLEDGE = "It is blind: it knows distances up to an unknown shift, in rows of no order, and no filters."
 MARKS_NOTE = "The short line is blind guessing, the dashed line the most that the job guarantees."
 
 
@@ -84,7 +85,8 @@ def attack_figures(findings: Sequence[Mapping[str, Any]], limit: float) -> list[
                 charts.ChartRow(name, middle, value, (left, right), (), blind, promised, bad=bad, tooltip=words)
             )
             cells.append((name, value, f"{low} to {high}", guess))
-        caption = f"{ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
+        blindly = any(finding["kind"] == AttackKind.PROFILES.value for finding in found)
+        caption = f"{BLIND_KNOWLEDGE if blindly else ADVERSARY_KNOWLEDGE[adversary]} {MARKS_NOTE}"
         labels = charts.ChartLabels(f"Attacks by the {adversary.value}", caption, "success", ("", ""))
         head = ("attack", "success", "95 % interval", "guessing")
         figures.append(replace(charts.rows_figure(rows, labels, include=(0.0, 1.0)), head=head, rows=tuple(cells)))
