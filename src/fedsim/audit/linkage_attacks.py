@@ -33,6 +33,7 @@ from fedsim.attack import (
 )
 from fedsim.audit.report import NO_GUARANTEE, AuditSettings, Guarantee, PlannedAttack
 from fedsim.config.job import SecondaryTerms, place_columns
+from fedsim.errors import SettingError
 from fedsim.linkage import encoding, metrics, similarities
 from fedsim.linkage.encoding import Key, NumericFilter, Schema
 from fedsim.linkage.encoding.record_filters import BitFlip, Concatenate, Shuffle
@@ -67,6 +68,15 @@ class AttackSetup:
         if self.terms.blur is not None:
             return self.terms.blur.latitude, self.terms.blur.longitude
         return place_columns(self.terms.encoding)
+
+    @property
+    def can_be_blind(self) -> bool:
+        """Whether a blind coordinator can link by these terms."""
+        try:
+            self.terms.check_blind()
+        except SettingError:
+            return False
+        return True
 
     @cached_property
     def all_places(self) -> list[Place]:

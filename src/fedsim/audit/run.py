@@ -196,19 +196,20 @@ MITIGATIONS = {
     AttackKind.GREEDY: ("sigma",),
     AttackKind.DISTANCES: ("sigma",),
     AttackKind.LIKELIHOOD: ("sigma", "blur"),
-    AttackKind.BIT_ORDER: ("blur",),
+    AttackKind.BIT_ORDER: ("blind", "blur"),
+    AttackKind.NAMES: ("blind",),
     AttackKind.PROFILES: ("blur",),
     AttackKind.INVERSION: ("features", "activations"),
-    AttackKind.GRADIENTS: ("gradients",),
+    AttackKind.GRADIENTS: ("sealed",),
+    AttackKind.COMPLETION: ("sealed",),
+    AttackKind.ROW_COUNTS: ("sealed",),
 }
 _ENCODING = "encodings that keep similarities reveal this; choose a coordinator that you trust, or salt the field"
 NO_MITIGATION = {
     AttackKind.BIT_ORDER: _ENCODING,
     AttackKind.NAMES: _ENCODING,
     AttackKind.PROFILES: "distances to a known table identify a name; choose a coordinator without the partner's table",
-    AttackKind.COMPLETION: "the secondary's own network learns this; give it fewer columns, or train for fewer epochs",
     AttackKind.BUILD_CHECK: "this build does not do what the job says; do not use it",
-    AttackKind.ROW_COUNTS: "a secondary always sees which of its rows are requested",
 }
 
 
@@ -251,9 +252,14 @@ class MitigationSearch:
         if name in LINKAGE_SETTINGS:
             setting, values = LINKAGE_SETTINGS[name]
             return Mitigation(lambda value: f"{setting} = {value:g}", values, partial(self._link_again, name, secret))
-        clip = float(f"{self.gradient_clip if name == 'gradients' else 1.0:.3g}")
-        terms = f"protection.{name} with {'' if name == 'features' else f'clip = {clip:g}, '}noise"
-        measure = partial(self._train_again, name, clip, secret)
+        if name == "blind":
+            measure = partial(self._link_again, name, secret)
+            return Mitigation(lambda _: 'protection.coordinator = "blind"', (1.0,), measure)
+        if name == "sealed":
+            measure = partial(self._train_again, name, 1.0, secret)
+            return Mitigation(lambda _: 'protection.gradients = "none"', (1.0,), measure)
+        terms = f"protection.{name} with {'' if name == 'features' else 'clip = 1, '}noise"
+        measure = partial(self._train_again, name, 1.0, secret)
         return Mitigation(lambda noise: f"{terms} = {noise:g}", NOISE_LEVELS, measure)
 
     def _link_again(self, name: str, secret: str, value: float) -> tuple[float, str]:
@@ -261,6 +267,9 @@ class MitigationSearch:
         if name == "blur":
             linkage = self.setup.linkage(blur=make_blur(self.setup, value))
             cost = f"{100 * linkage.share_of_links_kept(self.plain):.0f} % of the links remain"
+        elif name == "blind":
+            linkage = replace(self.setup, blind=True).linkage()
+            cost = "time and traffic grow with the product of both tables' sizes"
         elif name == "sigma":
             linkage, cost = self.setup.linkage(tau=None, sigma=value), "similarities carry less"
         else:
@@ -298,7 +307,9 @@ def make_blur(setup: linkage_attacks.AttackSetup, epsilon_per_km: float) -> Blur
 
 
 def make_protection(side: str, clip: float, noise: float) -> Protection:
-    """Return noise on ``side``: features, activations or gradients."""
+    """Return noise on ``side``, features, activations or gradients, or sealed labels."""
+    if side == "sealed":
+        return Protection(gradients="none")
     terms = FeatureTerms(noise=noise) if side == "features" else CutTerms(clip=clip, noise=noise)
     return Protection.model_validate({side: terms})
 
@@ -323,7 +334,9 @@ def recommend_settings(
     for place, row in enumerate(worst.values()):
         found = row.found
         progress(STAGES["advice"] + (STAGES["end"] - STAGES["advice"]) * place / len(worst))
-        names = [n for n in MITIGATIONS.get(found.kind, ()) if n != "blur" or setup.place_columns is not None]
+        impossible = {"blur"} if setup.place_columns is None else set()
+        impossible |= {"blind"} if setup.blind or not setup.can_be_blind else set()
+        names = [name for name in MITIGATIONS.get(found.kind, ()) if name not in impossible]
         if not names:
             reason = NO_MITIGATION.get(found.kind, "no mechanism of a job changes this")
             advice.append(report.Advice(setup.name, found.attack, "", row.leak, False, reason))

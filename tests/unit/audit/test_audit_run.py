@@ -340,8 +340,12 @@ def test_advice_names_a_setting_that_was_measured(folder):
     settings = replace(FAST, tries=2, limit=0.3, epochs=2)
     report = audit_job(read_job(folder / "job.toml"), files(folder, "city", "rentals"), settings)
     reached = [advice for advice in report.advice if advice.reached]
-    assert reached
+    assert {'protection.gradients = "none"', 'protection.coordinator = "blind"'} <= {
+        one.setting for one in report.advice
+    }
     assert all(advice.leak <= 0.3 for advice in reached)
+    labels = [advice for advice in report.advice if advice.setting == 'protection.gradients = "none"']
+    assert all(advice.reached and advice.leak == 0 for advice in labels)
 
 
 def test_protected_gradients_are_accounted_for(folder):
