@@ -296,7 +296,10 @@ def candidate_masks(deal: bytes, block: slice, metric: BlindMetric, dimensions: 
 
 def all_candidate_masks(deal: bytes, n_candidates: int, metric: BlindMetric, dimensions: int) -> AnyArray:
     """Return V, (m, d)."""
-    return np.concatenate([candidate_masks(deal, block, metric, dimensions) for block in vector_blocks(n_candidates)])
+    masks = np.empty((n_candidates, dimensions), metric.ring)
+    for block in vector_blocks(n_candidates):
+        masks[block] = candidate_masks(deal, block, metric, dimensions)
+    return masks
 
 
 def vector_blocks(n_candidates: int) -> Iterator[slice]:

@@ -15,7 +15,7 @@ from fedsim.errors import FileError
 from fedsim.linkage.blind_linkage import scale_links
 from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
 from fedsim.protocol.messages import Partners, Party
-from fedsim.protocol.roles.blind_primary import BlindRequest
+from fedsim.protocol.roles.blind_primary import BlindRequest, VectorCache
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.protocol.transport import NO_BYTES
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
@@ -63,13 +63,13 @@ def load_or_link_blindly(
 
 
 def link_new_blindly(
-    context: PartyContext, name: str, sessions: tuple[Session, Session], encoded: EncodedTable
+    context: PartyContext, name: str, sessions: tuple[Session, Session], encoded: EncodedTable, cache: VectorCache
 ) -> Partners:
     """Return the partners of new records under the scale of training; ``sessions`` as in load_or_link_blindly."""
     terms, secret = context.job.secondaries[name].linkage, RunStore(context.folder, context.job).secret
     facts = _load_facts(_links_path(context.folder, name))
     scale = Scale(float.fromhex(facts["mean"]), float.fromhex(facts["deviation"]))
-    found = BlindRequest(name, terms, encoded, secret).link(*sessions)
+    found = BlindRequest(name, terms, encoded, secret, cache=cache).link(*sessions)
     _, links = scale_links(found.partner, found.distance, found.place, counted=None, scale=scale)
     partner = np.asarray(links.partner, np.int32)
     return Partners(name, found.n_records, partner=partner, similarity=links.vectors, sealed=NO_BYTES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
+from fedsim.protocol.roles.blind_primary import VectorCache
 from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import rows_path
@@ -133,6 +135,7 @@ class Predictor:
         self._secondaries = [ReconnectingPeer(partial(self._accept, party)) for party in context.secondaries]
         self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
+        self._vectors: dict[str, VectorCache] = defaultdict(VectorCache)
         self._lock = threading.Lock()
         self._coordinator_lost: float | None = time.monotonic()
 
@@ -265,9 +268,8 @@ class Predictor:
     def _new_partners(self, name: str, encoded: EncodedTable) -> Partners:
         if self.context.job.protection.blind:
             peer = self._secondaries[list(self.context.job.secondaries).index(name)]
-            return blind_links.link_new_blindly(
-                self.context, name, (self._coordinator.session(), peer.session()), encoded
-            )
+            sessions = self._coordinator.session(), peer.session()
+            return blind_links.link_new_blindly(self.context, name, sessions, encoded, self._vectors[name])
         terms = self.context.job.secondaries[name].linkage
         return self._coordinator.ask(lambda session: fetch_new_partners(session, name, encoded, terms))
 

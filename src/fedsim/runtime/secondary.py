@@ -19,7 +19,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, Members, Phase, Role
+from fedsim.protocol.messages import Begin, BlindBegin, Members, Phase, Role
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
@@ -144,12 +144,15 @@ def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMappin
         try:
             session = primary.session()
             envelope = session.receive()
+            if isinstance(envelope.message, BlindBegin) and envelope.message.new:
+                fault = f"{session.peer} sent new records before those of training; it must link these again"
+                raise PeerError(fault, code="new-in-training")
             reply = blind.reply(session, envelope.message)
             session.send(reply, reply_to=envelope.sequence)
         except PeerRestarted as restarted:
             log.info("%s; it continues where it was", restarted)
             continue
-        if isinstance(reply, Members) and blind.begun is not None and not blind.begun.new:
+        if isinstance(reply, Members) and blind.begun is not None:
             return add_members(RowMapping.without_links(len(blind.encoded), blind.begun.n_trained), blind, reply)
 
 

@@ -156,8 +156,8 @@ class BlindDealer:
 
     def correct(self, ask: m.AskCorrection) -> m.Correction:
         """Return the correction of a tile for the secondary."""
-        if ask.n_rows > blind.tile_rows(self.facts.n_candidates):
-            raise PeerError(f"secondary '{self.name}' requested a tile that is too large", code="bad-tile")
+        if not self.facts.candidates or ask.n_rows > blind.tile_rows(self.facts.n_candidates):
+            raise PeerError(f"secondary '{self.name}' requested a tile too early, or too large a one", code="bad-tile")
         deal, tile = self._primary_deal(ask.request), slice(ask.first, ask.first + ask.n_rows)
         return m.Correction(blind.correction(deal, tile, self._metric, self._candidate_masks()))
 
@@ -195,7 +195,7 @@ class BlindDealer:
 
     def _check_share(self, share: m.ShareOfTile) -> None:
         rows, columns = share.values.shape
-        fits = columns == self.facts.n_candidates and rows <= blind.tile_rows(columns)
+        fits = 0 < columns == self.facts.n_candidates and rows <= blind.tile_rows(columns)
         if not fits or share.values.dtype != self._metric.ring:
             raise PeerError(f"a share of list '{self.name}' has the wrong size", code="bad-tile")
 

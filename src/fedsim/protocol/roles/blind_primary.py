@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,14 @@ class BlindPartners(NamedTuple):
     partner: Integers32  # (n, K), pseudonyms
     distance: AnyArray  # (n, K)
     place: Integers  # of every record among the n distinct ones
+
+
+@dataclass(eq=False)
+class VectorCache:
+    """B - V of a secondary for several requests; its masks stay the same until one of both peers is restarted."""
+
+    sessions: tuple[Session, Session] | None = None
+    masked: AnyArray | None = None  # (m, d)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +73,8 @@ class BlindRequest:
         Which of them train; None for new records.
     folder
         Where opened tiles are stored; None stores nothing.
+    cache
+        Masked vectors of earlier requests.
     """
 
     partner_list: str
@@ -73,6 +83,7 @@ class BlindRequest:
     secret: bytes
     counted: Flags | None = None
     folder: Path | None = None
+    cache: VectorCache = field(default_factory=VectorCache)
 
     def __post_init__(self) -> None:
         self._metric = blind.blind_metric(self.terms.metric, self.encoded.n_bits)
@@ -137,13 +148,19 @@ class BlindRequest:
         if self.terms.k > ready.n_records:
             fault = f"list '{self.partner_list}' has {ready.n_records} candidates for k={self.terms.k}; lower k"
             raise PeerError(fault, code="k-too-large", limit=ready.n_records)
-        masked = np.empty((size, vectors.rows.shape[1]), self._metric.ring)
+        if self.cache.masked is None or self.cache.sessions != (coordinator, secondary):
+            self.cache.masked = self._fetch_vectors(secondary, size)
+            self.cache.sessions = coordinator, secondary
+        return _Exchange(coordinator, secondary, deal, occasion, ready, self.cache.masked)
+
+    def _fetch_vectors(self, secondary: Session, size: int) -> AnyArray:
+        masked = np.empty((size, self._queries.vectors.rows.shape[1]), self._metric.ring)
         for block in blind.vector_blocks(size):
             values = secondary.call(m.AskVectors(block.start), m.MaskedVectors).values
             if values.shape != masked[block].shape or values.dtype != masked.dtype:
                 raise PeerError(f"{secondary.peer} sent vectors of the wrong size", code="bad-tile")
             masked[block] = values
-        return _Exchange(coordinator, secondary, deal, occasion, ready, masked)
+        return masked
 
     def _send_tile(self, exchange: _Exchange, tile: slice) -> tuple[slice, Integers, int, int]:
         """Send what both peers need of a tile; return how to read what is opened, and the two requests."""

@@ -252,11 +252,12 @@ class SecondaryResponder:
         """Link new records, or those of training again for a primary that lost its links."""
         if self._training:
             raise PeerError(f"{session.peer} sent '{message.kind}' during training", code="new-in-training")
+        if isinstance(message, m.BlindBegin) and message.new:  # before distances are computed
+            self.requests.count_records(session.peer, message.records)
         reply = blind.reply(session, message)
         if isinstance(reply, m.Members):
-            if blind.begun is not None and blind.begun.new:
-                self.requests.count_records(session.peer, blind.begun.records)
-            elif (self.order.rows[reply.rows] == m.UNLINKED).any():
+            again = blind.begun is not None and not blind.begun.new
+            if again and (self.order.rows[reply.rows] == m.UNLINKED).any():
                 fault = f"{session.peer} named other rows than those that its training records are linked to"
                 raise PeerError(fault, code="bad-rows")
             order = add_members(self.order, blind, reply)

@@ -11,7 +11,7 @@ from fedsim.errors import PeerError, PolicyError
 from fedsim.linkage.private_linkage import LinkageConfig, link_encoded_tables
 from fedsim.protocol import messages as m
 from fedsim.protocol.cut_layer import wire_format
-from fedsim.protocol.roles.blind_primary import BlindRequest
+from fedsim.protocol.roles.blind_primary import BlindRequest, VectorCache
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
@@ -20,7 +20,7 @@ from fedsim.protocol.roles.secondary import (
     SecondaryResponder,
     add_members,
 )
-from fedsim.protocol.transport import Envelope
+from fedsim.protocol.transport import Envelope, decode
 from fedsim.types import EncodedTable
 from session_fixtures import CITY, NOTARY, RENTALS, session_of, started
 
@@ -114,6 +114,36 @@ def test_a_blind_coordinator_takes_no_encoding_and_no_tile_of_another_size(tmp_p
     assert left[0].code in {"unexpected-message", "bad-tile"}
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        m.AskCorrection("rentals", "request", 0, 2),
+        m.ShareOfTile("rentals", "request", 0, values=np.zeros((2, 0), np.uint16)),
+    ],
+)
+def test_a_tile_is_refused_before_the_secondary_has_offered_its_table(tmp_path, message):
+    dealer = blind_coordinator(tmp_path, LINKING, 64)._dealers["rentals"]
+    with raises(PeerError, "bad-tile"):
+        dealer.answer(session_of(NOTARY, RENTALS), message, lambda done, total: None)
+
+
+def test_masked_vectors_are_sent_once_for_several_requests(tmp_path):
+    role, left, cache, frames = blind_coordinator(tmp_path, LINKING, 64), [], VectorCache(), []
+    with line(NOTARY, CITY) as (pc, cp), line(NOTARY, RENTALS) as (sc, cs), line(RENTALS, CITY, frames) as own:
+        secondary = BlindResponder("rentals", LINKING, TABLES[1], SECONDARY, lambda ask: ask(cs))
+        for session in (pc, sc):
+            started(serve, role, session, left)
+        secondary.offer()
+        for seed in (6, 7):
+            started(answer, secondary, own[0])
+            found = BlindRequest("rentals", LINKING, table(4, seed), PRIMARY, cache=cache).link(cp, own[1])
+    kinds = [decode(frame).message.kind for frame in frames]
+    assert (kinds.count("blind-begin"), kinds.count("ask-vectors")) == (2, 1)
+    _, plain = link_encoded_tables(table(4, 7), TABLES[1], COUNTED[:4], LINKING, SECONDARY, "rentals", threads=1)
+    assert np.array_equal(np.sort(found.partner[found.place]), np.sort(plain.partner))
+    assert not left
+
+
 def responder():
     found = BlindResponder("rentals", LINKING, TABLES[1], SECONDARY, lambda ask: m.Deal(20, np.zeros(32, np.uint8)))
     found.offer()
@@ -179,5 +209,10 @@ def test_after_training_a_primary_may_name_its_own_rows_again_and_others_for_new
     further = ask_members(secondary, [0, 2], new=True, records=np.arange(4, dtype=np.uint64))
     assert secondary.order.find(np.union1d(rows, further))[0].tolist()
     assert len(shown) == 2
+
+
+def test_a_secondary_counts_new_records_before_any_distance_is_computed():
+    secondary, session = serving(RowMapping.without_links(20, 3), []), session_of(RENTALS, CITY)
     with raises(PeerError, "over-limit"):
-        ask_members(secondary, [3], new=True, records=np.arange(9, dtype=np.uint64))
+        secondary._reply(session, Envelope(begin(new=True, records=np.arange(9, dtype=np.uint64))))
+    assert secondary.blind.begun is None
