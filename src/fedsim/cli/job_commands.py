@@ -308,7 +308,7 @@ def party(
     """Run one party of a job: coordinator, primary or secondary, as its party file says.
 
     Start the parties in any order; each waits for the others. A party that was stopped or killed continues where it
-    was when you run the same command again. The coordinator sees encoded identifiers only; a secondary needs no open
+    was when you run the same command again. The coordinator sees encoded identifiers at most; a secondary needs no open
     port.
 
     fedsim party job.toml city.toml

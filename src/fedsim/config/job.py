@@ -167,10 +167,11 @@ class Protection(ConfigSection):
     them, and predictions need the secondary again. Its owner can request the deletion at any time with `fedsim privacy
     delete`. Default: 90."""
 
-    coordinator: Literal["plain", "blind"] = "plain"
+    coordinator: Literal["plain", "blind"] = setting("plain", example="blind")
     """What the coordinator sees. `plain`: the encoded identifiers of all parties. `blind`: none of them; it deals
     random masks and opens, in rows shuffled by the parties, by how much distances differ. The links are the same; time
-    and traffic grow with the product of both tables' sizes."""
+    and traffic grow with the product of both tables' sizes. Not possible with `relative`, `min_degree`, `dummies`,
+    `hide_rows`, `similarities = "fields"`, or `tau` and `dice`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -376,27 +377,28 @@ class SecondaryTerms(ConfigSection):
     def check_blind(self) -> None:
         """Raise ``SettingError`` where a blind coordinator cannot link by these terms; ``error.setting`` names one."""
         by_setting = {
-            "relative": (self.relative, "compares every candidate with the primary's records"),
-            "similarities": (self.similarities == "fields", "compares single fields"),
-            "min_degree": (self.min_degree > 1, "counts the links of every candidate"),
-            "dummies": (self.dummies > 0, "draws random candidates"),
-            "hide_rows": (self.hide_rows, "numbers links for the secondary"),
+            "relative": (self.relative, "compares every candidate with the primary's records; remove it"),
+            "similarities": (self.similarities == "fields", "compares single fields; set it to 'record'"),
+            "min_degree": (self.min_degree > 1, "counts the links of every candidate; remove it"),
+            "dummies": (self.dummies > 0, "draws random candidates; remove it"),
+            "hide_rows": (self.hide_rows, "numbers links for the secondary; remove it"),
             "tau": (
                 self.tau is not None and self.metric == "dice",
-                "needs the ones of every filter; use sigma instead",
+                "needs the ones of every filter; set sigma instead",
             ),
         }
+        plain = "or set protection.coordinator to 'plain'"
         for name, (used, reason) in by_setting.items():
             if used:
-                message = f"a blind coordinator cannot apply {name}, which {reason}; remove it, or use a plain one"
+                message = f"a blind coordinator cannot apply {name}, which {reason}, {plain}"
                 raise SettingError(message, code="not-blind", setting=name)
         most = METRICS.detail(self.metric, "blind_bits") or 0
         if self.encoding.n_bits > most:
             seen = f"{self.encoding.n_bits:,} bits, but a blind coordinator compares up to {most:,} by {self.metric}"
-            raise SettingError(f"{seen}; shorten the filters, or use a plain one", code="not-blind", setting="metric")
+            raise SettingError(f"{seen}; shorten the filters, {plain}", code="not-blind", setting="metric")
         if self.metric == "position" and sum(map(_largest_square, self.encoding.fields)) >= 2.0**63:
-            message = "the squared distances of these positions can exceed 2**63; use fewer numbers, or coarser ones"
-            raise SettingError(message, code="not-blind", setting="schema")
+            fault = "the squared distances of these positions can exceed 2**63; use fewer numbers, or coarser ones"
+            raise SettingError(f"{fault}, {plain}", code="not-blind", setting="schema")
 
     @property
     def field_bytes(self) -> tuple[int, ...]:
@@ -522,6 +524,11 @@ class Job(ConfigFile):
                 message = f"two parties are named '{name}'; give each party its own name"
                 raise RuleError(message, "secondaries", code="duplicate-name")
         for name, terms in self.secondaries.items():
+            if self.protection.blind:
+                try:
+                    terms.check_blind()
+                except SettingError as error:
+                    raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
             if terms.hide_rows and self.protection.activations is None:
                 reason = "because equal rows have equal activations"
                 message = f"hide_rows requires noise on activations, {reason}; add protection.activations"
@@ -530,11 +537,6 @@ class Job(ConfigFile):
                 message = "every row is sent once under sealed labels and for an embedding, so that hide_rows hides"
                 message = f"{message} nothing; remove hide_rows, or protection.embedding and gradients = 'none'"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-embedding")
-            if self.protection.blind:
-                try:
-                    terms.check_blind()
-                except SettingError as error:
-                    raise RuleError(str(error), "secondaries", name, error.setting, code=error.code) from error
         if self.coordinator.address == self.primary.address:
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")

@@ -144,6 +144,15 @@ def test_hidden_rows_have_a_guarantee(tmp_path):
     assert any("same row" in sentence for sentence in privacy_guarantees(read_job(path)))
 
 
+def test_hidden_rows_and_a_blind_coordinator_are_refused_before_noise_is_asked_for(tmp_path):
+    text = (GOLDEN / "job.toml").read_text(encoding="utf-8").replace("k = 50\n", "k = 50\nhide_rows = true\n")
+    path = tmp_path / "job.toml"
+    path.write_text(f'{text}\n[protection]\ncoordinator = "blind"\n', encoding="utf-8")
+    with pytest.raises(SettingError) as caught:
+        read_job(path)
+    assert (caught.value.code, caught.value.setting) == ("not-blind", "secondaries.rentals.hide_rows")
+
+
 def test_an_unknown_preset_is_refused(tmp_path):
     with pytest.raises(SettingError, match="protected") as caught:
         job_of(tmp_path, PRESET.replace("protected", "protect"))
