@@ -175,6 +175,7 @@ def _secondary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns
     if blind:
         spread = ("the standard deviation of the distances between its own records, which scales the noise",)
         to_coordinator = (BLIND_SHARES, *(spread if terms.tau or terms.sigma else ()))
+        count = f"{count} and of distinct ones, and which of the linked rows have equal encodings"
     yield Paragraph(f"to {coordinator}", to_coordinator)
     features, sealed = _feature_names(columns), job.protection.sealed
     outputs = f"the output of its network for its features ({features}): activations of requested rows"
@@ -252,8 +253,9 @@ def _primary_disclosure(job: Job, party_file: PartyFile, columns: PartyColumns) 
 
 def _describe_encoding(terms: SecondaryTerms, columns: Mapping[str, str]) -> str:
     names = (name if name == column else f"{name} (own column {column})" for name, column in columns.items())
-    bits = f"Bloom filters of {terms.encoding.n_bits:,} bits"
-    return f"the identifiers {', '.join(names)}, encoded as {bits} with a key that the coordinator does not have"
+    kind = "positions" if terms.metric == "position" else "Bloom filters"
+    encoded = f"encoded as {kind} of {terms.encoding.n_bits:,} bits"
+    return f"the identifiers {', '.join(names)}, {encoded} with a key that the coordinator does not have"
 
 
 def _describe_row_order(terms: SecondaryTerms) -> str:

@@ -165,6 +165,16 @@ def test_under_a_blind_coordinator_encoded_identifiers_are_masked_and_go_to_the_
         other = "to primary 'city'" if name == "rentals" else "to secondary 'rentals'"
         assert "4,096 bits" in text[other]
         assert "masks" in text[other]
+        assert ("equal encodings" in text[other]) == (name == "rentals")
+
+
+def test_positions_are_not_called_filters(tmp_path):
+    job, own = job_with(tmp_path), party_with(tmp_path, name="rentals")
+    terms = job.secondaries["rentals"].model_copy(update={"metric": "position"})
+    by_position = job.model_copy(update={"secondaries": {"rentals": terms}})
+    sent = describe_disclosure(by_position, own, resolve_columns(job, own))[0].sentences[0]
+    assert "positions" in sent
+    assert "filters" not in sent
 
 
 def test_a_coordinator_reads_that_it_holds_distances(tmp_path):
