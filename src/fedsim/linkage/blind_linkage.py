@@ -185,7 +185,7 @@ class BlindVectors:
     @cached_property
     def squares(self) -> AnyArray:
         """The squared lengths in the ring, (n,)."""
-        return np.asarray((self.rows * self.rows).sum(axis=1, dtype=self.metric.ring))
+        return np.asarray(np.einsum("nd,nd->n", self.rows, self.rows))  # no second copy of all rows
 
     @property
     def ones(self) -> Integers32:
