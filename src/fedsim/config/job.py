@@ -282,7 +282,7 @@ class TrainingSettings(ConfigSection):
     """Hash of a finished job of the same primary: its weights, and those of the secondaries that took part in it, are
     where this training starts. Seed, task, network, table and links of these parties must be the same, so that no test
     record was trained on. Methods `fedsim` and `stacked` only. Default: new weights."""
-    joining: list[str] | None = setting(None, example=["schools"])
+    joining: list[str] | None = setting(None, example=["schools"], title="a list of party names")
     """The secondaries that took no part in the job of `start_from`; they start with new weights."""
     threads: Annotated[int, whole_number(1, 1024)] = 1
     """CPU threads for each party's networks. The last digits of the weights depend on this number."""
