@@ -27,7 +27,13 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from fedsim.errors import InputError, SettingError
-from fedsim.linkage.private_linkage import PrivateLinks, check_filters, pseudonym_order, rank_by_similarity
+from fedsim.linkage.private_linkage import (
+    PrivateLinks,
+    check_filters,
+    distinct_rows,
+    pseudonym_order,
+    rank_by_similarity,
+)
 from fedsim.linkage.soft_linkage import fit_scale, similarities, topk
 from fedsim.privacy.keyed_prng import (
     BLOCK_KEY_BYTES,
@@ -239,12 +245,8 @@ def blind_candidates(table: EncodedTable, metric: BlindMetric, secret: bytes, li
     check_filters(table, "secondary")
     order = pseudonym_order(secret, list_name, table)
     shuffled = EncodedTable(table.bits[order], table.n_bits, table.fingerprint)
-    _, first, kind = np.unique(shuffled.bits, axis=0, return_index=True, return_inverse=True)
-    by_pseudonym = np.argsort(first)
-    class_of = np.empty_like(by_pseudonym)
-    class_of[by_pseudonym] = np.arange(len(first))
-    class_of = class_of[kind.reshape(-1)]  # (rows,)
-    distinct = EncodedTable(shuffled.bits[first[by_pseudonym]], table.n_bits, table.fingerprint)
+    first, class_of = distinct_rows(shuffled.bits)  # (m,), (rows,)
+    distinct = EncodedTable(shuffled.bits[first], table.n_bits, table.fingerprint)
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(class_of))])
     members = np.argsort(class_of, kind="stable").astype(np.int32)
     return BlindCandidates(BlindVectors(metric, metric.vectors(distinct)), order.astype(np.int32), members, starts)

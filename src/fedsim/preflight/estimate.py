@@ -282,6 +282,8 @@ def estimate_cost(job: Job, work: Workload, link: NetworkLink) -> CostEstimate:
 def linkage_bytes(partners: LinkListSizes) -> int:
     """Return the traffic of a linkage: filters to the coordinator; partners, similarities and row order back.
 
+    It is less where records of the primary have equal identifiers: their partners are sent once.
+
     >>> linkage_bytes(LinkListSizes("rentals", records=4000, candidates=3000, k=20, n_bits=2048, asked=20))
     2448480
     >>> sizes = LinkListSizes("rentals", records=10**4, candidates=10**4, k=20, n_bits=1024, asked=20, blind=True)

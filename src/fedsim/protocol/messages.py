@@ -200,7 +200,11 @@ class Queries(Message, kind="queries", phase=Phase.LINK, routes=((P, C),)):
 
 
 class Partners(Message, kind="partners", phase=Phase.LINK, routes=((C, P),)):
-    """The partners of every primary record as pseudonymous row numbers, with noisy similarities."""
+    """The partners of primary records as pseudonymous row numbers, with noisy similarities.
+
+    Records of training with equal encodings have equal partners, which are sent once, in the order of the first of
+    them; if the job hides rows, every link has a number of its own, and every record its partners.
+    """
 
     # Neither the scale nor the noise chosen for a tau: both together would turn similarities back into distances.
 

@@ -20,7 +20,13 @@ import numpy as np
 
 from fedsim.errors import FedSimError, FileError, InputError, PeerError, PolicyError, SettingError
 from fedsim.linkage import private_linkage
-from fedsim.linkage.private_linkage import LinkageConfig, LinkageState, PrivateLinks, link_encoded_tables
+from fedsim.linkage.private_linkage import (
+    LinkageConfig,
+    LinkageState,
+    PrivateLinks,
+    distinct_rows,
+    link_encoded_tables,
+)
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
@@ -331,8 +337,12 @@ class Coordinator:
         queries: LinkedQueries = self._wait_for(session, partner_list, "queries")
         if session.peer.role is m.Role.PRIMARY:
             partners = _partners(partner_list, linked, delivery, NO_BYTES)
-            same = have == arrays_digest(partners.partner, partners.similarity)
-            return m.Unchanged() if same else partners
+            if have == arrays_digest(partners.partner, partners.similarity):
+                return m.Unchanged()
+            if partner_list.linking.hide_rows:
+                return partners
+            first, _ = distinct_rows(queries.records)
+            return replace(partners, partner=partners.partner[first], similarity=partners.similarity[first])
         key = derive_seal_key(self._secret, partner_list.name)
         if partner_list.linking.hide_rows:
             order, records = linked_rows(delivery, linked.order), queries.records

@@ -3,14 +3,14 @@
 Letters: n primary records, K partners, U distinct rows, C width of the cut layer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.linkage.private_linkage import LinkageConfig
+from fedsim.linkage.private_linkage import LinkageConfig, distinct_rows
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
@@ -40,6 +40,9 @@ def fetch_partners(session: Session, table: EncodedQueries, have: str) -> m.Part
     if isinstance(answer, m.Unchanged):
         return None
     name, terms = table.partner_list, table.terms
+    first, place = distinct_rows(encoded.bits)
+    if isinstance(answer, m.Partners) and not terms.hide_rows and len(answer.partner) == len(first):
+        answer = replace(answer, partner=answer.partner[place], similarity=answer.similarity[place])
     return _check_partners(session, answer, name, len(encoded), terms, table.counted)
 
 

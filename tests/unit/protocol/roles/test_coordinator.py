@@ -140,6 +140,21 @@ def test_both_sides_get_what_the_linkage_gives_and_no_more(coordinator):
     assert coordinator.all_linked
 
 
+def test_partners_of_equal_records_are_sent_once_and_reach_each_of_them(tmp_path):
+    rows = [4, 0, 4, 4, 2, 0]
+    repeated, counted = replace(QUERIES, bits=QUERIES.bits[rows]), np.ones(6, bool)
+    _, expected = link_encoded_tables(repeated, CANDIDATES, counted, LINKING, SECRET, "rentals")
+    coordinator = coordinator_in(tmp_path)
+    partners, _ = both_ask(coordinator, asked=question(repeated, counted))
+    assert np.array_equal(partners.partner, expected.partner)
+    assert np.array_equal(partners.similarity, expected.vectors)
+    with attended(coordinator, CITY) as (city, _):
+        offer = city.send(Offer("rentals", offer_digest(repeated, counted.astype(np.uint8)), ""))
+        assert not city.wait_reply(offer, Want).wanted
+        sent = city.wait_reply(offer, Partners)
+    assert np.array_equal(sent.partner, expected.partner[[0, 1, 4]])
+
+
 def test_whoever_comes_first_waits_and_is_told_for_whom(coordinator, monkeypatch, caplog):
     caplog.set_level("INFO", "fedsim.parties")
     monkeypatch.setattr(session_module, "NOTICE_SECONDS", 0.01)
