@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedsim.attack import Adversary, AttackFinding, AttackKind, cut_layer_attacks, finding
-from fedsim.audit.linkage_attacks import AuditedLinkage
+from fedsim.audit.linkage_attacks import PRIOR_SLACK, AuditedLinkage
 from fedsim.audit.report import NO_GUARANTEE, Guarantee, PlannedAttack
 from fedsim.config.disclosure import feature_guarantees
 from fedsim.config.job import CutTerms, EmbeddingName, FeatureTerms, Job, Protection
@@ -64,6 +64,7 @@ class CutTranscript:
     metrics: Metrics  # on the validation records
     test: Metrics = field(default_factory=dict)
     noise: Mapping[str, NoiseMeter] = field(default_factory=dict)  # as measured on features, activations and gradients
+    averages: Floats | None = None  # (U, e), of the features, if activations must be computed of averages
 
 
 def training_inputs(
@@ -86,11 +87,11 @@ def record_training(
     below = replace(config.secondary, clip=protection.activations.clip if protection.activations else None)
     steps = epochs * config.steps_per_epoch(len(inputs.split.train))
     job = inputs.job.model_copy(update={"protection": protection})
-    features = party_data.protect_features(
-        inputs.secondary, linkage.setup.places(linkage.partners), job, secret, linkage.setup.name
-    )
+    places = linkage.setup.places(linkage.partners)
+    features = party_data.protect_features(inputs.secondary, places, job, secret, linkage.setup.name)
     if protection.sealed:
-        return _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
+        transcript = _record_sealed(replace(inputs, job=job), linkage, config, features, secret)
+        return _with_averages(transcript, inputs.secondary, places, protection)
     local = start_secondary(linkage.setup.name, features.take(linkage.order), below, total_steps=steps)
     answering = NoisySecondary(local, activation_noise=party_data.cut_noise_from_secret(protection.activations, secret))
     recorder = cut_layer_attacks.Eavesdropper(answering, int(WARM_UP_SHARE * steps))
@@ -102,10 +103,26 @@ def record_training(
     measured = _feature_noise(inputs.secondary, features)
     noise = {"features": measured, "activations": answering.meter, "gradients": sending.meter}
     transcript = replace(transcript, noise=noise, test=result.metrics["test"])
+    transcript = _with_averages(transcript, inputs.secondary, places, protection)
     if protection.gradient_noise is None or protection.gradient_noise.noise == 0:
         return transcript
     # The mean of mostly noise is shorter for rows sent more often; unscaled it would reveal counts, not gradients.
     return replace(transcript, gradients=transcript.gradients * np.sqrt(transcript.counts)[:, None])
+
+
+def _with_averages(
+    transcript: CutTranscript, features: Features, places: Floats | None, protection: Protection
+) -> CutTranscript:
+    terms = protection.features
+    if terms is None or terms.average_of is None or places is None:
+        return transcript
+    averages = party_data.average_features(features, places, terms.average_of)
+    return replace(transcript, averages=_columns(averages)[transcript.rows])
+
+
+def _columns(features: Features) -> Floats:
+    """Return the columns that are inverted: the numbers, or the categories if there are none, (n, e)."""
+    return np.asarray(features.numbers if features.numbers.shape[1] else features.codes, dtype=np.float64)
 
 
 def _record_sealed(
@@ -147,8 +164,7 @@ def embedding_leaks(job: Job, table: party_data.PartyData, seed: int = 0) -> dic
     features = rows.take(chosen)
     secret, source = rng.bytes(keyed_prng.SECRET_BYTES), RandomSource(seed, table.own.name)
     known = np.arange(min(len(features) - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * len(features)))))
-    columns = features.numbers if features.numbers.shape[1] else features.codes
-    protection = job.protection
+    columns, protection = _columns(features), job.protection
     used = party_data.protect_features(rows, table.blurred_places(name, secret), job, secret, "a sample").take(chosen)
     noise, found = party_data.cut_noise_from_secret(protection.activations, secret), {}
     for kind in get_args(EmbeddingName):
@@ -210,14 +226,18 @@ def training_attacks(
     transcript: CutTranscript, inputs: TrainingInputs, linkage: AuditedLinkage, rng: np.random.Generator
 ) -> Iterator[PlannedAttack]:
     """Plan the attacks of the primary on features and of the secondary on labels, and the checks of the build."""
-    n_rows, protection, numbers = len(transcript.rows), inputs.job.protection, inputs.secondary.numbers
+    n_rows, protection = len(transcript.rows), inputs.job.protection
     known = rng.choice(n_rows, min(n_rows - 1, max(MIN_KNOWN_ROWS, round(KNOWN_SHARE * n_rows))), replace=False)
-    columns = numbers if numbers.shape[1] else inputs.secondary.codes
-    features = np.asarray(columns, dtype=np.float64)[transcript.rows]
+    features = _columns(inputs.secondary)[transcript.rows]
     most = int(transcript.counts.max())
     promised = _accountant_guarantee(protection.activations, most)
     if protection.features is not None:
-        promised = Guarantee(" ".join(feature_guarantees(protection.features)), claimed=True)
+        sentence = " ".join(feature_guarantees(protection.features))
+        if transcript.averages is None:
+            promised = Guarantee(sentence, claimed=True)
+        else:  # activations are computed of averages, so who is given the averages themselves recovers no less
+            given = cut_layer_attacks.inversion_attack(transcript.averages, features, known, rng=rng).score.value
+            promised = Guarantee(sentence, min(1.0, given + PRIOR_SLACK))
     learns, memory = f"the features of {linkage.setup.name}", 16.0 * transcript.activations.size
     run = partial(cut_layer_attacks.inversion_attack, transcript.activations, features, known, rng=rng)
     yield PlannedAttack(AttackKind.INVERSION, Adversary.PRIMARY, "feature inversion", learns, run, promised, memory)

@@ -475,21 +475,26 @@ def protect_features(
     """
     terms = job.protection.features
     if terms is not None and terms.average_of is not None and places is not None:
-        mechanism = mechanisms.AveragedFeatures(terms.average_of)
-        if len(features) < mechanism.size:
-            message = f"{len(features)} records, but average_of={mechanism.size}; use more records or a smaller number"
-            raise SettingError(message, code="too-few-records", limit=mechanism.size)
-        # A degree of longitude is shorter than one of latitude; groups should be round.
-        group = mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
-        features = replace(
-            features,
-            numbers=mechanism.average(features.numbers, group).astype(np.float32),
-            codes=mechanism.most_common(features.codes, features.cardinalities, group),
-            spread=features.many_valued,
-        )
+        features = average_features(features, places, terms.average_of)
     if terms is None or terms.noise is None:
         return features
     return add_feature_noise(features, terms.noise, secret, table=table)
+
+
+def average_features(features: layers.Features, places: Floats, size: int) -> layers.Features:
+    """Average features over at least ``size`` neighbours."""
+    mechanism = mechanisms.AveragedFeatures(size)
+    if len(features) < mechanism.size:
+        message = f"{len(features)} records, but average_of={mechanism.size}; use more records or a smaller number"
+        raise SettingError(message, code="too-few-records", limit=mechanism.size)
+    # A degree of longitude is shorter than one of latitude; groups should be round.
+    group = mechanism.groups(places * [1.0, math.cos(math.radians(float(np.median(places[:, 0]))))])
+    return replace(
+        features,
+        numbers=mechanism.average(features.numbers, group).astype(np.float32),
+        codes=mechanism.most_common(features.codes, features.cardinalities, group),
+        spread=features.many_valued,
+    )
 
 
 def add_feature_noise(features: layers.Features, noise: float, secret: bytes, *, table: str) -> layers.Features:

@@ -238,6 +238,20 @@ def test_a_build_that_sends_gradients_under_sealed_labels_is_caught(folder):
     assert found[Adversary.SECONDARY, "label inference"] is Verdict.BROKEN
 
 
+@pytest.mark.parametrize("honest", [True, False])
+def test_averages_bound_what_is_recovered_of_features_and_a_build_that_sends_others_is_caught(
+    folder, monkeypatch, honest
+):
+    terms = {"gradients": "none", "features": {"average_of": 5}}
+    if not honest:
+        monkeypatch.setattr(split_attacks.party_data, "protect_features", lambda features, *others: features)
+    job = with_protection(folder, Protection.model_validate(terms))
+    report = audit_job(job, files(folder, "city", "rentals"), FAST)
+    [row] = [row for row in report.rows if row.found.attack == "feature inversion"]
+    assert row.verdict is (Verdict.KEPT if honest else Verdict.BROKEN)
+    assert row.guarantee.most < 0.6
+
+
 def test_an_owner_learns_what_every_embedding_gives_away_and_that_noise_helps(folder):
     job, own = read_job(folder / "job.toml"), files(folder, "rentals")[0]
     table = PartyData.read(job, own)
