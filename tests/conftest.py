@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from functools import cache
+from itertools import chain, zip_longest
 from pathlib import Path
 
 # Test processes run side by side, and waiting OpenMP threads would slow each other down.
@@ -44,14 +45,25 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit(f"{ALL} is set, but {'; '.join(lacking)}; Debian: apt-get install chromium postgresql", 4)
 
 
-SLOW_FOLDERS = ("e2e", "docs", "unit/audit", "unit/lab", "unit/cli")  # the files that take longest, first to start
+SLOW_FOLDERS = ("docs", "unit/audit", "unit/lab", "unit/cli")  # the files that take longest, first to start
+WAITING_FOLDER = "e2e"  # whose tests take long as well, but leave the processor to others while they wait
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slow files first: each is run by one process, which should not be the last to finish."""
+    """Start the slow files first: each is run by one process, which should not be the last to finish.
+
+    Files that wait take turns with files that compute, so that neither processors nor workers are idle.
+    """
     root = Path(__file__).parent
     rank = {root / folder: position for position, folder in enumerate(SLOW_FOLDERS)}
-    items.sort(key=lambda item: min((rank.get(parent, len(rank)) for parent in item.path.parents), default=len(rank)))
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    computing = sorted(files, key=lambda path: min(rank.get(parent, len(rank)) for parent in path.parents))
+    waiting = [path for path in computing if root / WAITING_FOLDER in path.parents]
+    computing = [path for path in computing if path not in waiting]
+    turns = chain.from_iterable(zip_longest(waiting, computing))
+    items[:] = [item for path in turns if path for item in files[path]]
 
 
 def pytest_runtest_teardown() -> None:

@@ -72,7 +72,7 @@ class BlindView:
 def distance_profiles(distances: Floats) -> Floats:
     """Return every row's nearest distances and quantiles, less their mean, (n, m) -> (n, Q); order does not matter.
 
-    >>> distance_profiles(np.array([[4.0, 2.0], [12.0, 10.0]]))[:, [0, -1]].tolist()
+    >>> distance_profiles(np.array([[4.0, 2.0], [12.0, 10.0]]))[:, [0, -1]].round(6).tolist()
     [[-1.0, 1.0], [-1.0, 1.0]]
     """
     ordered = np.sort(distances, axis=1)

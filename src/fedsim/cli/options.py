@@ -27,7 +27,8 @@ class SectionedGroup(TyperGroup):
             if wanted:
                 low, high = (getattr(getattr(error.param, "type", None), end, None) for end in ("min", "max"))
                 limits = f" from {low}" * (low is not None) + f" to {high}" * (high is not None)
-                error.message = f"not {wanted}; give {wanted}{limits}"
+                seen = error.message.partition(" is not")[0]
+                error.message = f"{seen} is not {wanted}; give {wanted}{limits}"
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
