@@ -138,7 +138,8 @@ def _risk_tile(run: FinishedRun) -> tuple[str, str, str]:
         return "not audited", "attacks on this job", "see Privacy for the command"
     broken = [attack for attack in run.audit["findings"] if attack["verdict"] == policy.BROKEN_VERDICT]
     worst = max(broken or run.audit["findings"], key=lambda attack: attack["leak"])
-    measured = f"{worst['measure']} {format_number(worst['score']['value'])}, guessing {format_number(worst['blind'])}"
+    score, guess = format_number(worst["score"]["value"]), format_number(worst["blind"])
+    measured = f"{worst['measure']}: {score} (guessing {guess})"
     if broken:
         return "broken", f"guarantee: {worst['attack']}", measured
     return format_percent(worst["leak"]), f"worst attack: {worst['attack']}, by the {worst['adversary']}", measured

@@ -623,7 +623,7 @@ def guess_split(table: TableProfile, identifiers: Sequence[str]) -> Guess:
         return Guess("random", "or group, which keeps records with equal identifiers together")
     if groups < MIN_GROUPS:
         return Guess("random", f"{groups:,} different identifiers are too few for a group split")
-    return Guess("group", f"{100 * share:.0f} % of the records share their identifiers with another; or random")
+    return Guess("group", f"{100 * share:.0f} % of the records share identifiers with others; or random")
 
 
 def propose_features(table: TableProfile, taken: Sequence[str], also: Sequence[str] = ()) -> FeatureProposal:
