@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from fedsim.errors import FedSimError, PeerError
+from fedsim.errors import FedSimError
 from fedsim.linkage.private_linkage import LinkageConfig
 from fedsim.privacy.keyed_prng import derive_subkey
-from fedsim.protocol.messages import Members
+from fedsim.protocol.messages import ClassMembers
 from fedsim.protocol.roles.blind_primary import BlindPartners, BlindRequest
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
-from fedsim.protocol.transport import stream_pair
 from fedsim.types import EncodedTable
-from session_fixtures import CITY, NOTARY, RENTALS, joined, sessions_of, started
+from session_fixtures import CITY, NOTARY, RENTALS, connected, joined, started
 
 PRIMARY, SECONDARY, DEALER = (derive_subkey(bytes(32), role, 32) for role in ("primary", "secondary", "coordinator"))
 
@@ -38,21 +36,9 @@ class RecordedStream:
         self.stream.close()
 
 
-@contextmanager
 def line(here, there, frames=None):
     """Both sides of a conversation; ``frames`` gets all that ``here`` receives."""
-    sessions, streams = sessions_of(here, there), list(stream_pair())
-    if frames is not None:
-        streams[0] = RecordedStream(streams[0], frames)
-    for session, stream in zip(sessions, streams, strict=True):
-        session.attach(stream, 0)
-    readers = [started(session.read, stream) for session, stream in zip(sessions, streams, strict=True)]
-    try:
-        yield sessions
-    finally:
-        for session in sessions:
-            session.end(PeerError("the test is over"))
-        joined(*readers)
+    return connected(here, there) if frames is None else connected(here, there, lambda end: RecordedStream(end, frames))
 
 
 def blind_coordinator(folder: Path, linking: LinkageConfig, n_bits: int, *, new_records: int = 100) -> Coordinator:
@@ -76,7 +62,7 @@ def answer(responder, session):
         envelope = session.receive()
         reply = responder.reply(session, envelope.message)
         session.send(reply, reply_to=envelope.sequence)
-        if isinstance(reply, Members):
+        if isinstance(reply, ClassMembers):
             return
 
 

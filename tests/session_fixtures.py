@@ -46,19 +46,20 @@ def sessions_of(here: Party, there: Party, **changes) -> tuple[Session, Session]
     return session_of(here, there, **changes), session_of(there, here, **changes)
 
 
-def connect(here: Session, there: Session) -> list[threading.Thread]:
-    """A line between two sides, each with somebody who reads it."""
+def connect(here: Session, there: Session, wrap=lambda line: line) -> list[threading.Thread]:
+    """A line between two sides, each with somebody who reads it; ``wrap`` changes the end that ``here`` has."""
     lines = stream_pair()
+    lines = wrap(lines[0]), lines[1]
     for session, line, peer in zip((here, there), lines, (there, here), strict=True):
         session.attach(line, peer.received)
     return [started(session.read, line) for session, line in zip((here, there), lines, strict=True)]
 
 
 @contextmanager
-def connected(here: Party, there: Party, **changes):
+def connected(here: Party, there: Party, wrap=lambda line: line, **changes):
     """Two sides that speak."""
     sessions = sessions_of(here, there, **changes)
-    readers = connect(*sessions)
+    readers = connect(*sessions, wrap)
     try:
         yield sessions
     finally:

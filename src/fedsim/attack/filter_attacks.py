@@ -392,7 +392,7 @@ def order_attack(
     best = [max(places, key=lambda place: rank_correlation(place, column)) for column in truth.T]
 
     def mean_order(rows: Integers) -> float:
-        return float(np.mean([rank_correlation(place[rows], truth[rows, axis]) for axis, place in enumerate(best)]))
+        return mean_rank_correlation([place[rows] for place in best], truth[rows])
 
     figures: dict[str, float] = {}
     for axis, place in enumerate(best):
@@ -429,9 +429,7 @@ def map_attack(positions: Floats, truth: Floats, known: Integers, *, rng: Genera
     guess = flat @ np.linalg.lstsq(flat[known], truth[known], rcond=None)[0]
 
     def mean_order(rows: Integers) -> float:
-        return float(
-            np.mean([rank_correlation(guess[rows, axis], truth[rows, axis]) for axis in range(truth.shape[1])])
-        )
+        return mean_rank_correlation(list(guess[rows].T), truth[rows])
 
     rest = np.setdiff1d(np.arange(len(truth)), known)
     figures: dict[str, float] = {}
@@ -484,6 +482,11 @@ def _order_chain(ties: csr_array, bits: Integers) -> BitChain:
     place = np.asarray(csgraph.dijkstra(part, directed=False, indices=end))
     order = np.argsort(place, kind="stable")
     return BitChain(bits[order], place[order])
+
+
+def mean_rank_correlation(places: list[Floats], truth: Floats) -> float:
+    """Return the mean rank correlation of each column of the truth with the places that were found for it."""
+    return float(np.mean([rank_correlation(place, column) for place, column in zip(places, truth.T, strict=True)]))
 
 
 def rank_correlation(place: Floats, numbers: Floats) -> float:

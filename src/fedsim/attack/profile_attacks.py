@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from scipy import optimize, spatial
 
-from fedsim.attack.filter_attacks import rank_correlation
+from fedsim.attack.filter_attacks import mean_rank_correlation, rank_correlation
 from fedsim.attack.finding import (
     Adversary,
     AttackFinding,
@@ -154,17 +154,14 @@ def profile_order_attack(view: BlindView, truth: Floats, *, rng: Generator) -> A
     best = [max(places, key=lambda place: rank_correlation(place, column)) for column in truth.T]
 
     def mean_order(rows: Integers) -> float:
-        return float(np.mean([rank_correlation(place[rows], truth[rows, axis]) for axis, place in enumerate(best)]))
+        return mean_rank_correlation([place[rows] for place in best], truth[rows])
 
     score = bootstrap_estimate(mean_order, len(view), rng, resamples=50)
     measure, knew = "mean rank correlation with the true numbers", "differences of distances, in no order"
     kind, who = AttackKind.BIT_ORDER, Adversary.COORDINATOR
     unordered = np.argsort(view.row)  # the records behind the rows, in the order of rows
-    figures = {
-        "rank correlation with the true numbers of records": float(
-            np.mean([rank_correlation(place[unordered], truth[:, axis]) for axis, place in enumerate(best)])
-        )
-    }
+    by_record = mean_rank_correlation([place[unordered] for place in best], truth)
+    figures = {"rank correlation with the true numbers of records": by_record}
     return AttackFinding("order of distance profiles", kind, who, measure, score, 0.0, len(view), knew, figures)
 
 

@@ -440,7 +440,7 @@ class AskMembers(Message, kind="ask-members", phase=Phase.LINK, routes=((P, S),)
     classes: Annotated[NDArray[Any], Shape(("int32",), "g")]
 
 
-class Members(Message, kind="members", phase=Phase.LINK, routes=((S, P),)):
+class ClassMembers(Message, kind="members", phase=Phase.LINK, routes=((S, P),)):
     """The pseudonyms in these classes, which the primary may request from now on."""
 
     counts: Annotated[NDArray[Any], Shape(("int32",), "g")]

@@ -19,7 +19,7 @@ from fedsim.data.features import FeaturePreprocessor
 from fedsim.errors import InputError, PeerError, PolicyError
 from fedsim.linkage.files import load_encoded
 from fedsim.protocol import cut_layer, transport
-from fedsim.protocol.messages import Begin, BlindBegin, Members, Phase, Role
+from fedsim.protocol.messages import Begin, BlindBegin, ClassMembers, Phase, Role
 from fedsim.protocol.roles.blind_secondary import BlindResponder
 from fedsim.protocol.roles.secondary import (
     RequestCounter,
@@ -152,7 +152,7 @@ def _link_blindly(blind: BlindResponder, primary: ReconnectingPeer) -> RowMappin
         except PeerRestarted as restarted:
             log.info("%s; it continues where it was", restarted)
             continue
-        if isinstance(reply, Members) and blind.begun is not None:
+        if isinstance(reply, ClassMembers) and blind.begun is not None:
             return add_members(RowMapping.without_links(len(blind.encoded), blind.begun.n_trained), blind, reply)
 
 

@@ -33,6 +33,23 @@ BlindMessage = m.CandidateOffer | m.QueryOffer | m.AskCorrection | m.ShareOfTile
 Found = TypeVar("Found")
 
 
+def changed_identifiers(party: str, list_name: str) -> PolicyError:
+    """Return the error for a table other than the one that was linked: it would be a new sample of the noise."""
+    fault = f"the identifiers of {party} have changed since list '{list_name}' was linked"
+    hint = "a changed table needs a new job: give the job another name and have it approved"
+    return PolicyError(f"{fault}; {hint}", code="identifiers-changed")
+
+
+def find_new_records(linked: DigestSet, digests: list[bytes], limit: int, list_name: str) -> list[bytes]:
+    """Return the records that were not linked for predictions before; raise ``PolicyError`` beyond the limit."""
+    new = linked.missing(digests)
+    if len(linked) + len(new) > limit:
+        seen = f"the coordinator has linked {len(linked):,} new records of list '{list_name}'"
+        rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
+        raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
+    return new
+
+
 @dataclass(frozen=True)
 class BlindListFacts:
     """What the coordinator knows of a list: digests under secrets that it does not have, sizes, one deviation."""
@@ -201,20 +218,13 @@ class BlindDealer:
 
     def _check_unchanged(self, role: str, known: str, request: str) -> None:
         if known and known != request:
-            fault = f"the identifiers of the {role} have changed since list '{self.name}' was linked"
-            hint = "a changed table needs a new job: give the job another name and have it approved"
-            raise PolicyError(f"{fault}; {hint}", code="identifiers-changed")
+            raise changed_identifiers(f"the {role}", self.name)
 
     def _count_new(self, names: Words) -> None:
         """Count new records before they are linked: a record asked again gets the same answer and counts once."""
-        digests, limit = [name.tobytes().ljust(16, b"\0") for name in names], self.max_new_records
+        digests = [name.tobytes().ljust(16, b"\0") for name in names]
         with self._changed:
-            new = self._new_records.missing(digests)
-            if len(self._new_records) + len(new) > limit:
-                seen = f"the coordinator has linked {len(self._new_records):,} new records of list '{self.name}'"
-                rule = f"and its limit is {limit:,}; its owner may raise max_new_records"
-                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limit)
-            self._new_records.add(new)
+            self._new_records.add(find_new_records(self._new_records, digests, self.max_new_records, self.name))
 
     def _noise(self, spread: float) -> blind.BlindNoise | None:
         """Return the noise that the terms require, scaled by the secondary's spread."""

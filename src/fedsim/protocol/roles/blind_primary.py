@@ -214,7 +214,7 @@ class BlindRequest:
     def _members(self, exchange: _Exchange, classes: Integers32) -> tuple[Integers32, Integers32]:
         """Ask the secondary for the pseudonyms in the classes that records are linked to."""
         secondary, n_records = exchange.secondary, exchange.ready.n_records
-        members = secondary.call(m.AskMembers(classes), m.Members)
+        members = secondary.call(m.AskMembers(classes), m.ClassMembers)
         counts, rows = members.counts, members.rows
         fits = len(counts) == len(classes) and counts.min() >= 1 and int(counts.sum(dtype=np.int64)) == len(rows)
         if not fits or rows.min() < 0 or rows.max() >= n_records or len(np.unique(rows)) < len(rows):

@@ -74,7 +74,7 @@ class BlindResponder:
             return self._share_tile(session, self.begun, message)
         if isinstance(message, m.AskMembers):
             counts, rows = self.candidates.members_of(self._check_classes(session, self.begun, message))
-            return m.Members(counts, rows=rows)
+            return m.ClassMembers(counts, rows=rows)
         raise PeerError(f"{session.peer} sent '{message.kind}', which is unexpected here", code="unexpected-message")
 
     def _begin(self, session: Session, begin: m.BlindBegin) -> m.BlindReady:

@@ -30,7 +30,13 @@ from fedsim.linkage.private_linkage import (
 from fedsim.privacy.keyed_prng import SECRET_BYTES, derive_subkey
 from fedsim.privacy.pair_noise import hash_rows
 from fedsim.protocol import messages as m
-from fedsim.protocol.roles.blind_coordinator import BlindDealer, BlindMessage
+from fedsim.protocol.roles.blind_coordinator import (
+    NEW_RECORDS_FILE,
+    BlindDealer,
+    BlindMessage,
+    changed_identifiers,
+    find_new_records,
+)
 from fedsim.protocol.session import POLL, PeerRestarted, Session, log, notice_seconds, public_reason
 from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_seal_key, offer_digest, seal_links
 from fedsim.storage.files import DigestSet, append_durably, atomic_write
@@ -38,7 +44,7 @@ from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, loa
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
 
 PlainMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
-NEW_RECORDS_FILE, NEW_LINKS_FILE = "new-records", "new-links"
+NEW_LINKS_FILE = "new-links"
 NEW_LINK_FACTOR = 2  # a candidate may get so many times its training links, whatever the limit
 QUERIES_FILE, QUERIES_FORMAT = "queries.safetensors", "fedsim linked queries 1"
 FINISHED_FILE = "finished"
@@ -125,11 +131,7 @@ class LinkedListState:
         """
         digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in records.bits]
         with self.work:
-            new = self.new_records.missing(digests)
-            if len(self.new_records) + len(new) > limits.new_records:
-                seen = f"the coordinator has linked {len(self.new_records):,} new records of list '{self.name}'"
-                rule = f"and its limit is {limits.new_records:,}; its owner may raise max_new_records"
-                raise PolicyError(f"{seen}, {rule}", code="too-many-new-records", limit=limits.new_records)
+            new = find_new_records(self.new_records, digests, limits.new_records, self.name)
             links, first = link(), {digest: place for place, digest in enumerate(digests)}
             added = links.partner[[first[digest] for digest in new]].ravel()
             if len(new) and self.delivery is not None and self.linked is not None:
@@ -152,10 +154,7 @@ class LinkedListState:
         if self.delivery is None:
             return False
         if self.digests[0 if peer.role is m.Role.PRIMARY else 1] != digest:
-            # Every other set of records would be a new sample of the noise.
-            fault = f"the identifiers of {peer} have changed since list '{self.name}' was linked"
-            hint = "a changed table needs a new job: give the job another name and have it approved"
-            raise PolicyError(f"{fault}; {hint}", code="identifiers-changed")
+            raise changed_identifiers(str(peer), self.name)
         return True
 
     def load(self) -> None:

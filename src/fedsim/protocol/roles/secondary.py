@@ -85,7 +85,7 @@ class RowMapping:
         return links.rows[at], links.records[at // k] if len(self.records) else None
 
 
-def add_members(order: RowMapping, blind: BlindResponder, members: m.Members) -> RowMapping:
+def add_members(order: RowMapping, blind: BlindResponder, members: m.ClassMembers) -> RowMapping:
     """Return the order with the rows behind the pseudonyms that the primary has just been told."""
     rows = order.rows.copy()
     rows[members.rows] = blind.candidates.order[members.rows]
@@ -255,7 +255,7 @@ class SecondaryResponder:
         if isinstance(message, m.BlindBegin) and message.new:  # before distances are computed
             self.requests.count_records(session.peer, message.records)
         reply = blind.reply(session, message)
-        if isinstance(reply, m.Members):
+        if isinstance(reply, m.ClassMembers):
             again = blind.begun is not None and not blind.begun.new
             if again and (self.order.rows[reply.rows] == m.UNLINKED).any():
                 fault = f"{session.peer} named other rows than those that its training records are linked to"

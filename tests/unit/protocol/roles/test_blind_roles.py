@@ -202,7 +202,7 @@ def test_after_training_a_primary_may_name_its_own_rows_again_and_others_for_new
     order, shown = RowMapping.without_links(20, 3), []
     assert RowMapping.without_links(20, 3).key.tobytes() != order.key.tobytes()
     blind = responder()
-    secondary = serving(add_members(order, blind, m.Members(*blind.candidates.members_of(np.arange(2)))), shown)
+    secondary = serving(add_members(order, blind, m.ClassMembers(*blind.candidates.members_of(np.arange(2)))), shown)
     rows = ask_members(secondary, [0, 1])
     with raises(PeerError, "bad-rows"):
         ask_members(secondary, [0, 2])
