@@ -9,7 +9,7 @@ SECONDS ?= 60
 # Tests and examples start many processes, which begin sooner if the code is compiled once.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install setup demo test check format lint types imports examples docs bench wheel sbom audit fuzz clean
+.PHONY: install setup demo test integrations check format lint types imports examples docs bench wheel sbom audit fuzz clean
 
 # The product alone, for its users; what `make setup` installed is enough.
 install: $(PRODUCT)
@@ -32,6 +32,11 @@ demo: install
 
 test: setup
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# Ray and NVFlare with real processes; they are large, and minutes long.
+integrations: setup
+	$(PIP) -e '.[ray,nvflare]'
+	$(PY) -m pytest tests/integrations
 
 check: format lint types imports test examples
 
