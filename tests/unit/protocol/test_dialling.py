@@ -250,6 +250,7 @@ def test_the_log_says_who_joined_with_which_versions(network):
 
 def test_greetings_are_counted_at_both_ends(network):
     _, here, there = joined_parties(network)
-    until(lambda: here.connection.ledger.entries() == there.connection.ledger.entries())
-    counted = [(entry.kind, entry.messages) for entry in here.connection.ledger.entries()]
-    assert sorted(counted) == [("hello", 1), ("welcome", 1)]
+    ledgers = [end.connection.ledger for end in (here, there)]
+    until(lambda: all(len(ledger.entries()) == 2 for ledger in ledgers))
+    for ledger in ledgers:
+        assert sorted((entry.kind, entry.messages) for entry in ledger.entries()) == [("hello", 1), ("welcome", 1)]

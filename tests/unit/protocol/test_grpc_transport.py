@@ -76,6 +76,7 @@ def test_the_first_frame_of_a_line_is_no_larger_than_a_greeting():
         line.send(large(grpc_transport.FIRST_BYTES + 8))
         with pytest.raises(ConnectionLost):
             line.receive()
+        until(lambda: faults)
     assert (faults[0].code, faults[0].limit) == ("frame-too-large", grpc_transport.FIRST_BYTES)
 
 
