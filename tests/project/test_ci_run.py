@@ -41,22 +41,22 @@ def run(machine: Path) -> tuple[str, str]:
 
 def test_where_all_is_there_no_test_may_be_skipped(machine: Path) -> None:
     program(machine, "chromium")
-    assert run(machine) == ("make check docs fuzz, all: 1\n", "")
+    assert run(machine) == ("make check docs fuzz integrations, all: 1\n", "")
 
 
 def test_what_is_missing_is_installed_by_root(machine: Path) -> None:
     program(machine, "apt-get", APT)
     said, _ = run(machine)
     assert "apt-get install -y -qq --no-install-recommends chromium\n" in said
-    assert said.endswith("make check docs fuzz, all: 1\n")
+    assert said.endswith("make check docs fuzz integrations, all: 1\n")
 
 
 def test_what_cannot_be_installed_is_said_and_skipped(machine: Path) -> None:
     said, told = run(machine)
-    assert said == "make check docs fuzz, all: no\n"
+    assert said == "make check docs fuzz integrations, all: no\n"
     assert told.startswith("ci: cannot install chromium (needs root and apt-get")
 
 
 def test_a_failed_installation_is_said_and_skipped(machine: Path) -> None:
     program(machine, "apt-get", "#!/bin/sh\nexit 100\n")
-    assert run(machine)[0] == "make check docs fuzz, all: no\n"
+    assert run(machine)[0] == "make check docs fuzz integrations, all: no\n"

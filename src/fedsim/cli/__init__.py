@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fedsim.errors import AwayError, FedSimError
 
-__all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "exit_code_for", "main"]
+__all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "describe_failure", "exit_code_for", "main"]
 
 DEBUG = "--debug"
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -59,21 +59,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
         app(args=[word for word in words if word != DEBUG], prog_name="fedsim")
     except KeyboardInterrupt:
         sys.exit(ExitCode.STOPPED)
-    except FedSimError as error:
-        _exit_with_error(error, str(error), exit_code_for(error), debug=DEBUG in words)
-    except MemoryError as error:
-        message = "not enough memory; use fewer records, shorter filters or a larger machine"
-        _exit_with_error(error, message, ExitCode.INVALID_INPUT, debug=DEBUG in words)
-    except Exception as error:  # the outermost handler; messages of other libraries may contain records
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        place = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
-        fix = "run the command again with --debug and report the traceback, without your records"
-        message = f"{place}: this is a bug in FedSim; {fix}"
-        _exit_with_error(error, message, ExitCode.DEFECT, debug=DEBUG in words)
+    except Exception as error:  # the outermost handler
+        if DEBUG in words:
+            traceback.print_exception(error)
+        message, code = describe_failure(error)
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(code)
 
 
-def _exit_with_error(error: Exception, message: str, code: ExitCode, *, debug: bool) -> None:
-    if debug:
-        traceback.print_exception(error)
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(code)
+def describe_failure(error: Exception) -> tuple[str, ExitCode]:
+    """Return the message and the exit code of a command that failed; messages of other libraries may contain records.
+
+    >>> describe_failure(FedSimError("k=50, but there are 12 records"))
+    ('k=50, but there are 12 records', <ExitCode.INVALID_INPUT: 2>)
+    """
+    if isinstance(error, FedSimError):
+        return str(error), exit_code_for(error)
+    if isinstance(error, MemoryError):
+        return "not enough memory; use fewer records, shorter filters or a larger machine", ExitCode.INVALID_INPUT
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
+    fix = "run the command again with --debug and report the traceback, without your records"
+    return f"{place}: this is a bug in FedSim; {fix}", ExitCode.DEFECT

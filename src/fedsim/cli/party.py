@@ -28,12 +28,21 @@ from fedsim.runtime.party_context import PartyContext, open_party_context, open_
 
 if TYPE_CHECKING:
     from fedsim.runtime.primary import TrainingOutcome
+    from fedsim.training import Hook
 
 _logger = logging.getLogger("fedsim.parties")
 
 
-def run_party(job_path: Path, party_path: Path, mode: OutputMode, *, insecure: bool, stay: bool = False) -> None:
-    """Run one party as this process."""
+def run_party(
+    job_path: Path,
+    party_path: Path,
+    mode: OutputMode,
+    *,
+    insecure: bool,
+    stay: bool = False,
+    hooks: Sequence[Hook] = (),
+) -> TrainingOutcome | None:
+    """Run one party as this process; at the primary with these hooks of the training, and return its result."""
     job, own = read_job(job_path), read_party_file(party_path)
     if stay and own.role is Role.PRIMARY:
         hint = "the primary predicts with `fedsim predict` or `fedsim serve`"
@@ -46,12 +55,13 @@ def run_party(job_path: Path, party_path: Path, mode: OutputMode, *, insecure: b
     ):
         traffic.connection = context.connection
         with publish_progress(context.folder, job, context.connection, context.progress):
-            outcome = _run_role(context, stay=stay, show_progress=not mode.quiet)
+            outcome = _run_role(context, hooks, stay=stay, show_progress=not mode.quiet)
         if outcome and not mode.silent:
             _print_outcome(outcome)
     page = _write_report(context.folder, mode) if outcome else None
     if mode.json:
         print_json(_result(outcome, context.folder, page) | traffic.as_dict())
+    return outcome
 
 
 def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMode) -> None:
@@ -75,13 +85,15 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
         print_json(_result(done.outcome, folder, page) | {"seconds": seconds, "ledger": ledger})
 
 
-def _run_role(context: PartyContext, *, stay: bool, show_progress: bool) -> TrainingOutcome | None:
+def _run_role(
+    context: PartyContext, hooks: Sequence[Hook], *, stay: bool, show_progress: bool
+) -> TrainingOutcome | None:
     """Do the work of the party's role; networks are imported only where they are used."""
     if context.party_file.role is Role.PRIMARY:
         from fedsim.runtime.primary import run_primary
         from fedsim.training.hooks import ProgressBar
 
-        return run_primary(context, [ProgressBar()] if show_progress else [])
+        return run_primary(context, [*hooks, *([ProgressBar()] if show_progress else [])])
     if context.party_file.role is Role.SECONDARY:
         from fedsim.runtime.secondary import run_secondary as run
     else:

@@ -154,6 +154,9 @@ class Policy(ConfigSection):
     max_repeated_epochs: Annotated[int, whole_number(0, 100_000)] = 3
     """Secondary only: a training that resumes repeats the steps since its last checkpoint, which shows nothing new as
     long as the same numbers return. Steps for so many epochs may differ, as after a move to another machine."""
+    report_metrics: bool = False
+    """Primary only: report the validation metrics of every epoch and the final metrics to the engine that runs the job,
+    such as NVFlare. Otherwise the engine learns only which epoch is done."""
     primary: PartyNameList | None = setting(None, example=["city"], title=PARTY_NAMES_TITLE)
     """Accepted primaries. Default: all."""
     coordinator: PartyNameList | None = setting(None, example=["notary"], title=PARTY_NAMES_TITLE)
@@ -319,6 +322,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         **dict.fromkeys((("data",), ("identifiers",), ("features",), ("label",), ("linkage",)), _HOLDS_NOTHING),
         ("serving",): "only the primary serves predictions; remove it",
         ("tracking",): _NO_CURVES,
+        ("policy", "report_metrics"): _NO_CURVES,
         ("policy", "columns"): "a coordinator has no columns; remove it",
         ("policy", "min_candidates"): "a coordinator has no records; remove it",
         ("policy", "coordinator"): "this party is the coordinator; remove it",
@@ -336,6 +340,7 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("tracking",): _NO_CURVES,
+        ("policy", "report_metrics"): _NO_CURVES,
         ("network", "listen"): "a secondary does not accept connections; remove it",
     },
 }

@@ -1,0 +1,74 @@
+"""The process that NVFlare starts at a site: one party of a job (``python -m fedsim_nvflare.site JOB PARTY_FILE``).
+
+Details of a failure stay in this process's output, which NVFlare writes to the site's log; the server learns its code.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsim.cli import ExitCode, describe_failure
+from fedsim.cli.options import OutputMode
+from fedsim.cli.party import run_party
+from fedsim.config import PartyFile, read_party_file
+from fedsim.protocol.messages import Role
+from fedsim_nvflare.components import FAILED, FINISHED, REPORT
+
+import nvflare.client as flare  # isort: skip # after FedSim, which restricts gRPC to TLS 1.3
+
+if TYPE_CHECKING:
+    from fedsim.training import Hook
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the party until it is done and report to NVFlare; return the exit code."""
+    job, party_file = map(Path, arguments)
+    flare.init()
+    try:
+        if flare.receive() is None:  # NVFlare ended the job
+            return ExitCode.STOPPED
+        started = time.perf_counter()
+        report, code = run_site(job, party_file)
+        seconds = {"seconds": time.perf_counter() - started}
+        flare.send(flare.FLModel(metrics=seconds, meta={REPORT: report | seconds}))
+    except KeyboardInterrupt:  # NVFlare aborted the job or its client ended; the party has saved its state
+        return ExitCode.STOPPED
+    finally:
+        flare.shutdown()
+    return code
+
+
+def run_site(job: Path, party_file: Path) -> tuple[dict[str, Any], ExitCode]:
+    """Run one party; return its report for NVFlare's server and the exit code of the process."""
+    try:
+        own = read_party_file(party_file)
+        outcome = run_party(job, party_file, OutputMode(), insecure=False, hooks=_hooks(own))
+    except Exception as error:  # the outermost handler, as of a command
+        message, code = describe_failure(error)
+        print(f"error: {message}", file=sys.stderr)
+        return {
+            "status": FAILED,
+            "code": getattr(error, "code", "") or type(error).__name__,
+            "exit_code": int(code),
+        }, code
+    report: dict[str, Any] = {"status": FINISHED, "code": "", "party": str(own.party)}
+    if outcome and own.policy.report_metrics:
+        report |= {"metrics": outcome.metrics, "best_epoch": outcome.best_epoch, "epochs": outcome.epochs}
+    return report, ExitCode.DONE
+
+
+def _hooks(own: PartyFile) -> list[Hook]:
+    """Return the primary's hook; the other parties do not load the training."""
+    if own.role is not Role.PRIMARY:
+        return []
+    from fedsim_nvflare.epoch_reporter import EpochReporter  # noqa: PLC0415
+
+    return [EpochReporter(metrics=own.policy.report_metrics)]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
