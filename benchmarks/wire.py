@@ -24,9 +24,11 @@ import torch
 from fedsim.errors import SettingError
 from fedsim.registry import PRESETS
 from wire_data import DATA, Terms, have_hdb, write_hdb
-from wire_echo import Array, RoundTrip, both_ways
+from wire_echo import Array, RoundTrip, both_ways, relayed
 from wire_runs import Trained, run
 
+RELAY_SHAPES = {"1 KB": ((1, 256), 100), "256 KB": ((640, 100), 40), "2.56 MB": ((128 * 50, 100), 20)}
+RELAY_SHAPES |= {"33.6 MB": ((8192, 1024), 3)}
 SHAPES = {"2.56 MB": ((128 * 50, 100), 20), "1 KB": ((1, 256), 200)}  # and how many round trips make a turn
 TURNS, TRAINING_TURNS = 15, 5
 WAYS = ("grpc", "queues", "arrays")
@@ -47,6 +49,20 @@ def tensor() -> Iterator[str]:
             ratio = median_ratio([(median(turn["session"]), median(turn["bare"])) for turn in turns])
             target = "<= 1.3" if name == "2.56 MB" else ""
             yield f"| {name} | {_middle(ours)} | {_middle(bare)} | {ratio:.2f} | {target} |"
+
+
+def relay() -> Iterator[str]:
+    """Round trips of one array between two processes, directly and through a relay in a third."""
+    yield "| array | direct ms, median (best) | relay ms, median (best) | ratio | direct MB/s | relay MB/s | target |"
+    yield "|---|---|---|---|---|---|---|"
+    with TemporaryDirectory() as folder, relayed(Path(folder)) as trips:
+        for name, (shape, count) in RELAY_SHAPES.items():
+            values = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+            turns = trip_turns(trips, values, count)
+            times = {way: [1000 * second for turn in turns for second in turn[way]] for way in trips}
+            ratio = median_ratio([(median(turn["relay"]), median(turn["direct"])) for turn in turns])
+            rates = " | ".join(f"{2 * values.nbytes / 1000 / median(found):,.0f}" for found in times.values())
+            yield f"| {name} | {' | '.join(map(_middle, times.values()))} | {ratio:.2f} | {rates} | <= 1.5 |"
 
 
 def trip_turns(trips: dict[str, RoundTrip], values: Array, count: int) -> list[dict[str, list[float]]]:
@@ -150,6 +166,7 @@ def median_ratio(turns: list[tuple[float, float]]) -> float:
 
 CASES: dict[str, Callable[[], Iterator[str]]] = {
     "tensor": tensor,
+    "relay": relay,
     "training": training,
     "precision": precision,
     "gpu": gpu,
@@ -175,7 +192,7 @@ def main(cases: list[str] | None = None) -> None:
         if case == "gpu" and not torch.cuda.is_available():
             print(f"\n{case}: skipped, there is no CUDA device")
             continue
-        if case != "tensor" and not have_hdb():
+        if case not in ("tensor", "relay") and not have_hdb():
             print(f"\n{case}: skipped, there is no hdb in {DATA}; set FEDSIM_DATA to the folder of the real data")
             continue
         with announced(case):

@@ -1,7 +1,8 @@
 """A peer in another process that sends every array back: in our conversation, and on a bare gRPC stream beside it.
 
 Both use mutual TLS with the same certificates and gRPC options, and make NumPy arrays of the bytes at both ends. As a
-program it is that peer: it prints its two addresses and stays until its input is closed.
+program it is that peer: it prints its two addresses and stays until its input is closed. With a relay as a third
+process it holds the conversation there, too.
 """
 
 from __future__ import annotations
@@ -31,9 +32,35 @@ from fedsim.protocol.tls import Credentials, read_credentials
 
 Array = NDArray[Any]
 RoundTrip = Callable[[Array], Array]
-ECHO, CALLER = Party(Role.PRIMARY, "echo"), Party(Role.SECONDARY, "caller")
+ECHO, CALLER, HUB = Party(Role.PRIMARY, "echo"), Party(Role.SECONDARY, "caller"), Party(Role.RELAY, "hub")
 METHOD = "/bare.Stream/Talk"
 ANYWHERE = "127.0.0.1:0"
+
+
+@contextmanager
+def relayed(folder: Path) -> Iterator[dict[str, RoundTrip]]:
+    """Round trips to one other process, directly and through a relay in a third."""
+    issue_certificates(folder, [ECHO, CALLER, HUB], datetime.now(UTC))
+    files = ["--certificate", str(party_files(folder, HUB)[0]), "--ca", str(authority_files(folder)[0])]
+    command = [sys.executable, "-m", "fedsim", "relay", *files, "--listen", ANYWHERE, "--json", "--quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as relay:  # noqa: S603
+        assert relay.stdout
+        address = f"relay://{json.loads(relay.stdout.readline())['address']}"
+        command = [sys.executable, __file__, str(folder), address]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as peer:  # noqa: S603
+            assert peer.stdin
+            assert peer.stdout
+            addresses = {"direct": json.loads(peer.stdout.readline())["session"], "relay": address}
+            transport = GrpcTransport(_credentials(folder, CALLER))
+            sessions = {
+                way: SessionConnector(_station(CALLER), transport, place, ECHO).open()
+                for way, place in addresses.items()
+            }
+            yield {way: _session_trip(session) for way, session in sessions.items()}
+            for session in sessions.values():
+                session.close()
+            peer.stdin.close()
+        relay.terminate()
 
 
 @contextmanager
@@ -83,9 +110,9 @@ def _station(party: Party) -> ConnectionState:
     return ConnectionState(party, {"name": "echo"}, {"fedsim": "any"})
 
 
-def _echo_session(credentials: Credentials) -> str:
+def _echo_session(credentials: Credentials, address: str = ANYWHERE) -> str:
     reception = SessionAcceptor(_station(ECHO), [CALLER])
-    listener = GrpcTransport(credentials).listen(ANYWHERE, reception.answer)
+    listener = GrpcTransport(credentials).listen(address, reception.answer)
     threading.Thread(target=_answer_all, args=(reception,), daemon=True).start()
     return listener.address
 
@@ -120,5 +147,7 @@ _SERVERS: list[Any] = []  # a server that nobody holds is stopped
 
 if __name__ == "__main__":
     own = _credentials(Path(sys.argv[1]), ECHO)
+    for relay in sys.argv[2:]:
+        _echo_session(own, relay)
     print(json.dumps({"session": _echo_session(own), "bare": _echo_bare(own)}), flush=True)
     sys.stdin.read()

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from io import StringIO
@@ -128,7 +129,12 @@ class Newcomer:
         return said.getvalue()
 
     def _start(self, words: list[str]) -> str:
-        self._started.append(start_command(words, Path("background.log").absolute()))
+        log = Path("background.log").absolute()
+        self._started.append(start_command(words, log))
+        deadline = time.monotonic() + LONGEST
+        while words[0] == "relay" and not (log.exists() and "Relaying" in log.read_text()):
+            assert time.monotonic() < deadline, "the relay did not start"
+            time.sleep(0.05)
         return ""
 
     def _run(self, words: list[str]) -> str:

@@ -20,6 +20,7 @@ from fedsim.protocol.transport import ConnectionLost, InProcessTransport
 from fedsim.registry import TRANSPORTS
 from fedsim.runtime.party_context import open_transport
 from fedsim_lab.faults.local_job import create_local_job
+from relay_fixtures import relay_in_thread
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, frame_of, station_of
 from tls_fixtures import PAPERS, echo, large
 
@@ -50,12 +51,22 @@ def mutual_tls():
     return Way("gRPC with TLS", "127.0.0.1:0", lambda party: GrpcTransport(PAPERS[party]), proves=True)
 
 
-WAYS = [in_process, plaintext, mutual_tls]
+@pytest.fixture(scope="module")
+def hub():
+    with relay_in_thread() as address:
+        yield address
+
+
+def through_relay(hub):
+    return Way("gRPC through a relay", hub, lambda party: GrpcTransport(PAPERS[party]), proves=True)
+
+
+WAYS = [in_process, plaintext, mutual_tls, through_relay]
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
 def way(request):
-    return request.param()
+    return through_relay(request.getfixturevalue("hub")) if request.param is through_relay else request.param()
 
 
 @contextmanager
@@ -198,7 +209,7 @@ def test_where_nobody_listens_there_is_no_line_yet(way):
     with pytest.raises(ConnectionLost) as fault:
         way.of(RENTALS).dial(address, CITY)
     assert not fault.value.lasting
-    assert address in str(fault.value)
+    assert address.removeprefix("relay://") in str(fault.value)
 
 
 def test_an_address_is_taken_once_and_free_again_afterwards(way):

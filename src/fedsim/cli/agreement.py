@@ -44,7 +44,7 @@ def run_certs(names: Mapping[str, Sequence[str]], out: Path, days: int, mode: Ou
     """Issue or renew the certificates of the named parties."""
     parties = [Party(Role(role), name) for role, listed in names.items() for name in listed]
     if not parties:
-        message = "no party named; use --coordinator, --primary or --secondary, or --show with a folder"
+        message = "no party named; use --coordinator, --primary, --secondary or --relay, or --show with a folder"
         raise SettingError(message, code="no-party-named")
     repeated = [party for party in parties if parties.count(party) > 1]
     if repeated:

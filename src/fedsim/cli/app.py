@@ -12,8 +12,8 @@ from fedsim.registry import load_plugins
 
 COMMANDS = {
     "First steps": (table.demo, table.profile, table.init, table.explain),
-    "Agree on a job": (table.key, job.approve, job.check, job.audit, job.compare, job.tune),
-    "Run a job": (job.train, job.party),
+    "Agree on a job": (job.approve, job.check, job.audit, job.compare, job.tune),
+    "Run a job": (job.train, job.party, job.relay),
     "Use the results": (job.runs, job.report, job.predict, job.serve),
     "Link tables without training": (table.link, table.encode),
 }
@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_mar
 for panel, commands in COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
+app.command(hidden=True)(table.key)  # short for `fedsim certs key`, its former name
 app.command(hidden=True)(job.log)  # short for `fedsim privacy log`, its former name
 app.command(hidden=True)(job.governance)  # short for `fedsim privacy governance`
 app.add_typer(table.certs_app, name="certs", rich_help_panel="Agree on a job")

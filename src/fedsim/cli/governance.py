@@ -12,14 +12,13 @@ from typing import Any
 from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines
 from fedsim.config import Job, PartyFile, read_job, read_party_file
-from fedsim.config.party_file import require_membership
+from fedsim.config.party_file import party_credentials, require_membership
 from fedsim.errors import SettingError
 from fedsim.protocol.messages import Role
 from fedsim.protocol.tls import Credentials
 from fedsim.report.formatting import pluralise
 from fedsim.runs import deletion
 from fedsim.runs.run_folder import lock_run_folder, make_private_folder
-from fedsim.runtime.party_context import party_credentials
 
 
 def run_governance(job_path: Path, parties: Sequence[Path], out: Path, mode: OutputMode) -> None:

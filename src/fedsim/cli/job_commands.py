@@ -318,6 +318,32 @@ def party(
     run_party(job, party, OutputMode(quiet, as_json, verbose), insecure=insecure, stay=stay)
 
 
+def relay(
+    certificate: Annotated[Path, option("FILE", "Certificate of the relay, from `fedsim certs --relay NAME`.")],
+    ca: Annotated[
+        list[Path], option("FILE", "Authority (ca.pem) of parties to serve; may be repeated for several jobs.", "--ca")
+    ],
+    listen: Annotated[str, option("ADDRESS", "Host and port to listen at.")] = "0.0.0.0:7400",
+    key: Annotated[
+        Path | None, option("FILE", "Key of the certificate. Default: the .key file beside the certificate.")
+    ] = None,
+    revoked: Annotated[Path | None, option("FILE", "The authority's list of revoked certificates.")] = None,
+    quiet: Quiet = False,
+    verbose: opt.Verbose = False,
+    as_json: Annotated[bool, flag("Print the address as one JSON object.", "--json")] = False,
+) -> None:
+    """Run a relay, where parties meet that accept no connections: all of them dial out to it.
+
+    Anybody can run it, on a machine that all parties reach. The job gives the addresses of coordinator and primary as
+    relay://host:port. Traffic is encrypted between the parties; the relay sees who talks to whom, when and how much.
+
+    fedsim relay --certificate relay-hub.pem --ca ca.pem --listen 0.0.0.0:7400
+    """
+    from fedsim.cli.party import run_relay
+
+    run_relay(ca, certificate, key, revoked, listen, OutputMode(quiet, as_json, verbose))
+
+
 def train(
     job: opt.JobFile,
     parties: Annotated[list[Path], argument("PARTY_FILE", "The files of all parties.")],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
+import socket
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +29,7 @@ from fedsim.runs.run_folder import publish_progress, run_path
 from fedsim.runtime.party_context import PartyContext, open_party_context, open_transport, software_versions
 
 if TYPE_CHECKING:
+    from fedsim.protocol.relay import Relay
     from fedsim.runtime.primary import TrainingOutcome
     from fedsim.training import Hook
 
@@ -74,7 +77,7 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     started = time.perf_counter()
     done = run_local(job, files, [] if mode.quiet else [ProgressBar()])
     seconds = time.perf_counter() - started
-    folder = next(run_path(job, own) for own in files if own.role == "primary")
+    folder = next(run_path(job, own) for own in files if own.role is Role.PRIMARY)
     if not mode.silent:
         typer.echo(f"Trained in {format_duration(seconds)}.")
         _print_outcome(done.outcome)
@@ -83,6 +86,30 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     if mode.json:
         ledger = [asdict(entry) for entry in done.ledger]
         print_json(_result(done.outcome, folder, page) | {"seconds": seconds, "ledger": ledger})
+
+
+def run_relay(
+    authorities: list[Path], certificate: Path, key: Path | None, revoked: Path | None, address: str, mode: OutputMode
+) -> None:
+    """Run a relay as this process, until it is stopped."""
+    from fedsim.protocol.relay import Relay, open_door, read_relay_credentials
+
+    credentials = read_relay_credentials(authorities, certificate, key or certificate.with_suffix(".key"), revoked)
+    set_up_logging("relay", mode)
+    with open_door(address) as door:
+        place = f"{address.rpartition(':')[0]}:{door.getsockname()[1]}"
+        text = f"Relaying at {place}. Addresses in a job: relay://HOST:{door.getsockname()[1]}. Press Ctrl-C to stop."
+        mode.show({"address": place}, lambda: typer.echo(text))
+        with suppress(KeyboardInterrupt):  # the usual way to stop a service
+            asyncio.run(_serve_relay(Relay(credentials), door))
+
+
+async def _serve_relay(relay: Relay, door: socket.socket) -> None:
+    serving = asyncio.ensure_future(relay.serve(door))
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+    with suppress(asyncio.CancelledError):
+        await serving
 
 
 def _run_role(

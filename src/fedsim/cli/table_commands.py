@@ -223,6 +223,7 @@ NamesOption = list[str] | None
 
 
 certs_app = typer.Typer(no_args_is_help=False, invoke_without_command=True, rich_markup_mode=None)
+certs_app.command()(key)
 
 
 @certs_app.callback()
@@ -234,6 +235,7 @@ def certs(
     coordinator: Annotated[NamesOption, option("NAME", "Name of the coordinator.")] = None,
     primary: Annotated[NamesOption, option("NAME", "Name of the primary.")] = None,
     secondary: Annotated[NamesOption, option("NAME", "Name of a secondary; may be repeated.")] = None,
+    relay: Annotated[NamesOption, option("NAME", "Name of a relay, for `fedsim relay`.")] = None,
     days: Annotated[int, option("N", "Days until the certificates expire.")] = 90,
     renew: Annotated[bool, flag("Replace certificates by new ones for the same keys.", "--renew")] = False,
     show: Annotated[Path | None, option("FOLDER", "List the certificates of a folder.")] = None,
@@ -251,7 +253,8 @@ def certs(
 
     if context.invoked_subcommand:
         return
-    mode, names = OutputMode(quiet, as_json), {"coordinator": coordinator, "primary": primary, "secondary": secondary}
+    names = {"coordinator": coordinator, "primary": primary, "secondary": secondary, "relay": relay}
+    mode = OutputMode(quiet, as_json)
     if show is None:
         run_certs({role: listed or [] for role, listed in names.items()}, out, days, mode, renew=renew)
     elif any(names.values()):
@@ -260,7 +263,7 @@ def certs(
         run_list_certs(show, mode)
 
 
-RoleOption = Annotated[str, option("ROLE", "Role of the party: coordinator, primary or secondary.")]
+RoleOption = Annotated[str, option("ROLE", "Role of the party: coordinator, primary, secondary or relay.")]
 AuthorityFolder = Annotated[Path, option("FOLDER", "Folder of the authority.")]
 
 
@@ -402,7 +405,7 @@ def link(
 def encode(
     table: Annotated[str, option("TABLE", f"Your table: {opt.TABLE_HELP}.")],
     schema: Annotated[Path, option("FILE", "Encoding schema in JSON, the same for all parties.")],
-    key: Annotated[Path, option("FILE", "Key file from `fedsim key`, the same for all parties.")],
+    key: Annotated[Path, option("FILE", "Key file from `fedsim certs key`, the same for all parties.")],
     out: Annotated[Path, option("FILE", "File to write, such as filters.safetensors.")],
     fit: Annotated[
         Path | None,

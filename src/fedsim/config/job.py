@@ -48,6 +48,7 @@ LATER_SETTINGS: Mapping[tuple[str, str], str | None] = {
 METRES_PER_KM = 1000.0
 DAYS_OF_CALENDAR = 3_652_059  # years 1 to 9999
 
+RELAY_SCHEME = "relay://"
 PARTY_NAME_RULE = "up to 40 lower-case letters, digits and '-', as in a host name"
 _HOST = r"\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
 _ADDRESS = re.compile(rf"({_HOST}):([0-9]{{1,5}})")
@@ -67,7 +68,11 @@ def check_listen_address(text: str) -> str:
 
 
 def _check_peer_address(text: str) -> str:
-    if int(check_listen_address(text).rpartition(":")[2]) == 0:
+    place, mark, label = text.removeprefix(RELAY_SCHEME).partition("/")
+    if mark and not (text.startswith(RELAY_SCHEME) and PARTY_NAME.fullmatch(label)):
+        message = f"'{text[:80]}' is not a valid address; write host:port, or relay://host:port/label with a label of"
+        raise SettingError(f"{message} {PARTY_NAME_RULE}", code="invalid-address")
+    if int(check_listen_address(place).rpartition(":")[2]) == 0:
         raise SettingError(f"'{text}' has port 0; give a port from 1 to 65535", code="invalid-address")
     return text
 
@@ -220,7 +225,8 @@ class PartyAddress(ConfigSection):
     """Name of the party; its party file and its certificate have the same name."""
     address: Address = setting(example="127.0.0.1:7411")
     """Address at which the other parties reach it. If it listens at a different address, for example behind a router,
-    set network.listen in its party file."""
+    set network.listen in its party file. `relay://host:port` if it accepts no connections and all parties meet at a
+    relay (`fedsim relay`); `relay://host:port/label` tells apart jobs that the party runs at the same time."""
 
 
 class TaskSettings(ConfigSection):
@@ -537,7 +543,8 @@ class Job(ConfigFile):
                 message = "every row is sent once under sealed labels and for an embedding, so that hide_rows hides"
                 message = f"{message} nothing; remove hide_rows, or protection.embedding and gradients = 'none'"
                 raise RuleError(message, "secondaries", name, "hide_rows", code="hide-rows-and-embedding")
-        if self.coordinator.address == self.primary.address:
+        same = self.coordinator.address == self.primary.address
+        if same and not self.primary.address.startswith(RELAY_SCHEME):  # a relay tells parties apart by their names
             message = "coordinator and primary have the same address; use different ports"
             raise RuleError(message, "primary", code="duplicate-address")
         return self

@@ -1,9 +1,11 @@
 """The party file: one party's data, columns, keys, network and policy; no other party sees it."""
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -13,15 +15,21 @@ from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_list
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
 from fedsim.data.column_names import missing_column_message, missing_identifier_message
 from fedsim.data.sql import SqlTable, TableSource
-from fedsim.errors import InputError, SettingError, nearest_word
+from fedsim.errors import FileError, InputError, SettingError, nearest_word
 from fedsim.linkage.encoding.schema import HARDENINGS
+from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role, replace_unprintable
+from fedsim.protocol.outbound import Proxy, RelayAddress
+from fedsim.protocol.tls import Credentials, read_credentials
+from fedsim.storage.files import check_private, read_bytes
 
+PROXY_LOGIN_VARIABLE = "FEDSIM_PROXY_LOGIN"
 MAX_COLUMN_NAME_LENGTH = 500
 COLUMN_NAMES_TITLE = "a list of column names"
 PARTY_NAMES_TITLE = "a list of party names"
 URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
 QUERY_TITLE = "one SQL statement that returns a table"
+PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
 TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
@@ -37,6 +45,10 @@ def _resolve_path(value: Any, info: ValidationInfo) -> Any:
         message = "this looks like a key; write the key to a file that only you can read, and give its name"
         raise SettingError(message, code="key-as-path")
     return Path((info.context or {}).get("folder", ""), value)
+
+
+def _to_role(value: Any) -> Any:
+    return Role(value) if value in tuple(Role) else value
 
 
 def _resolve_tracking(value: str, info: ValidationInfo) -> str:
@@ -269,7 +281,7 @@ class LinkageSettings(ConfigSection):
     """The key for encoding identifiers."""
 
     key: ConfigPath = setting(example="linkage.key")
-    """File with the linkage key from `fedsim key`: the same key at the primary and the secondary, never at the
+    """File with the linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
     coordinator."""
 
 
@@ -285,16 +297,28 @@ class ServingSettings(ConfigSection):
     partner records under numbers that are valid in one answer only, and effects of the record's own columns."""
 
 
-class ListenSettings(ConfigSection):
-    """Where the party listens."""
+class NetworkSettings(ConfigSection):
+    """Where the party listens, and how it reaches others."""
 
     listen: str | None = setting(None, example="0.0.0.0:7412", title="host and port, such as 0.0.0.0:7412")
     """Address at which this party listens. Default: its address in the job."""
+    proxy: str | None = setting(None, example="http://proxy.example.org:3128", title=PROXY_TITLE)
+    """Proxy for all outgoing connections of this party: HTTP (CONNECT) or SOCKS5. Environment variables such as
+    https_proxy have no effect."""
+    proxy_login: ConfigPath | None = setting(None, example="proxy-login", title="a path, relative to this file")
+    """File with user:password for the proxy in its first line; only its owner may read it. Default: the environment
+    variable FEDSIM_PROXY_LOGIN, if it is set."""
+    relay_authority: ConfigPath | None = setting(None, example="relay-ca.pem", title="a path, relative to this file")
+    """Certificate of the authority that signed the certificate of the job's relay. Default: tls.authority."""
 
     @model_validator(mode="after")
-    def _check_address(self) -> Self:
+    def _check_addresses(self) -> Self:
         if self.listen is not None:
             check_listen_address(self.listen)
+        if self.proxy is not None:
+            Proxy.parse(self.proxy)
+        elif self.proxy_login is not None:
+            raise RuleError("it has no effect without proxy; give the proxy, too", "proxy_login", code="no-proxy")
         return self
 
 
@@ -356,7 +380,9 @@ class PartyFile(ConfigFile):
 
     name: PartyName = setting(example="rentals")
     """Name of this party, as in the job."""
-    role: Annotated[Role, Strict(False)] = setting(example="secondary")
+    role: Annotated[Literal[Role.PRIMARY, Role.SECONDARY, Role.COORDINATOR], BeforeValidator(_to_role)] = setting(
+        example="secondary"
+    )
     """Role of this party: the primary has the label, a secondary contributes the features of its records, the
     coordinator finds partners and sees no table."""
     folder: ConfigPath = setting(example="rentals-run")
@@ -389,8 +415,8 @@ class PartyFile(ConfigFile):
     """The key for encoding identifiers."""
     serving: ServingSettings = ServingSettings()
     """How predictions are served; primary only."""
-    network: ListenSettings = ListenSettings()
-    """Where this party listens."""
+    network: NetworkSettings = NetworkSettings()
+    """Where this party listens, and how it reaches others."""
     policy: Policy = Policy()
 
     @model_validator(mode="after")
@@ -441,6 +467,40 @@ def read_party_file(path: Path) -> PartyFile:
     Party(role=<Role.SECONDARY: 'secondary'>, name='rentals')
     """
     return PartyFile.read(path)
+
+
+# How a party is reached and reaches others
+
+
+def party_credentials(party_file: PartyFile, now: datetime | None = None) -> Credentials | None:
+    """Read what a party needs for its connections: certificate, key, authority and proxy; None without ``[tls]``."""
+    tls, network = party_file.tls, party_file.network
+    if tls is None:
+        return None
+    found = read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, now, tls.revoked)
+    proxy = Proxy.parse(network.proxy, _read_proxy_login(network.proxy_login)) if network.proxy else None
+    authority = b"".join(map(certificate_pem, read_certificates(path))) if (path := network.relay_authority) else None
+    return replace(found, proxy=proxy, relay_authority=authority)
+
+
+def _read_proxy_login(path: Path | None) -> str:
+    """Return ``user:password`` for the proxy, from a file or the environment; empty if there is none."""
+    if path is None:
+        return os.environ.get(PROXY_LOGIN_VARIABLE, "")
+    check_private(path)
+    found = read_bytes(path).partition(b"\n")[0].decode("utf-8", "replace").strip()
+    if ":" not in found:
+        raise FileError(f"{path} does not contain user:password in its first line", code="no-proxy-login")
+    return found
+
+
+def listen_address(job: Job, party_file: PartyFile) -> str:
+    """Return where a coordinator or primary accepts connections; behind a relay, the address of the relay."""
+    address = job.address_of(party_file.party)
+    if party_file.network.listen and RelayAddress.parse(address):
+        fault = f"the job reaches {party_file.party} through a relay, so that it does not listen"
+        raise SettingError(f"{fault}; remove network.listen", code="listen-behind-relay")
+    return party_file.network.listen or address
 
 
 # The columns that a party uses in a job

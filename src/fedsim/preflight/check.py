@@ -29,7 +29,9 @@ from fedsim.preflight.estimate import CostEstimate, NetworkLink, build_workload,
 from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, failure, info, ok, warning
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, probe_tls, read_credentials, split_address
+from fedsim.protocol.outbound import PING, PONG, RelayAddress, ask_relay, open_connection, open_control
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, probe_tls, split_address
+from fedsim.protocol.transport import ConnectionLost
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
 from fedsim.version import VERSION
@@ -235,7 +237,10 @@ def check_port(case: table.PartyInJob) -> Iterator[CheckFinding]:
     """Check that a party that accepts connections can listen at its address."""
     if case.own.role is Role.SECONDARY:
         return
-    address = case.own.network.listen or case.job.address_of(case.own.party)
+    address = party_file.listen_address(case.job, case.own)
+    if relay := RelayAddress.parse(address):
+        yield ok("port", f"none is opened: other parties come through the relay {relay.address}")
+        return
     host, number = split_address(address)
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
@@ -264,17 +269,27 @@ class PeerCheck:
             if peers:
                 yield warning("peers", message, "fix the certificate first", code="no-certificate")
             return
+        used = [*peers, case.own.party] if case.own.role is not Role.SECONDARY else peers
+        relays = filter(None, (RelayAddress.parse(case.job.address_of(party)) for party in used))
+        for relay in dict.fromkeys(relays):
+            try:
+                with open_control(relay, self.credentials, CALL_TIMEOUT_SECONDS) as control:
+                    ask_relay(control, relay, PING, PONG, case.own.party)
+                yield ok("relay", f"the relay {relay.address} answers and accepts the certificate")
+            except ConnectionLost as lost:
+                yield error_finding("relay", str(lost), code=lost.code)
         for peer in peers:
             address = case.job.address_of(peer)
-            reason = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS).reason
-            if reason:
-                yield error_finding("peers", reason, code="peer-unreachable")
+            probe = probe_tls(address, self.credentials, peer, CALL_TIMEOUT_SECONDS, open_connection)
+            if probe.reason:
+                if not probe.code.startswith("relay-"):  # reported above
+                    yield error_finding("peers", probe.reason, code="peer-unreachable")
                 continue
             started = time.perf_counter()
             try:
-                socket.create_connection(split_address(address), timeout=CALL_TIMEOUT_SECONDS).close()
+                open_connection(address, self.credentials, peer, CALL_TIMEOUT_SECONDS).close()
                 latency = f", latency {1000 * (time.perf_counter() - started):.1f} ms"
-            except OSError:
+            except (OSError, ConnectionLost):
                 latency = ""
             yield info("peers", f"{peer} answers at {address}{latency}")
 
@@ -328,7 +343,7 @@ def key_fingerprints(job: Job, own: PartyFile) -> dict[str, str]:
         key = Key.read(own.linkage.key)
     except FedSimError:
         return {}
-    linked = [name for name in job.secondaries if name == own.name or own.role == "primary"]
+    linked = [name for name in job.secondaries if name == own.name or own.role is Role.PRIMARY]
     return {name: job.secondaries[name].encoding.fingerprint(key)[:FINGERPRINT_DIGITS] for name in linked}
 
 
@@ -339,7 +354,7 @@ def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
     try:
         Key.read(place.own.linkage.key)
     except FedSimError as error:
-        fix = "copy it from the other party over a secure channel; `fedsim key` creates the first one"
+        fix = "copy it from the other party over a secure channel; `fedsim certs key` creates the first one"
         yield error_finding("linkage key", error, fix)
         return
     yield from _check_private_file("linkage key", place.own.linkage.key)
@@ -373,8 +388,8 @@ def check_certificate(place: CheckedParty) -> Iterator[CheckFinding]:
             unreadable = True
             yield error_finding("certificate", error)
     if not unreadable:
-        credentials = read_credentials(tls.authority, tls.certificate, tls.key, place.own.party, place.now, tls.revoked)
-        yield _days_left("the certificate", credentials.days_left(place.now))
+        credentials = party_file.party_credentials(place.own, place.now)
+        yield _days_left("the certificate", credentials.days_left(place.now) if credentials else 0)
         expiry = min(certificate.not_valid_after_utc for certificate in read_certificates(tls.authority))
         if (days := (expiry - place.now).days) < RENEWAL_DAYS:
             yield _days_left("the authority", days)
@@ -391,8 +406,7 @@ def _days_left(what: str, days: int) -> CheckFinding:
 def load_credentials(own: PartyFile, now: datetime) -> Credentials | None:
     """Return the party's credentials, or None if they are missing or invalid."""
     try:
-        tls = own.tls
-        return read_credentials(tls.authority, tls.certificate, tls.key, own.party, now, tls.revoked) if tls else None
+        return party_file.party_credentials(own, now)
     except FedSimError:
         return None
 

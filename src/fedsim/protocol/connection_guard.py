@@ -40,16 +40,16 @@ _GRPC_PEER = re.compile(r"ipv[46]:\[?([^\]]+)\]?:([0-9]+)")
 Endpoint = tuple[str, int]
 
 
-def connection_limit() -> int:
+def connection_limit(most: int = MAX_CONNECTIONS, share: int = DESCRIPTOR_SHARE) -> int:
     """Return how many connections may be open at a time, given the descriptors that this process may open."""
     try:
         import resource  # noqa: PLC0415 - not on Windows
     except ImportError:
-        return MAX_CONNECTIONS
+        return most
     descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if descriptors == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    return max(ADDRESS_SHARE, min(MAX_CONNECTIONS, descriptors // DESCRIPTOR_SHARE))
+        return most
+    return max(ADDRESS_SHARE, min(most, descriptors // share))
 
 
 def grpc_endpoint(peer: str) -> Endpoint | None:

@@ -2,19 +2,20 @@
 
 A frame of up to 4 MiB is one gRPC message, a longer frame is several; its declared size is checked before it is
 collected. HTTP/2 pings are the heartbeat: gRPC's own threads answer them while Python computes, and a peer that does
-not answer for 40 seconds counts as disconnected.
+not answer for 40 seconds counts as disconnected. :mod:`fedsim.protocol.outbound` knows proxies and relays.
 """
 
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from pathlib import Path
 from queue import SimpleQueue
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -22,6 +23,7 @@ import grpc
 from fedsim.errors import FedSimError, SettingError, WireError
 from fedsim.protocol import TLS13_ONLY, Party, certificates, tls
 from fedsim.protocol.connection_guard import ConnectionGuard, connection_limit, grpc_endpoint
+from fedsim.protocol.outbound import RelayAddress, RelayRegistration, grpc_target, open_connection
 from fedsim.protocol.tls import Credentials
 from fedsim.protocol.transport import MAX_FRAME_BYTES, ConnectionLost, StreamHandler, declared_size
 
@@ -78,32 +80,39 @@ class GrpcTransport:
             tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
         else:
-            if own.revocations and (revoked := tls.check_revocation(address, own, peer)).reason:
+            if (
+                own.revocations
+                and (revoked := tls.check_revocation(address, own, peer, connect=open_connection)).reason
+            ):
                 raise ConnectionLost(revoked.reason, code=revoked.code, lasting=True)
+            target, options = grpc_target(address, own, peer)
             trust = grpc.ssl_channel_credentials(own.authority, own.key, own.certificate)
             name = ("grpc.ssl_target_name_override", certificates.server_name(peer))
-            channel = grpc.secure_channel(address, trust, options=[*CLIENT_OPTIONS, name])
+            channel = grpc.secure_channel(target, trust, options=[*CLIENT_OPTIONS, name, *options])
         if _is_ready(channel):
             return GrpcStream.from_client(channel, self.most_bytes)
         channel.close()
         if own is None:
             raise ConnectionLost(f"no party answers at {address}")
-        probe, lasting = tls.probe_tls(address, own, peer), False
+        probe, lasting = tls.probe_tls(address, own, peer, connect=open_connection), False
         if probe.lasting:
-            with suppress(OSError):  # a TLS failure is lasting if the port is still open
-                socket.create_connection(tls.split_address(address), timeout=1.0).close()
+            with suppress(OSError, ConnectionLost):  # a TLS failure is lasting if the port is still open
+                open_connection(address, own, peer, 1.0).close()
                 lasting = True
         raise ConnectionLost(probe.reason or f"{address} is not ready yet", code=probe.code, lasting=lasting)
 
 
 class GrpcListener:
-    """A server with one thread per stream."""
+    """A server with one thread per stream; behind a relay, at a socket that only this user of this machine can open."""
 
     def __init__(self, address: str, answer: StreamHandler, credentials: Credentials | None, most_bytes: int) -> None:
         self._answer, self._credentials, self._most_bytes = answer, credentials, most_bytes
         self._open: dict[Party | None, int] = {}
         self._lock = threading.Lock()
         handler, limit = grpc.stream_stream_rpc_method_handler(self._talk), connection_limit()
+        relay, self.address = RelayAddress.parse(address), address
+        self._folder = TemporaryDirectory(prefix="fedsim-") if relay else None
+        path = Path(self._folder.name if self._folder else "", "grpc")
         self._server = grpc.server(
             ThreadPoolExecutor(MAX_STREAMS, "fedsim-stream"),
             options=[*SERVER_OPTIONS, ("grpc.max_allowed_incoming_connections", limit)],
@@ -116,19 +125,34 @@ class GrpcListener:
             else:
                 pair = [(credentials.key, credentials.certificate)]
                 trust = grpc.ssl_server_credentials(pair, credentials.authority, require_client_auth=True)
-                port = self._server.add_secure_port(address, trust)
+                port = self._server.add_secure_port(f"unix:{path}" if relay else address, trust)
         except RuntimeError:
             fault = f"cannot listen at {address}: the port is in use, or the address does not belong to this machine"
             hint = "stop the other program, or change the port in the job (all parties must approve it again)"
             raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
-        self.address = f"{address.rpartition(':')[0]}:{port}"
-        self.guard = ConnectionGuard(port, limit)
-        self.guard.start()
+        # Behind a relay, what connects has shown a certificate to it, and this process opens the connections itself.
+        self.guard = None if relay else ConnectionGuard(port, limit)
+        self.registration: RelayRegistration | None = None
         self._server.start()
+        if self.guard:
+            self.address = f"{address.rpartition(':')[0]}:{port}"
+            self.guard.start()
+        elif relay and credentials:
+            try:
+                self.registration = RelayRegistration(relay, credentials, path)
+            except SettingError:
+                self.close()
+                raise
+            self.registration.start()
 
     def close(self) -> None:
+        if self.registration:
+            self.registration.stop()
         self._server.stop(grace=0.5).wait()
-        self.guard.stop()
+        if self.guard:
+            self.guard.stop()
+        if self._folder:
+            self._folder.cleanup()
 
     def _talk(self, requests: Iterator[bytes], context: Any) -> Iterator[bytes]:
         caller = None
@@ -152,7 +176,7 @@ class GrpcListener:
         context.add_callback(stream.call_ended)
         threading.Thread(target=self._answer, args=(caller, stream), daemon=True).start()
         try:
-            with self.guard.hold(grpc_endpoint(context.peer())):
+            with self.guard.hold(grpc_endpoint(context.peer())) if self.guard else nullcontext():
                 yield from stream.outgoing()
         finally:
             stream.close()

@@ -27,6 +27,7 @@ class Role(StrEnum):
     PRIMARY = "primary"
     SECONDARY = "secondary"
     COORDINATOR = "coordinator"
+    RELAY = "relay"  # takes no part in a job: it connects parties that accept no connections
 
 
 @dataclass(frozen=True)

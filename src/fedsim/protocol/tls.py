@@ -1,22 +1,29 @@
 """Read TLS credentials, restrict plaintext to this machine, and explain why a TLS handshake fails."""
 
+from __future__ import annotations
+
 import errno
 import ipaddress
 import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
 from fedsim.protocol.messages import Party
+from fedsim.protocol.transport import ConnectionLost
+
+if TYPE_CHECKING:
+    from fedsim.protocol.outbound import Proxy
 
 RENEWAL_DAYS = 30  # with fewer days left, commands warn
 _ALERT = re.compile(r"(?:SSLV3|TLSV1|TLSV13)_(?:ALERT_)?(\w+)")
@@ -28,13 +35,15 @@ class Credentials:
     """A party's certificate, key and authority as PEM; ``repr`` shows none of them.
 
     >>> Credentials(authority=b"", certificate=b"", key=b"")
-    Credentials(revocations=None)
+    Credentials(revocations=None, proxy=None)
     """
 
     authority: bytes = field(repr=False)
     certificate: bytes = field(repr=False)
     key: bytes = field(repr=False)
     revocations: Path | None = None  # the authority's list of revoked certificates
+    proxy: Proxy | None = None  # for outgoing connections
+    relay_authority: bytes | None = field(default=None, repr=False)  # of a relay, if it is another one
 
     def refuses(self, certificate: bytes) -> bool:
         """Return whether a peer's certificate (PEM) is on the list of revoked ones, which is read anew every time."""
@@ -105,10 +114,14 @@ def is_loopback(address: str) -> bool:
 
 def check_plaintext(address: str) -> None:
     """Raise ``SettingError`` unless plaintext at this address stays on this machine."""
-    if not is_loopback(address):
+    if address.startswith("relay://") or not is_loopback(address):
         fault = f"plaintext is for tests on one machine, but {address} is open to others"
         hint = "create certificates with `fedsim certs`, or use an address such as 127.0.0.1:7411"
         raise SettingError(f"{fault}; {hint}", code="plaintext-to-others")
+
+
+# Opens a connection to a peer at an address within some seconds.
+Connector = Callable[[str, Credentials, Party, float], socket.socket]
 
 
 @dataclass(frozen=True)
@@ -120,23 +133,21 @@ class TlsProbe:
     lasting: bool = False
 
 
-def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> TlsProbe:
+def probe_tls(
+    address: str, credentials: Credentials, peer: Party, seconds: float = 3.0, connect: Connector | None = None
+) -> TlsProbe:
     """Try a TLS handshake with a peer, without sending a message.
 
     gRPC reports every failure as "failed to connect to all addresses"; a plain handshake knows the reason. ``seconds``
-    limits each step; a server that accepts us silently takes that long.
+    limits each step; a server that accepts us silently takes that long. ``connect`` opens the connection where that
+    takes more than the address.
     """
-    call = _TlsAttempt(address, credentials, peer, seconds)
+    call = _TlsAttempt(address, credentials, peer, seconds, connect)
     try:
-        context = _client_context(credentials)
+        context = client_context(credentials)
         plain = call.connect()
-    except (OSError, UnicodeError) as error:
-        if isinstance(error, ConnectionResetError):
-            return call.handshake_failure(error)
-        if getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
-            return TlsProbe("out-of-descriptors", _NO_DESCRIPTOR)
-        code, template = next(failure for kind, *failure in _CONNECT_FAILURES if isinstance(error, kind))
-        return TlsProbe(code, template.format(call, reason=getattr(error, "strerror", None) or "no reason given"))
+    except (OSError, UnicodeError, ConnectionLost) as error:
+        return call.connect_failure(error)
     try:
         with call.greet(plain, context) as channel:
             return call.read_verdict(channel)
@@ -146,10 +157,12 @@ def probe_tls(address: str, credentials: Credentials, peer: Party, seconds: floa
         return call.handshake_failure(error)
 
 
-def check_revocation(address: str, credentials: Credentials, peer: Party, seconds: float = 3.0) -> TlsProbe:
+def check_revocation(
+    address: str, credentials: Credentials, peer: Party, seconds: float = 3.0, connect: Connector | None = None
+) -> TlsProbe:
     """Return a failure if the certificate at an address was revoked; gRPC does not show a client what it accepted."""
-    call, seen = _TlsAttempt(address, credentials, peer, seconds), b""
-    with suppress(OSError, UnicodeError), call.greet(call.connect(), _client_context(credentials)) as channel:
+    call, seen, failures = _TlsAttempt(address, credentials, peer, seconds, connect), b"", (OSError, UnicodeError)
+    with suppress(*failures, ConnectionLost), call.greet(call.connect(), client_context(credentials)) as channel:
         seen = ssl.DER_cert_to_PEM_cert(channel.getpeercert(binary_form=True) or b"").encode()
     if seen and credentials.refuses(seen):
         return TlsProbe("certificate-revoked", f"the certificate of {peer} at {address} was revoked", lasting=True)
@@ -164,13 +177,26 @@ class _TlsAttempt:
     credentials: Credentials
     peer: Party
     seconds: float
+    open: Connector | None = None
 
     @property
     def authorities(self) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(self.credentials.authority)
 
     def connect(self) -> socket.socket:
+        if self.open is not None:
+            return self.open(self.address, self.credentials, self.peer, self.seconds)
         return socket.create_connection(split_address(self.address), timeout=self.seconds)
+
+    def connect_failure(self, error: Exception) -> TlsProbe:
+        if isinstance(error, ConnectionLost):  # a proxy or a relay has said why
+            return TlsProbe(error.code, str(error), lasting=error.lasting)
+        if isinstance(error, ConnectionResetError):
+            return self.handshake_failure(error)
+        if getattr(error, "errno", None) in _OUT_OF_DESCRIPTORS:
+            return TlsProbe("out-of-descriptors", _NO_DESCRIPTOR)
+        code, template = next(failure for kind, *failure in _CONNECT_FAILURES if isinstance(error, kind))
+        return TlsProbe(code, template.format(self, reason=getattr(error, "strerror", None) or "no reason given"))
 
     @contextmanager
     def greet(self, plain: socket.socket, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
@@ -227,6 +253,7 @@ class _TlsAttempt:
     def untrusted(self, error: ssl.SSLCertVerificationError) -> TlsProbe:
         """Explain why a certificate is not trusted, from the one that the server shows without verification."""
         context, seen, now = _tls13_context(), None, datetime.now(UTC)
+        context.set_alpn_protocols(["h2"])
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with suppress(OSError, *certs.PARSE_ERRORS), self.greet(self.connect(), context) as channel:
             seen = certs.decode_fully(x509.load_der_x509_certificate(channel.getpeercert(binary_form=True) or b""))
@@ -254,11 +281,26 @@ class _TlsAttempt:
         return TlsProbe("not-trusted", f"{found} cannot be trusted ({error.verify_message}); {hint}", lasting=True)
 
 
-def _client_context(credentials: Credentials) -> ssl.SSLContext:
-    """Return the TLS settings of our client; ``ssl`` reads a key only from a file, so a temporary one is written."""
+def client_context(credentials: Credentials, authority: bytes | None = None) -> ssl.SSLContext:
+    """Return the TLS settings of our client, which trusts our own authority or another one."""
     context = _tls13_context()
+    context.set_alpn_protocols(["h2"])
+    return _load_credentials(context, credentials, authority)
+
+
+def server_context(credentials: Credentials) -> ssl.SSLContext:
+    """Return the TLS settings of a server that requires a certificate of its authorities."""
+    context = _tls13_context(ssl.PROTOCOL_TLS_SERVER)
+    context.verify_mode, context.num_tickets = ssl.CERT_REQUIRED, 0
+    return _load_credentials(context, credentials)
+
+
+def _load_credentials(
+    context: ssl.SSLContext, credentials: Credentials, authority: bytes | None = None
+) -> ssl.SSLContext:
+    """Add certificate and key; ``ssl`` reads a key only from a file, so a temporary one is written."""
     try:
-        context.load_verify_locations(cadata=credentials.authority.decode("ascii", "ignore"))
+        context.load_verify_locations(cadata=(authority or credentials.authority).decode("ascii", "ignore"))
         with TemporaryDirectory(prefix="fedsim-") as folder:  # readable by this user only
             both = Path(folder) / "own.pem"
             both.touch(mode=0o600)
@@ -273,10 +315,9 @@ def _client_context(credentials: Credentials) -> ssl.SSLContext:
     return context
 
 
-def _tls13_context() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+def _tls13_context(protocol: ssl._SSLMethod = ssl.PROTOCOL_TLS_CLIENT) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.set_alpn_protocols(["h2"])
     return context
 
 

@@ -17,13 +17,13 @@ import numpy as np
 
 from fedsim import errors, registry
 from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile, require_membership
+from fedsim.config.party_file import PartyFile, listen_address, party_credentials, require_membership
 from fedsim.config.policy import policy_violations
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import Party, Phase, Role, Trouble
 from fedsim.protocol.session import ConnectionState, PeerRestarted, Session, close_sessions, failure_notice
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, read_credentials
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials
 from fedsim.protocol.transport import Listener, Transport
 from fedsim.runs import run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
@@ -58,14 +58,6 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
     if days < RENEWAL_DAYS:
         log.warning("the certificate of %s expires in %d days", party_file.party, days)
     return factory(credentials)
-
-
-def party_credentials(party_file: PartyFile) -> Credentials | None:
-    """Read the certificate, key and authority of ``[tls]``; None if the party file has no such section."""
-    tls = party_file.tls
-    if tls is None:
-        return None
-    return read_credentials(tls.authority, tls.certificate, tls.key, party_file.party, revocations=tls.revoked)
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +112,7 @@ class PartyContext:
     def listen(self, expected: list[Party]) -> SessionAcceptor:
         """Accept sessions from these parties."""
         acceptor = SessionAcceptor(self.connection, expected)
-        address = self.party_file.network.listen or self.job.address_of(self.connection.party)
+        address = listen_address(self.job, self.party_file)
         self.listeners.append(self.transport.listen(address, acceptor.answer))
         self.acceptors.append(acceptor)
         return acceptor

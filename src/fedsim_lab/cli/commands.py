@@ -208,6 +208,7 @@ def faults(
     seed: Annotated[int, opt.option("N", "Random seed of the first schedule; the others follow.", min=0)] = 0,
     kills: Annotated[int, opt.option("N", "Also run one job that is killed so many times.", min=0)] = 0,
     frames: Annotated[int, opt.option("N", "Also send so many mutated frames to every role and phase.", min=0)] = 0,
+    relay: Annotated[bool, opt.flag("Let the parties of the schedules meet at a relay.", "--relay")] = False,
     workers: Annotated[int, opt.option("N", "Jobs to run at the same time.", min=1)] = 2,
     out: OutFolder = Path("fedsim-faults"),
     report: Annotated[Path | None, opt.option("FILE", "Write a report in Markdown.")] = None,
@@ -226,7 +227,7 @@ def faults(
     from fedsim_lab.faults.report import CampaignOptions, run_campaign, summary_lines, write_fault_report
 
     mode = OutputMode(quiet, as_json)
-    options = CampaignOptions(schedules, opt.check_seed(seed), kills, frames, workers, out)
+    options = CampaignOptions(schedules, opt.check_seed(seed), kills, frames, workers, out, relay)
     results = run_campaign(options, progress_printer(silent=mode.silent))
     if report is not None:
         write_fault_report(results, report)

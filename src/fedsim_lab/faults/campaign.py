@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,7 +23,7 @@ import numpy as np
 from fedsim.errors import FedSimError
 from fedsim.splitnn.party_model import CheckpointStore
 from fedsim_lab.faults import processes
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, LocalJob, create_local_job
+from fedsim_lab.faults.local_job import CITY, NOTARY, RELAY, RENTALS, SCHOOLS, LocalJob, create_local_job
 from fedsim_lab.faults.network import NamespaceNetwork, Network, ProxyNetwork
 
 PARTIES = (NOTARY, CITY, RENTALS, SCHOOLS)
@@ -103,13 +103,15 @@ class FaultSchedule:
     @property
     def name(self) -> str:
         """What the schedule is called in results and folders."""
-        return f"kills-{self.kills}-{self.seed}" if self.kills else f"schedule-{self.seed}"
+        kind = RELAY if self.network == RELAY else "schedule"
+        return f"kills-{self.kills}-{self.seed}" if self.kills else f"{kind}-{self.seed}"
 
 
-def draw_schedule(seed: int, facilities: Facilities) -> FaultSchedule:
-    """Return the schedule of a seed; it depends on the seed and the facilities alone."""
+def draw_schedule(seed: int, facilities: Facilities, *, relay: bool = False) -> FaultSchedule:
+    """Return the schedule of a seed; it depends on the arguments alone."""
     rng = np.random.default_rng(seed)
     network = "namespaces" if facilities.namespaces and rng.random() < 0.5 else "proxy"
+    network = RELAY if relay else network
     steps = np.sort(rng.integers(-1, EPOCHS * STEPS_PER_EPOCH, rng.integers(2, 6)))
     faults = tuple(_draw_fault(rng, str(rng.choice(facilities.kinds)), int(step), network) for step in steps)
     return FaultSchedule(seed, network, int(rng.choice([20, 60])), faults)
@@ -129,7 +131,9 @@ def draw_kills(kills: int, seed: int) -> FaultSchedule:
 
 def _draw_fault(rng: np.random.Generator, kind: str, step: int, network: str) -> Fault:
     on_links = kind in ("partition", "slow link", "lossy link")
-    parties = ProxyNetwork.parties if on_links and network == "proxy" else PARTIES
+    parties: Sequence[str] = ProxyNetwork.parties if on_links and network == "proxy" else PARTIES
+    if network == RELAY and (on_links or kind in ("kill", "pause")):
+        parties = (RELAY,) if on_links else (*PARTIES, RELAY)
     party = str(rng.choice(parties))
     peers = [name for name in PARTIES if name != party and CITY in (name, party)]
     longest = {"kill": 1.5, "pause": 4.0, "disk full": 3.0, "truncation": 0.5}.get(kind, 5.0)
@@ -190,7 +194,7 @@ def _prepare(schedule: FaultSchedule, folder: Path, facilities: Facilities) -> I
             for name in PARTIES:
                 hooks[name].append(namespaces.enter(name))
         else:
-            job = create_local_job(folder, n_secondaries=2, **settings)
+            job = create_local_job(folder, n_secondaries=2, relay=schedule.network == RELAY, **settings)
             network = ProxyNetwork(job)
         stack.callback(network.close)
         for name in {fault.party for fault in schedule.faults if fault.kind == "disk full"}:
@@ -241,11 +245,11 @@ class _ScheduleRun:
         self._broken: dict[str, list[_Damage]] = {}
         self._told: list[str] = []  # refusals of parties that were told of another's
         self._started: dict[str, float] = {}
-        self._read: dict[str, int] = dict.fromkeys(PARTIES, 0)  # how much of a log was judged
+        self._read: dict[str, int] = dict.fromkeys((*PARTIES, RELAY), 0)  # how much of a log was judged
 
     def carry_out(self, expected: Mapping[str, str]) -> None:
         """Run the job to its end, with all faults, and compare its result."""
-        self._start(*PARTIES)
+        self._start(*((RELAY,) if self.schedule.network == RELAY else ()), *PARTIES)
         deadline = time.monotonic() + MAX_SECONDS * max(1, self.schedule.epochs / EPOCHS / 4)
         checkpoints = self.job.checkpoints()
         for fault in self.schedule.faults:
@@ -282,7 +286,7 @@ class _ScheduleRun:
             for name, process in list(self.parties.running.items()):
                 if process.code is not None and process.code != 0 and name not in self._down:
                     self._judge_exit(name, process.code)
-            if not self._down and all(process.code == 0 for process in self.parties.running.values()):
+            if not self._down and all(process.code == 0 for process in self.parties.members.values()):
                 return
             time.sleep(0.05)
 

@@ -21,15 +21,17 @@ from fedsim.config.job import Job, read_job
 from fedsim.config.party_file import PartyFile, read_party_file
 from fedsim.data.synthetic import city
 from fedsim.data.table_reader import read_table
-from fedsim.protocol.certificates import issue_certificates
+from fedsim.protocol.certificates import issue_certificates, party_files
 from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.outbound import RelayAddress
 from fedsim.runs.approval import approve
 from fedsim.runs.run_folder import make_private_folder, run_path
 from fedsim.splitnn.party_model import CheckpointStore
 
-NOTARY, CITY, RENTALS, SCHOOLS = "notary", "city", "rentals", "schools"
+NOTARY, CITY, RENTALS, SCHOOLS, RELAY = "notary", "city", "rentals", "schools", "relay"
 ROLES = {NOTARY: "coordinator", CITY: "primary", RENTALS: "secondary", SCHOOLS: "secondary"}
 MEMBERS = {name: Party(Role(role), name) for name, role in ROLES.items()}
+HUB = Party(Role.RELAY, RELAY)
 QUARTERS = ["harbour", "old town", "university", "hillside", "mill lane", "station", "gardens", "east docks"]
 SECRET, KEY = "5e" * 32, "0f" * 32
 _NUMERIC = {"kind": "numeric", "threshold": 0.05}
@@ -86,6 +88,26 @@ class LocalJob:
     def own(self, name: str) -> PartyFile:
         return read_party_file(self.path(name))
 
+    @property
+    def relay_address(self) -> str | None:
+        """Where the parties meet that accept no connections, if there is such a place."""
+        relay = RelayAddress.parse(self.job.coordinator.address)
+        return relay.address if relay else None
+
+    def command(self, name: str) -> list[str]:
+        """The words after ``fedsim`` that run a party or the relay."""
+        if name != RELAY:
+            return ["party", str(self.job_path_of(name)), str(self.path(name))]
+        certs = self.folder / "certs"
+        files = ["--certificate", str(party_files(certs, HUB)[0]), "--ca", str(certs / "ca.pem")]
+        listen = self.relay_listen.read_text() if self.relay_listen.exists() else str(self.relay_address)
+        return ["relay", *files, "--listen", listen, "--verbose"]
+
+    @property
+    def relay_listen(self) -> Path:
+        """File with the address at which the relay listens, if that is not its address in the job."""
+        return self.folder / "relay-listen"
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -128,8 +150,13 @@ class LocalJob:
         return {name: _hash(self.run(name)) for name in self.names if name != NOTARY}
 
 
-def create_local_job(folder: Path, *, n_secondaries: int = 1, tables: Tables | None = None, **changes: Any) -> LocalJob:
+def create_local_job(
+    folder: Path, *, n_secondaries: int = 1, tables: Tables | None = None, relay: bool = False, **changes: Any
+) -> LocalJob:
     """The example as a quick job of processes, with everything it needs; the same every time but for its ports."""
+    if relay:
+        address = f"relay://127.0.0.1:{next(free_ports())}"
+        changes = {"coordinator": {"address": address}, "primary": {"address": address}, **changes}
     place = LocalJob(folder)
     folder.mkdir(parents=True)
     names = [RENTALS, SCHOOLS][:n_secondaries]
@@ -138,7 +165,8 @@ def create_local_job(folder: Path, *, n_secondaries: int = 1, tables: Tables | N
     (folder / "linkage.key").write_text(KEY)
     (folder / "linkage.key").chmod(0o600)
     place.job_path.write_text(toml(_without_nothing(_merged(_job_words(names), changes))))
-    issue_certificates(folder / "certs", place.job.parties, datetime.now(UTC))
+    hub = [HUB] if place.relay_address else []
+    issue_certificates(folder / "certs", [*place.job.parties, *hub], datetime.now(UTC))
     for name in (NOTARY, CITY, *names):
         place.write_party(name, _party_words(name, names))
     place.approve()

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedsim_lab.faults.local_job import CITY, NOTARY, LocalJob, free_ports
+from fedsim_lab.faults.local_job import CITY, NOTARY, RELAY, LocalJob, free_ports
 from fedsim_lab.faults.processes import Before
 
 PIECE = 4096  # shorter than a frame of activations, so that a cut leaves half of one
@@ -119,16 +119,23 @@ class Proxy:
 
 
 class ProxyNetwork:
-    """Proxies before coordinator and primary, which then listen elsewhere; their owners approve nothing anew."""
+    """Proxies before coordinator and primary, or before the relay of the job, which then listen elsewhere.
+
+    The owners of the parties approve nothing anew.
+    """
 
     parties: Sequence[str] = (NOTARY, CITY)
 
     def __init__(self, job: LocalJob) -> None:
         self.proxies: dict[str, Proxy] = {}
-        ports = free_ports()
-        for name, address in ((NOTARY, job.job.coordinator.address), (CITY, job.job.primary.address)):
+        ports, relay = free_ports(), job.relay_address
+        addresses = {RELAY: relay} if relay else {NOTARY: job.job.coordinator.address, CITY: job.job.primary.address}
+        for name, address in addresses.items():
             port = next(ports)
-            job.change_party(name, network={"listen": f"127.0.0.1:{port}"})
+            if name == RELAY:
+                job.relay_listen.write_text(f"127.0.0.1:{port}")
+            else:
+                job.change_party(name, network={"listen": f"127.0.0.1:{port}"})
             self.proxies[name] = Proxy(int(address.split(":")[1]), port)
 
     def partition(self, party: str, peer: str | None) -> None:

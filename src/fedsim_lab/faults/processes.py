@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsim.errors import FedSimError
-from fedsim_lab.faults.local_job import LocalJob
+from fedsim_lab.faults.local_job import RELAY, LocalJob
 
 SECONDS = 60.0  # more than any of these jobs takes on a busy machine
 CLOCK_SHIM = Path(__file__).with_name("clock_shim.c")
@@ -52,12 +52,11 @@ class ProcessError(FedSimError):
 
 
 class PartyProcess:
-    """One process of a party."""
+    """One process of a party, or the relay."""
 
     def __init__(self, place: LocalJob, name: str, before: Before | None = None, words: Sequence[str] = ()) -> None:
         self.name, self.log = name, place.log(name)
-        arguments = ["party", str(place.job_path_of(name)), str(place.path(name)), *words]
-        self._process = start_command(arguments, self.log, before)
+        self._process = start_command([*place.command(name), *words], self.log, before)
 
     def send(self, what: signal.Signals) -> None:
         """Send a signal, unless the process has ended."""
@@ -98,9 +97,15 @@ class PartyProcesses:
     words: Sequence[str] = ()
     running: dict[str, PartyProcess] = field(default_factory=dict)
 
+    @property
+    def members(self) -> dict[str, PartyProcess]:
+        """The processes that end by themselves: all but the relay."""
+        return {name: one for name, one in self.running.items() if name != RELAY}
+
     def start(self, *names: str) -> None:
-        """Start these parties, or all."""
-        for name in names or self.place.names:
+        """Start these parties, or all and the relay."""
+        everybody = [RELAY, *self.place.names] if self.place.relay_address else self.place.names
+        for name in names or everybody:
             self.running[name] = PartyProcess(self.place, name, self.before.get(name), self.words)
 
     def restart(self, name: str) -> None:
@@ -111,7 +116,7 @@ class PartyProcesses:
     def wait(self, seconds: float = SECONDS) -> dict[str, int]:
         """The exit code of every process, once all have ended."""
         deadline = time.monotonic() + seconds
-        return {name: one.wait(max(0.1, deadline - time.monotonic())) for name, one in self.running.items()}
+        return {name: one.wait(max(0.1, deadline - time.monotonic())) for name, one in self.members.items()}
 
     def finish(self, seconds: float = SECONDS) -> dict[str, str]:
         """Wait for all to end well; gives the hashes of what they learnt."""

@@ -49,6 +49,7 @@ class CampaignOptions:
     frames: int
     workers: int
     out: Path
+    relay: bool = False
 
 
 def run_campaign(options: CampaignOptions, report: Callable[[str], None]) -> list[Result]:
@@ -85,7 +86,7 @@ class Trial(NamedTuple):
 
 def _trials(options: CampaignOptions, facilities: Facilities) -> Iterator[Trial]:
     seeds = range(options.seed, options.seed + options.schedules)
-    schedules = [campaign.draw_schedule(seed, facilities) for seed in seeds]
+    schedules = [campaign.draw_schedule(seed, facilities, relay=options.relay) for seed in seeds]
     if options.kills:
         schedules.append(campaign.draw_kills(options.kills, options.seed))
     for schedule in schedules:

@@ -101,7 +101,7 @@ def test_a_process_without_descriptors_blames_itself_and_dials_again(monkeypatch
 
 
 def test_tls_1_2_is_refused_by_the_listener():
-    context = tls._client_context(PAPERS[RENTALS])
+    context = tls.client_context(PAPERS[RENTALS])
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
     with (
         door() as address,

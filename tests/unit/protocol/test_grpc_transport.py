@@ -17,7 +17,7 @@ from fedsim.protocol.certificates import server_name
 from fedsim.protocol.grpc_transport import CHUNK_BYTES, MAX_STREAMS_PER_PARTY, METHOD, GrpcTransport, RateLimiter
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
 from fedsim.protocol.messages import KeepBest, Party, Role
-from fedsim.protocol.tls import Credentials, _client_context, probe_tls
+from fedsim.protocol.tls import Credentials, client_context, probe_tls
 from fedsim.protocol.transport import MAGIC, PREFIX, ConnectionLost
 from session_fixtures import CITY, NOTARY, PATIENCE, RENTALS, Notes, frame_of, joined, started, station_of, until
 from tls_fixtures import DAY, FOREIGN, NOW, OURS, PAPERS, credentials_of, door, echo, is_served, large
@@ -184,7 +184,7 @@ def test_five_thousand_garbage_connections_leave_the_door_open():
 
 
 def test_garbage_after_a_good_tls_handshake_does_no_harm():
-    context, rng = _client_context(PAPERS[RENTALS]), np.random.default_rng(12)
+    context, rng = client_context(PAPERS[RENTALS]), np.random.default_rng(12)
     with door() as address:
         for number in range(100):
             with suppress(OSError), context.wrap_socket(raw(address), server_hostname=server_name(CITY)) as channel:

@@ -1,0 +1,462 @@
+"""Outgoing connections of a party: directly, through an HTTP or SOCKS5 proxy, and through a relay.
+
+A party behind a relay opens no port. It holds one connection to the relay, the *registration*: mutual TLS, one line per
+request. Whoever calls asks the relay on such a connection, too. The relay then gives one ticket to the caller and one
+to the registered party; each opens a data connection, shows its ticket in an HTTP CONNECT request, and the relay joins
+the two. What follows is the TLS of the two parties, which the relay cannot read. A ticket is random, valid once and for
+seconds, so that whoever watches the network gains nothing by it.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import logging
+import re
+import socket
+import ssl
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedsim.errors import FileError, SettingError
+from fedsim.protocol import certificates as certs
+from fedsim.protocol.messages import Party, Role, safe_peer_text
+from fedsim.protocol.tls import Credentials, client_context, split_address
+from fedsim.protocol.transport import ConnectionLost
+
+log = logging.getLogger("fedsim.parties")
+
+CONNECT_SECONDS = 5.0  # for each step of a connection
+PING_SECONDS, SILENCE_SECONDS = 10.0, 30.0  # of a registration; a relay or party that is silent longer is gone
+MAX_LINE = 200  # bytes of a request to the relay
+MAX_HEADER = 2048  # bytes of an answer to CONNECT
+MAX_JOINED = 64  # connections that a relay may ask a registered party for at a time
+BACK_OFF, MAX_BACK_OFF = 0.05, 2.0
+PIECE = 1 << 18
+TICKET_HOST = ".ticket.fedsim:443"  # follows a ticket in a CONNECT request
+LISTEN, CALL, OPEN, OK, ERROR, PING, PONG = "LISTEN", "CALL", "OPEN", "OK", "ERROR", "PING", "PONG"
+RELAY_SCHEME = "relay://"
+_PROXY = re.compile(r"(http|socks5)://([^/@]+:[0-9]{1,5})/?")
+# What the relay answers, and whether asking again is pointless.
+RELAY_ERRORS = {
+    "not-registered": ("{peer} is not connected to the relay {relay}; start it", False),
+    "name-taken": ("another process is registered as this party at the relay {relay}; stop one of them", False),
+    "too-many": ("the relay {relay} accepts no more connections from this party", False),
+    "revoked": ("the relay {relay} refuses our certificate: it was revoked", True),
+    "bad-request": ("the relay {relay} did not understand the request; install the same release everywhere", True),
+}
+
+
+@dataclass(frozen=True)
+class RelayAddress:
+    """Where a relay listens, and the label that tells apart jobs which a party runs at the same time.
+
+    >>> RelayAddress.parse("relay://relay.example.org:7400/flats")
+    RelayAddress(address='relay.example.org:7400', label='flats')
+    >>> RelayAddress.parse("127.0.0.1:7411") is None
+    True
+    """
+
+    address: str
+    label: str = ""
+
+    @classmethod
+    def parse(cls, address: str) -> RelayAddress | None:
+        """Return the relay of an address, None for an address without one."""
+        if not address.startswith(RELAY_SCHEME):
+            return None
+        place, _, label = address.removeprefix(RELAY_SCHEME).partition("/")
+        split_address(place)
+        return cls(place, label)
+
+
+@dataclass(frozen=True)
+class Proxy:
+    """A proxy for outgoing connections; ``repr`` shows neither user nor password.
+
+    >>> Proxy.parse("socks5://proxy.example.org:1080", "ada:secret")
+    Proxy(kind='socks5', address='proxy.example.org:1080')
+    """
+
+    kind: str
+    address: str
+    user: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, url: str, login: str = "") -> Proxy:
+        """Return the proxy of a URL and of ``user:password``."""
+        found = _PROXY.fullmatch(url)
+        if found is None:
+            shown = "a URL with a user" if "@" in url else f"'{url[:60]}'"
+            hint = "write http://host:port or socks5://host:port, and the user in network.proxy_login"
+            raise SettingError(f"{shown} is not a proxy; {hint}", code="invalid-proxy")
+        split_address(found[2])
+        user, _, password = login.partition(":")
+        if len(user.encode()) > 255 or len(password.encode()) > 255:
+            raise SettingError("user or password of the proxy is longer than 255 bytes", code="invalid-proxy-login")
+        return cls(found[1], found[2], user, password)
+
+    def open(self, address: str, seconds: float) -> socket.socket:
+        """Return a connection to an address through the proxy; raise ``ConnectionLost`` if it refuses."""
+        try:
+            link = socket.create_connection(split_address(self.address), timeout=seconds)
+        except (OSError, UnicodeError) as error:
+            fault = f"the proxy {self.address} cannot be reached ({_reason(error)}); check network.proxy"
+            raise ConnectionLost(fault, code="proxy-unreachable") from None
+        try:
+            with _closed_on_failure(link):
+                (self._socks5 if self.kind == "socks5" else self._connect)(link, address)
+        except OSError as error:
+            fault = f"the proxy {self.address} did not connect to {address} ({_reason(error)})"
+            raise ConnectionLost(fault, code="proxy-failed") from None
+        return link
+
+    def _connect(self, link: socket.socket, address: str) -> None:
+        login = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        status = request_connect(link, address, f"Proxy-Authorization: Basic {login}\r\n" if self.user else "")
+        if status == 407:
+            self._fail("requires another user or password; set network.proxy_login", "proxy-login", lasting=True)
+        if status == 403:
+            self._fail(f"does not allow connections to {address}; ask its operator", "proxy-forbids", lasting=True)
+        if status != 200:
+            self._fail(f"cannot connect to {address} (HTTP status {status})", "proxy-failed")
+
+    def _socks5(self, link: socket.socket, address: str) -> None:
+        """Speak SOCKS version 5 (RFC 1928) with an optional user and password (RFC 1929)."""
+        link.sendall(b"\x05\x02\x00\x02" if self.user else b"\x05\x01\x00")
+        version, method = receive_exactly(link, 2)
+        if version != 5:
+            self._fail("is not a SOCKS5 proxy; check network.proxy", "proxy-failed", lasting=True)
+        if method == 2 and self.user:
+            user, password = self.user.encode(), self.password.encode()
+            link.sendall(bytes((1, len(user))) + user + bytes((len(password),)) + password)
+            if receive_exactly(link, 2)[1] != 0:
+                method = 0xFF
+        if method not in (0, 2):
+            self._fail("requires another user or password; set network.proxy_login", "proxy-login", lasting=True)
+        host, port = split_address(address)
+        link.sendall(b"\x05\x01\x00" + _socks_host(host) + struct.pack(">H", port))
+        _, status, _, kind = receive_exactly(link, 4)
+        length = {1: 4, 3: -1, 4: 16}.get(kind, 0)
+        receive_exactly(link, (receive_exactly(link, 1)[0] if length < 0 else length) + 2)
+        if status == 2:
+            self._fail(f"does not allow connections to {address}; ask its operator", "proxy-forbids", lasting=True)
+        if status != 0:
+            self._fail(f"cannot connect to {address} (SOCKS status {status})", "proxy-failed")
+
+    def _fail(self, fault: str, code: str, *, lasting: bool = False) -> None:
+        raise ConnectionLost(f"the proxy {self.address} {fault}", code=code, lasting=lasting)
+
+
+def open_connection(address: str, credentials: Credentials, peer: Party, seconds: float) -> socket.socket:
+    """Return a connection to a peer, by the proxy of our credentials and the relay of the address.
+
+    Raises
+    ------
+    ConnectionLost
+        If a proxy or a relay refuses.
+    OSError
+        If nobody answers on a direct connection.
+    """
+    relay = RelayAddress.parse(address)
+    if relay is None:
+        return _reach(address, credentials, seconds)
+    ticket = request_ticket(relay, credentials, peer, seconds)
+    return open_data_connection(relay, credentials, ticket, seconds)
+
+
+def grpc_target(address: str, credentials: Credentials, peer: Party) -> tuple[str, list[tuple[str, str]]]:
+    """Return what gRPC dials to reach a peer, and the options that it needs.
+
+    gRPC itself shows a ticket to a relay, so that its bytes pass no extra hop. It knows no SOCKS5 and no second hop:
+    with a proxy it dials a socket of this process, from which they are passed on.
+    """
+    relay = RelayAddress.parse(address)
+    if credentials.proxy is not None:
+        return f"unix:{_door_to(open_connection(address, credentials, peer, CONNECT_SECONDS))}", []
+    if relay is None:
+        return address, []
+    ticket = request_ticket(relay, credentials, peer, CONNECT_SECONDS)
+    return relay.address, [("grpc.http_connect_server", f"{ticket}{TICKET_HOST}")]
+
+
+def request_ticket(relay: RelayAddress, credentials: Credentials, peer: Party, seconds: float) -> str:
+    """Ask the relay for a connection to a peer and return the ticket that opens it."""
+    with open_control(relay, credentials, seconds) as control:
+        return ask_relay(control, relay, f"{CALL} {peer.role} {peer.name} {relay.label}", OPEN, peer)
+
+
+def open_data_connection(relay: RelayAddress, credentials: Credentials, ticket: str, seconds: float) -> socket.socket:
+    """Return the connection that a ticket opens, joined with that of the other party."""
+    with suppress(OSError):
+        link = _reach(relay.address, credentials, seconds)
+        with _closed_on_failure(link):
+            if request_connect(link, f"{ticket}{TICKET_HOST}") == 200:
+                return link
+        link.close()
+    fault = f"the relay {relay.address} did not join the connection: the other party did not open its end"
+    raise ConnectionLost(fault, code="not-joined")
+
+
+def open_control(relay: RelayAddress, credentials: Credentials, seconds: float) -> ssl.SSLSocket:
+    """Return a connection with mutual TLS to a relay, whose certificate must name a relay."""
+    where = f"the relay {relay.address}"
+    try:
+        link = _reach(relay.address, credentials, seconds)
+    except (OSError, UnicodeError) as error:
+        hint = "start it with `fedsim relay`, or check address, firewall and network.proxy"
+        fault = f"{where} cannot be reached ({_reason(error)}); {hint}"
+        raise ConnectionLost(fault, code="relay-unreachable") from None
+    context = client_context(credentials, credentials.relay_authority)
+    context.check_hostname = False  # it is known by its role; its name does not matter
+    try:
+        with _closed_on_failure(link):
+            link.getpeername()  # of a connection that has ended already, wrap_socket would leak the descriptor
+            control = context.wrap_socket(link, do_handshake_on_connect=False)
+        with _closed_on_failure(control):
+            control.do_handshake()
+            shown = ssl.DER_cert_to_PEM_cert(control.getpeercert(binary_form=True) or b"").encode()
+            if certs.certificate_party(shown).role is not Role.RELAY:
+                fault = f"{where} shows the certificate of a {certs.certificate_party(shown).role}, not of a relay"
+                raise ConnectionLost(fault, code="relay-untrusted", lasting=True)
+    except ssl.SSLCertVerificationError as error:
+        hint = "give its authority as network.relay_authority, or have its certificate signed by the job's authority"
+        fault = f"the certificate of {where} cannot be trusted ({error.verify_message}); {hint}"
+        raise ConnectionLost(fault, code="relay-untrusted", lasting=True) from None
+    except (OSError, FileError):
+        fault = f"{where} closed the connection during the TLS handshake; another service may listen there"
+        raise ConnectionLost(fault, code="relay-handshake") from None
+    return control
+
+
+def ask_relay(control: ssl.SSLSocket, relay: RelayAddress, request: str, expected: str, peer: Party) -> str:
+    """Send a request to the relay and return the rest of its answer, which must start with a word."""
+    try:
+        control.sendall(f"{request}\n".encode())
+        word, _, rest = receive_line(control).partition(" ")
+    except TimeoutError:
+        raise ConnectionLost(f"the relay {relay.address} did not answer", code="relay-silent") from None
+    except OSError:  # in TLS 1.3 a server refuses a certificate after the handshake
+        fault = f"the relay {relay.address} closed the connection after it received our certificate"
+        hint = "if it goes on, its operator must trust the authority of this job: `fedsim relay --ca`"
+        raise ConnectionLost(f"{fault}; {hint}", code="relay-refused") from None
+    if word == expected:
+        return rest
+    text, lasting = RELAY_ERRORS.get(rest, (f"the relay {{relay}} answered '{safe_peer_text(rest)[:60]}'", False))
+    raise ConnectionLost(text.format(peer=peer, relay=relay.address), code=rest, lasting=lasting)
+
+
+class RelayRegistration(threading.Thread):
+    """Keeps a party registered at a relay and opens a connection whenever somebody calls it.
+
+    Parameters
+    ----------
+    relay
+        The relay.
+    credentials
+        Certificate, key and proxy of the party.
+    path
+        The socket of this machine at which the party accepts connections.
+    """
+
+    def __init__(self, relay: RelayAddress, credentials: Credentials, path: Path) -> None:
+        super().__init__(name="fedsim-relay", daemon=True)
+        self.relay, self.party = relay, certs.certificate_party(credentials.certificate)
+        self._credentials, self._path = credentials, path
+        self._over, self._slots = threading.Event(), threading.BoundedSemaphore(MAX_JOINED)
+        self._control: ssl.SSLSocket | None = None
+        try:
+            self._control = self._register()
+        except ConnectionLost as error:
+            if error.lasting or error.code == "name-taken":
+                code = "address-in-use" if error.code == "name-taken" else error.code
+                raise SettingError(str(error), code=code) from None
+            log.warning("%s; retrying until it answers", error)
+
+    def run(self) -> None:
+        pause = BACK_OFF
+        while not self._over.is_set():
+            try:
+                control = self._control = self._control or self._register()
+                log.info("registered at the relay %s", self.relay.address)
+                pause = BACK_OFF
+                with control:
+                    self._answer(control)
+                reason = "connection lost"
+            except (ConnectionLost, OSError) as error:
+                reason = str(error)
+            self._control = None
+            if pause == BACK_OFF and not self._over.is_set():
+                log.warning("not registered at the relay %s (%s); retrying", self.relay.address, reason)
+            self._over.wait(pause)
+            pause = min(2 * pause, MAX_BACK_OFF)
+        if self._control is not None:  # stopped before it began
+            self._control.close()
+
+    def stop(self) -> None:
+        """End the registration; connections that were opened stay."""
+        self._over.set()
+        control = self._control
+        if control is not None:
+            with suppress(OSError):
+                control.shutdown(socket.SHUT_RDWR)
+
+    def _register(self) -> ssl.SSLSocket:
+        control = open_control(self.relay, self._credentials, CONNECT_SECONDS)
+        with _closed_on_failure(control):
+            ask_relay(control, self.relay, f"{LISTEN} {self.relay.label}", OK, self.party)
+        return control
+
+    def _answer(self, control: ssl.SSLSocket) -> None:
+        """Open a connection for every ticket, until the relay is gone."""
+        control.settimeout(PING_SECONDS)
+        heard = time.monotonic()
+        while not self._over.is_set():
+            try:
+                word, _, ticket = receive_line(control).partition(" ")
+            except TimeoutError:
+                if time.monotonic() - heard > SILENCE_SECONDS:
+                    return
+                control.sendall(f"{PING}\n".encode())
+                continue
+            heard = time.monotonic()
+            if word == PING:
+                control.sendall(f"{PONG}\n".encode())
+            elif word == OPEN and self._slots.acquire(blocking=False):
+                threading.Thread(target=self._join, args=(ticket,), daemon=True).start()
+
+    def _join(self, ticket: str) -> None:
+        try:
+            far = open_data_connection(self.relay, self._credentials, ticket, CONNECT_SECONDS)
+            near = socket.socket(socket.AF_UNIX)
+            with _closed_on_failure(far), _closed_on_failure(near):
+                near.connect(str(self._path))
+            join_sockets(near, far)
+        except (ConnectionLost, OSError) as error:  # the caller tries again
+            log.debug("a connection through the relay %s failed: %s", self.relay.address, error)
+        finally:
+            self._slots.release()
+
+
+def join_sockets(one: socket.socket, other: socket.socket) -> None:
+    """Pass bytes both ways until one side ends; then close both."""
+
+    def forward(source: socket.socket, target: socket.socket) -> None:
+        buffer = memoryview(bytearray(PIECE))
+        with suppress(OSError):
+            while count := source.recv_into(buffer):
+                target.sendall(buffer[:count])
+        for end in (source, target):  # what was sent still arrives
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    for end in (one, other):
+        end.settimeout(None)
+    back = threading.Thread(target=forward, args=(other, one), daemon=True)
+    back.start()
+    forward(one, other)
+    back.join()
+    one.close()
+    other.close()
+
+
+def request_connect(link: socket.socket, target: str, header: str = "") -> int:
+    """Send an HTTP CONNECT request and return the status; 0 if the answer is not HTTP."""
+    link.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{header}\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        piece = link.recv(1)  # what follows belongs to the peer
+        if not piece or len(answer) > MAX_HEADER:
+            break
+        answer += piece
+    found = re.match(rb"HTTP/1\.[01] ([0-9]{3})", answer)
+    return int(found[1]) if found else 0
+
+
+def receive_exactly(link: socket.socket, count: int) -> bytes:
+    """Return so many bytes; raise ``ConnectionResetError`` if there are fewer."""
+    received = b""
+    while len(received) < count:
+        piece = link.recv(count - len(received))
+        if not piece:
+            raise ConnectionResetError("the connection ended early")
+        received += piece
+    return received
+
+
+def receive_line(link: socket.socket) -> str:
+    """Return a line without its end; raise ``ConnectionResetError`` at the end of the connection or of patience."""
+    line = b""
+    while not line.endswith(b"\n"):
+        if len(line) > MAX_LINE:
+            raise ConnectionResetError("a line is too long")
+        try:
+            line += receive_exactly(link, 1)
+        except TimeoutError:
+            if line:
+                raise ConnectionResetError("a line is not complete") from None
+            raise
+    return line[:-1].decode("ascii", "replace")
+
+
+@contextmanager
+def _closed_on_failure(link: socket.socket) -> Iterator[None]:
+    """Close a socket if the block raises."""
+    try:
+        yield
+    except BaseException:
+        link.close()
+        raise
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or ("timed out" if isinstance(error, TimeoutError) else "no answer")
+
+
+def _reach(address: str, credentials: Credentials, seconds: float) -> socket.socket:
+    """Return a connection to an address, through the proxy if there is one."""
+    if credentials.proxy is not None:
+        link = credentials.proxy.open(address, seconds)
+    else:
+        link = socket.create_connection(split_address(address), timeout=seconds)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return link
+
+
+def _door_to(far: socket.socket) -> Path:
+    """Return a socket of this machine that is joined with a connection; it serves one caller, within seconds."""
+    folder = tempfile.TemporaryDirectory(prefix="fedsim-")  # readable by this user only
+    path = Path(folder.name) / "socket"
+    door = socket.socket(socket.AF_UNIX)
+    door.bind(str(path))
+    door.listen(1)
+    door.settimeout(CONNECT_SECONDS)
+
+    def serve() -> None:
+        with far, folder:
+            with door:
+                try:
+                    near, _ = door.accept()
+                except OSError:
+                    return
+            join_sockets(near, far)
+
+    threading.Thread(target=serve, daemon=True).start()
+    return path
+
+
+def _socks_host(host: str) -> bytes:
+    """Return a host as SOCKS5 writes it; the proxy resolves names."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        name = host.encode("idna")
+        return bytes((3, len(name))) + name
+    return bytes((1 if found.version == 4 else 4,)) + found.packed

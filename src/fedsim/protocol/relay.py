@@ -1,0 +1,432 @@
+"""A relay: joins outgoing connections of parties that accept none (``fedsim relay``).
+
+It serves parties whose certificates come from the authorities it was given, and connects a party only with parties of
+the same authority. It sees who calls whom, when, and how many bytes pass; the bytes are TLS between the parties.
+:mod:`fedsim.protocol.outbound` has the other end of the protocol.
+
+One thread; every connection that has not proved who it is counts against limits per address and in total, and the
+oldest of them make room. Data are passed on in pieces: while one side does not read, nothing is read from the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+
+from fedsim.errors import FedSimError, FileError, SettingError
+from fedsim.protocol import certificates as certs, outbound
+from fedsim.protocol.connection_guard import connection_limit
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.tls import Credentials, server_context, split_address
+
+log = logging.getLogger("fedsim.relay")
+
+ADMISSION_SECONDS = 10.0  # to prove who one is
+TICKET_SECONDS = 10.0  # for both ends to show their tickets
+IDLE_SECONDS = 120.0  # gRPC sends a ping every ten seconds
+SWEEP_SECONDS = 5.0
+PROBE_SECONDS = 3.0  # for a registered party to show that it is still there
+CLOSING_SECONDS = 2.0
+# One descriptor in two is for connections: a quarter of them for those that have not proved who they are, a quarter for
+# requests and registrations, and half for pairs.
+MAX_CONNECTIONS, DESCRIPTOR_SHARE = 2048, 2
+ADDRESS_SHARE = 8  # of the connections that have not proved who they are may come from one address
+MAX_PER_PARTY = 16  # pairs that a party has asked for; and likewise its requests and registrations
+PIECE = 1 << 18
+WAITING_BYTES = 1 << 17  # for a receiver, before its sender has to wait
+MAX_WAITING_LINES = 1 << 14  # bytes of lines that a registered party has not read
+_REQUEST = re.compile(rb"CONNECT ([0-9a-f]{64})" + re.escape(outbound.TICKET_HOST.encode()) + rb" HTTP/1\.[01]\r\n")
+_JOINED = b"HTTP/1.1 200 joined\r\n\r\n"
+_REFUSED = b"HTTP/1.1 404 no such ticket\r\n\r\n"
+_TLS_HANDSHAKE = b"\x16"  # the first byte of a TLS connection
+
+
+def read_relay_credentials(
+    authorities: list[Path], certificate: Path, key: Path, revocations: Path | None = None
+) -> Credentials:
+    """Read the certificate of a relay and the authorities of the jobs that it serves.
+
+    The certificate may come from an authority of its own: then its clients name that authority.
+    """
+    issuers = [each for path in authorities for each in certs.read_certificates(path)]
+    own, private = certs.read_certificates(certificate)[0], certs.read_key(key)
+    party = certs.certificate_party(certs.certificate_pem(own))
+    if party.role is not Role.RELAY:
+        fault = f"{certificate} is the certificate of {party}; create one with `fedsim certs --relay NAME`"
+        raise FileError(fault, code="other-party")
+    if not certs.key_matches(private, own):
+        fault = f"{key} is not the key of {certificate}; give the two files that `fedsim certs` wrote together"
+        raise FileError(fault, code="wrong-key")
+    if fault := certs.date_fault(own, datetime.now(UTC)):
+        raise FileError(f"{certificate} {fault}; renew it with `fedsim certs --renew`", code="certificate-out-of-date")
+    pem = b"".join(map(certs.certificate_pem, issuers))
+    return Credentials(pem, certs.certificate_pem(own), certs.key_pem(private), revocations)
+
+
+@dataclass(frozen=True)
+class _Caller:
+    """Whom a certificate proves: a party, and the authority that says so."""
+
+    authority: bytes
+    party: Party
+
+
+@dataclass(eq=False)
+class _Registration:
+    """The connection on which a party waits for callers."""
+
+    writer: asyncio.StreamWriter
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def is_stuck(self) -> bool:
+        return self.writer.transport.get_write_buffer_size() > MAX_WAITING_LINES
+
+
+@dataclass(eq=False)
+class _Pairing:
+    """Two connections to be joined, by the tickets that they show."""
+
+    caller: _Caller
+    called: Party
+    tickets: tuple[str, str]
+    ends: list[socket.socket] = field(default_factory=list)
+
+
+class Relay:
+    """Joins connections of parties.
+
+    Parameters
+    ----------
+    credentials
+        Its certificate, and the authorities of the parties that it serves.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials, self._tls = credentials, server_context(credentials)
+        self._issuers = x509.load_pem_x509_certificates(credentials.authority)
+        self._quarter = connection_limit(MAX_CONNECTIONS, DESCRIPTOR_SHARE) // 4
+        self._tasks: dict[asyncio.Task[None], socket.socket | None] = {}  # with their connections before they begin
+        self._unproved: dict[asyncio.Task[None], str] = {}  # the oldest first, with their addresses
+        self._controls: Counter[_Caller] = Counter()
+        self._registered: dict[tuple[_Caller, str], _Registration] = {}
+        self._pairings: dict[str, _Pairing] = {}  # by ticket
+        self._pairs: dict[_Pair, _Caller] = {}
+
+    async def serve(self, door: socket.socket) -> None:
+        """Serve the callers of a listening socket until the task is cancelled."""
+        loop = asyncio.get_running_loop()
+        door.setblocking(False)
+        sweep = asyncio.create_task(self._sweep())
+        try:
+            while True:
+                try:
+                    link, address = await loop.sock_accept(door)
+                except OSError:  # no free descriptor, or the caller is gone
+                    self._drop_oldest(1)
+                    await asyncio.sleep(0.01)
+                    continue
+                task = asyncio.create_task(self._admit(link))
+                self._tasks[task], self._unproved[task] = link, address[0]
+                task.add_done_callback(self._end)
+                self._limit_unproved(address[0])
+        finally:
+            for task in (sweep, *self._tasks):
+                task.cancel()
+            for pair in list(self._pairs):
+                pair.abort()
+            for pairing in list(self._pairings.values()):
+                self._expire(pairing)
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._unproved.pop(task, None)
+        if (link := self._tasks.pop(task)) is not None:  # cancelled before it began
+            link.close()
+
+    def _limit_unproved(self, address: str) -> None:
+        """Drop the oldest connections that have not proved who they are, of one address and of all."""
+        same = [each for each, other in self._unproved.items() if other == address]
+        for each in same[: max(0, len(same) - max(1, self._quarter // ADDRESS_SHARE))]:
+            each.cancel()
+        self._drop_oldest(len(self._unproved) - self._quarter)
+
+    def _drop_oldest(self, count: int) -> None:
+        for task in list(self._unproved)[: max(0, count)]:
+            task.cancel()
+
+    async def _admit(self, link: socket.socket) -> None:
+        """Find out what a new connection is: TLS with a request, or a ticket."""
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._tasks[task] = None
+        link.setblocking(False)
+        with suppress(OSError, TimeoutError):
+            async with asyncio.timeout(ADMISSION_SECONDS) as limit:
+                try:
+                    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    await _wait_readable(link)
+                    if link.recv(1, socket.MSG_PEEK) != _TLS_HANDSHAKE:
+                        await self._take_ticket(link)
+                        return
+                    reader = asyncio.StreamReader(outbound.MAX_LINE)
+                    protocol = asyncio.StreamReaderProtocol(reader)
+                    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                        lambda: protocol, link, ssl=self._tls, ssl_shutdown_timeout=CLOSING_SECONDS
+                    )
+                except BaseException:
+                    link.close()
+                    raise
+                writer = asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop())
+                try:
+                    await self._serve_control(reader, writer, limit)
+                except (FedSimError, ValueError):  # its certificate names no party, or its line is too long
+                    transport.abort()
+                finally:
+                    writer.close()
+
+    # Requests, on connections with mutual TLS
+
+    async def _serve_control(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limit: asyncio.Timeout
+    ) -> None:
+        pem = _peer_certificate(writer)
+        issuer = next((each for each in self._issuers if certs.issued_by(_parse(pem), each)), None)
+        if issuer is None:
+            raise FileError("the certificate is of another authority", code="other-authority")
+        caller = _Caller(issuer.fingerprint(hashes.SHA256()), certs.certificate_party(pem))
+        line = await _read_line(reader)
+        limit.reschedule(None)
+        self._unproved.pop(cast("asyncio.Task[None]", asyncio.current_task()), None)
+        if self._credentials.refuses(pem):
+            _answer(writer, f"{outbound.ERROR} revoked")
+            log.warning("refused %s: its certificate was revoked", caller.party)
+            return
+        if self._controls[caller] >= MAX_PER_PARTY or self._controls.total() >= self._quarter:
+            _answer(writer, f"{outbound.ERROR} too-many")
+            return
+        self._controls[caller] += 1
+        try:
+            match line.split(" "):
+                case [outbound.LISTEN, label]:
+                    await self._register(caller, label, reader, writer)
+                case [outbound.PING]:
+                    _answer(writer, outbound.PONG)
+                case [outbound.CALL, role, name, label] if role in tuple(Role):
+                    _answer(writer, self._call(caller, Party(Role(role), name), label))
+                case _:
+                    _answer(writer, f"{outbound.ERROR} bad-request")
+        finally:
+            self._controls[caller] -= 1
+            self._controls += Counter()  # forget zeros
+
+    async def _register(
+        self, caller: _Caller, label: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        """Keep a party registered while it is there; a second process of it is refused."""
+        key, registration = (caller, label), _Registration(writer)
+        if (old := self._registered.get(key)) is not None:
+            old.heard.clear()
+            _answer(old.writer, outbound.PING)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(old.heard.wait(), PROBE_SECONDS)
+                _answer(writer, f"{outbound.ERROR} name-taken")
+                return
+            old.writer.transport.abort()
+        self._registered[key] = registration
+        _answer(writer, outbound.OK)
+        log.info("%s is connected", caller.party)
+        try:
+            while line := await asyncio.wait_for(_read_line(reader), outbound.SILENCE_SECONDS):
+                registration.heard.set()
+                if line == outbound.PING:
+                    _answer(writer, outbound.PONG)
+        finally:
+            if self._registered.get(key) is registration:
+                del self._registered[key]
+                log.info("%s is disconnected", caller.party)
+
+    def _call(self, caller: _Caller, called: Party, label: str) -> str:
+        """Give a ticket to a caller and one to the party that it calls; return the answer to the caller."""
+        registration = self._registered.get((_Caller(caller.authority, called), label))
+        if registration is None or registration.is_stuck:
+            return f"{outbound.ERROR} not-registered"
+        waiting = [pairing.caller for pairing in self._pairings.values()]
+        count = waiting.count(caller) + list(self._pairs.values()).count(caller)
+        if count >= MAX_PER_PARTY or len(waiting) + len(self._pairs) >= self._quarter:
+            return f"{outbound.ERROR} too-many"
+        pairing = _Pairing(caller, called, (secrets.token_hex(32), secrets.token_hex(32)))
+        self._pairings |= dict.fromkeys(pairing.tickets, pairing)
+        asyncio.get_running_loop().call_later(TICKET_SECONDS, self._expire, pairing)
+        _answer(registration.writer, f"{outbound.OPEN} {pairing.tickets[1]}")
+        return f"{outbound.OPEN} {pairing.tickets[0]}"
+
+    # Data
+
+    async def _take_ticket(self, link: socket.socket) -> None:
+        """Read a CONNECT request with a ticket, and join the connection with the other one of the pair."""
+        loop, request = asyncio.get_running_loop(), b""
+        while not request.endswith(b"\r\n\r\n"):
+            piece = await loop.sock_recv(link, outbound.MAX_HEADER)
+            request += piece
+            if not piece or len(request) > outbound.MAX_HEADER:
+                raise ConnectionResetError
+        found = _REQUEST.match(request)
+        pairing = self._pairings.pop(found[1].decode(), None) if found else None
+        if pairing is None:
+            await loop.sock_sendall(link, _REFUSED)
+            raise ConnectionResetError
+        pairing.ends.append(link)
+        if len(pairing.ends) == 2:
+            pair = _Pair(self._forget)
+            self._pairs[pair] = pairing.caller
+            log.debug("joined %s with %s", pairing.caller.party, pairing.called)
+            await pair.join(*pairing.ends)
+
+    def _expire(self, pairing: _Pairing) -> None:
+        """Close the one end of a pair whose other end did not come."""
+        for ticket in pairing.tickets:
+            self._pairings.pop(ticket, None)
+        if len(pairing.ends) == 1:
+            pairing.ends[0].close()
+
+    def _forget(self, pair: _Pair) -> None:
+        caller = self._pairs.pop(pair, None)
+        if caller is not None:
+            log.debug("a connection of %s ended after %d bytes", caller.party, pair.passed)
+
+    async def _sweep(self) -> None:
+        """Close pairs through which nothing passes: an end of them is gone without a word."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for pair in [pair for pair in self._pairs if now - pair.last > IDLE_SECONDS]:
+                pair.abort()
+
+
+class _Pair:
+    """Two joined connections."""
+
+    def __init__(self, forget: Callable[[_Pair], None]) -> None:
+        self._loop, self._forget = asyncio.get_running_loop(), forget
+        self._pipes = _Pipe(self), _Pipe(self)
+        self.last, self.passed = self._loop.time(), 0
+
+    async def join(self, *ends: socket.socket) -> None:
+        """Tell both ends that they are joined, and pass on what they send."""
+        self._pipes[0].other, self._pipes[1].other = self._pipes[1], self._pipes[0]
+        try:
+            for pipe, end in zip(self._pipes, ends, strict=True):
+                await pipe.attach(end)
+        except OSError:
+            self.abort()
+            raise
+        for pipe in self._pipes:
+            pipe.transport.write(_JOINED)
+        for pipe in self._pipes:
+            pipe.transport.resume_reading()
+
+    def count(self, size: int) -> None:
+        """Note that bytes have passed."""
+        self.last = self._loop.time()
+        self.passed += size
+
+    def end(self) -> None:
+        """Close both ends after what is still to be sent."""
+        for pipe in self._pipes:
+            if pipe.transport is not None:
+                pipe.transport.close()
+        self._forget(self)
+
+    def abort(self) -> None:
+        """Close both ends at once."""
+        for pipe in self._pipes:
+            if pipe.transport is not None:
+                pipe.transport.abort()
+        self._forget(self)
+
+
+class _Pipe(asyncio.BufferedProtocol):
+    """Passes what one end of a pair sends to the other end, and stops reading while that one does not keep up."""
+
+    _buffer = memoryview(bytearray(PIECE))  # one for all: it is emptied before anything else happens
+
+    def __init__(self, pair: _Pair) -> None:
+        self._pair = pair
+        self.transport: asyncio.Transport = cast("asyncio.Transport", None)
+        self.other = self
+
+    async def attach(self, end: socket.socket) -> None:
+        """Read from a connection, and write to it."""
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: self, end)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self.transport.set_write_buffer_limits(WAITING_BYTES)
+        self.transport.pause_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._pair.count(nbytes)
+        self.other.transport.write(bytes(self._buffer[:nbytes]))
+
+    def pause_writing(self) -> None:
+        self.other.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.other.transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._pair.end()
+
+
+def open_door(address: str) -> socket.socket:
+    """Return a listening socket; raise ``SettingError`` if the address cannot be used."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=256)
+    except (OSError, UnicodeError) as error:
+        fault = f"cannot listen at {address}: {getattr(error, 'strerror', None) or 'unknown host'}"
+        hint = "stop the other program, or choose another --listen"
+        raise SettingError(f"{fault}; {hint}", code="address-in-use", address=address) from None
+
+
+def _peer_certificate(writer: asyncio.StreamWriter) -> bytes:
+    shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    return certs.certificate_pem(x509.load_der_x509_certificate(shown))
+
+
+def _parse(pem: bytes) -> x509.Certificate:
+    return x509.load_pem_x509_certificate(pem)
+
+
+async def _read_line(reader: asyncio.StreamReader) -> str:
+    """Return a line without its end; empty at the end of the connection."""
+    return (await reader.readline()).decode("ascii", "replace").rstrip("\n")
+
+
+def _answer(writer: asyncio.StreamWriter, line: str) -> None:
+    writer.write(f"{line}\n".encode())
+
+
+async def _wait_readable(link: socket.socket) -> None:
+    loop, ready = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(link, ready.set)
+    try:
+        await ready.wait()
+    finally:
+        loop.remove_reader(link)

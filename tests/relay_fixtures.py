@@ -1,0 +1,101 @@
+"""A relay in a thread, and real proxies (HTTP CONNECT and SOCKS5) with users and passwords."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import socket
+import struct
+import threading
+from contextlib import closing, contextmanager, suppress
+
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.outbound import join_sockets, receive_exactly
+from fedsim.protocol.relay import Relay, open_door
+from tls_fixtures import credentials_of
+
+HUB = Party(Role.RELAY, "hub")
+
+
+@contextmanager
+def relay_in_thread(credentials=None, address="127.0.0.1:0"):
+    """The address of a relay that runs in this process."""
+    door = open_door(address)
+    relay, loop = Relay(credentials or credentials_of(HUB)), asyncio.new_event_loop()
+    task = loop.create_task(relay.serve(door))
+
+    def run():
+        with suppress(asyncio.CancelledError):
+            loop.run_until_complete(task)
+        loop.run_until_complete(asyncio.sleep(0.05))  # ends the connections
+        loop.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield f"relay://127.0.0.1:{door.getsockname()[1]}"
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(5)
+        door.close()
+
+
+@contextmanager
+def proxy_in_thread(kind, login="ada:secret", host="127.0.0.1"):
+    """The URL of a proxy, and the list of the targets that it was asked for."""
+    door, targets = socket.create_server((host, 0)), []
+    answer = {"http": _answer_connect, "socks5": _answer_socks5}[kind]
+
+    def serve(link):
+        with suppress(OSError), closing(link):
+            target = answer(link, login)
+            if target:
+                targets.append(f"{target[0]}:{target[1]}")
+                join_sockets(link, socket.create_connection(target))
+
+    def accept():
+        with suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(door.accept()[0],), daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    try:
+        yield f"{kind}://{host}:{door.getsockname()[1]}", targets
+    finally:
+        door.shutdown(socket.SHUT_RDWR)
+        door.close()
+
+
+def _answer_connect(link, login):
+    request = b""
+    while not request.endswith(b"\r\n\r\n"):
+        request += receive_exactly(link, 1)
+    if login and f"Proxy-Authorization: Basic {base64.b64encode(login.encode()).decode()}".encode() not in request:
+        link.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+        return None
+    host, _, port = request.split(b" ")[1].decode().rpartition(":")
+    link.sendall(b"HTTP/1.1 200 OK\r\nVia: test\r\n\r\n")
+    return host, int(port)
+
+
+def _answer_socks5(link, login):
+    methods = receive_exactly(link, receive_exactly(link, 2)[1])
+    wanted = 2 if login else 0
+    if wanted not in methods:
+        link.sendall(b"\x05\xff")
+        return None
+    link.sendall(bytes((5, wanted)))
+    if login:
+        user = receive_exactly(link, receive_exactly(link, 2)[1]).decode()
+        password = receive_exactly(link, receive_exactly(link, 1)[0]).decode()
+        link.sendall(b"\x01" + bytes((f"{user}:{password}" != login,)))
+        if f"{user}:{password}" != login:
+            return None
+    kind = receive_exactly(link, 4)[3]
+    if kind == 3:
+        host = receive_exactly(link, receive_exactly(link, 1)[0]).decode()
+    else:
+        host = socket.inet_ntop(*{1: (socket.AF_INET, receive_exactly(link, 4))}[kind])
+    (port,) = struct.unpack(">H", receive_exactly(link, 2))
+    link.sendall(b"\x05\x00\x00\x01" + bytes(6))
+    return host, port

@@ -1,0 +1,289 @@
+"""Who may use a relay, what it sees, and what strangers can take from it."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from error_fixtures import raises
+from fedsim.errors import FileError, SettingError
+from fedsim.protocol import outbound, relay
+from fedsim.protocol.certificates import issue_certificates, party_files, revoke_certificates
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Activations, Save
+from fedsim.protocol.outbound import OK, RelayAddress, ask_relay, open_control, open_data_connection, request_ticket
+from fedsim.protocol.tls import Credentials, probe_tls, split_address
+from fedsim.protocol.transport import ConnectionLost
+from relay_fixtures import HUB, relay_in_thread
+from session_fixtures import CITY, NOTARY, RENTALS, frame_of, until
+from tls_fixtures import FOREIGN, NOW, OURS, PAPERS, credentials_of, echo
+
+
+@pytest.fixture
+def hub():
+    with relay_in_thread() as address:
+        yield address
+
+
+def answers(address, caller=RENTALS, called=CITY):
+    """Whether a frame comes back through the relay."""
+    line = GrpcTransport(PAPERS[caller]).dial(address, called)
+    line.send(frame_of(Save(3)))
+    found = line.receive() == frame_of(Save(3))
+    line.close()
+    return found
+
+
+# --- who may use it -----------------------------------------------------------------------------------------------
+
+
+def test_a_stranger_is_refused(hub):
+    with pytest.raises(ConnectionLost) as lost:
+        request_ticket(RelayAddress.parse(hub), credentials_of(RENTALS, FOREIGN), CITY, 2.0)
+    assert lost.value.code in ("relay-untrusted", "relay-refused")
+    trusting = replace(credentials_of(RENTALS, FOREIGN), relay_authority=OURS.pair.certificate)
+    with pytest.raises(ConnectionLost) as lost:
+        request_ticket(RelayAddress.parse(hub), trusting, CITY, 2.0)
+    assert lost.value.code == "relay-refused"
+
+
+def test_parties_of_two_authorities_do_not_meet():
+    both = credentials_of(HUB)
+    both = replace(both, authority=both.authority + FOREIGN.pair.certificate)
+    foreign = replace(credentials_of(RENTALS, FOREIGN), relay_authority=OURS.pair.certificate)
+    with relay_in_thread(both) as hub:
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        with pytest.raises(ConnectionLost) as lost:
+            request_ticket(RelayAddress.parse(hub), foreign, CITY, 2.0)
+        assert lost.value.code == "not-registered"
+        assert answers(hub)
+        listener.close()
+
+
+def test_a_name_belongs_to_one_certificate_and_one_process(hub):
+    listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    with raises(SettingError, "address-in-use"):
+        GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    other = GrpcTransport(PAPERS[CITY]).listen(f"{hub}/second-job", echo)
+    assert answers(hub)
+    assert answers(f"{hub}/second-job")
+    with pytest.raises(ConnectionLost) as lost:  # rentals registers under its own name, whatever it says
+        GrpcTransport(PAPERS[RENTALS]).dial(hub, NOTARY)
+    assert lost.value.code == "not-registered"
+    other.close()
+    listener.close()
+
+
+def test_a_party_that_is_gone_without_a_word_is_replaced(hub, monkeypatch):
+    monkeypatch.setattr(relay, "PROBE_SECONDS", 0.1)
+    place = RelayAddress.parse(hub)
+    with open_control(place, PAPERS[CITY], 2.0) as silent:
+        ask_relay(silent, place, "LISTEN ", OK, CITY)
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        assert answers(hub)
+        listener.close()
+
+
+def test_who_relays_must_have_the_certificate_of_a_relay():
+    with relay_in_thread(credentials_of(NOTARY)) as hub, pytest.raises(ConnectionLost) as lost:
+        request_ticket(RelayAddress.parse(hub), PAPERS[RENTALS], CITY, 2.0)
+    assert (lost.value.code, lost.value.lasting) == ("relay-untrusted", True)
+
+
+def test_a_relay_reads_only_the_certificate_of_a_relay(tmp_path):
+    issue_certificates(tmp_path, [HUB, CITY], NOW)
+    ca, (certificate, key), (other, _) = tmp_path / "ca.pem", party_files(tmp_path, HUB), party_files(tmp_path, CITY)
+    assert isinstance(relay.read_relay_credentials([ca], certificate, key), Credentials)
+    with raises(FileError, "other-party"):
+        relay.read_relay_credentials([ca], other, key)
+    with raises(FileError, "wrong-key"):
+        relay.read_relay_credentials([ca], certificate, party_files(tmp_path, CITY)[1])
+
+
+def test_a_revoked_certificate_is_refused(tmp_path):
+    issue_certificates(tmp_path, [HUB, CITY], NOW)
+    ca, (certificate, key), own = tmp_path / "ca.pem", party_files(tmp_path, HUB), party_files(tmp_path, CITY)
+    city = Credentials(ca.read_bytes(), *(path.read_bytes() for path in own))
+    listed = revoke_certificates(tmp_path, [own[0]], NOW)
+    with (
+        relay_in_thread(relay.read_relay_credentials([ca], certificate, key, listed)) as hub,
+        raises(SettingError, "revoked"),
+    ):
+        GrpcTransport(city).listen(hub, echo)
+
+
+def test_the_parties_prove_themselves_to_each_other_and_not_only_to_the_relay(hub):
+    """A relay that joins the wrong party gains nothing."""
+    listener = GrpcTransport(PAPERS[NOTARY]).listen(hub, echo)
+    probe = probe_tls(
+        hub, PAPERS[RENTALS], CITY, 2.0, lambda *_: outbound.open_connection(hub, PAPERS[RENTALS], NOTARY, 2.0)
+    )
+    assert (probe.code, probe.lasting) == ("other-party", True)
+    listener.close()
+
+
+def test_plaintext_does_not_go_through_a_relay(hub):
+    with raises(SettingError, "plaintext-to-others"):
+        GrpcTransport(None).dial(hub, CITY)
+
+
+# --- what it sees -------------------------------------------------------------------------------------------------
+
+
+def test_the_relay_handles_tls_records_and_finds_no_planted_value(monkeypatch):
+    streams, lines = {}, []
+    passed, read = relay._Pipe.buffer_updated, relay._read_line
+
+    def recorded(pipe, size):
+        streams.setdefault(pipe, bytearray()).extend(pipe.get_buffer(-1)[:size])
+        passed(pipe, size)
+
+    async def noted(reader):
+        lines.append(await read(reader))
+        return lines[-1]
+
+    monkeypatch.setattr(relay._Pipe, "buffer_updated", recorded)
+    monkeypatch.setattr(relay, "_read_line", noted)
+    planted = np.frombuffer(b"Zaphod Beeblebrox, born 1978-03-08; " * 40, np.float32).reshape(-1, 4)
+    with relay_in_thread() as hub:
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        line = GrpcTransport(PAPERS[RENTALS]).dial(hub, CITY)
+        line.send(frame_of(Activations(0, values=planted)))
+        assert b"Zaphod" in line.receive()
+        line.close()
+        listener.close()
+    assert len(streams) == 2
+    for stream in streams.values():
+        assert b"Zaphod" not in stream
+        assert set(record_kinds(bytes(stream))) <= {20, 22, 23}  # handshake, and encrypted
+    assert [line for line in lines if line not in ("", "PING", "PONG")] == ["LISTEN ", "CALL primary city "]
+
+
+def record_kinds(stream):
+    """The kinds of the TLS records of a stream, which must be whole."""
+    while stream:
+        kind, version, size = stream[0], stream[1:3], int.from_bytes(stream[3:5])
+        assert version in (b"\x03\x01", b"\x03\x03")
+        assert len(stream) >= 5 + size
+        yield kind
+        stream = stream[5 + size :]
+
+
+# --- what strangers can take --------------------------------------------------------------------------------------
+
+
+def test_a_thousand_silent_callers_do_not_keep_a_party_away(hub):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        with ExitStack() as stack:
+            listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+            for _ in range(1000):
+                with suppress(OSError):
+                    stack.enter_context(
+                        socket.create_connection(split_address(hub.removeprefix("relay://")), timeout=2)
+                    )
+            assert answers(hub)
+            listener.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "first", [b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 4096, b"CONNECT x HTTP/1.1\r\n" * 300, b"\x16\x03\x01\xff"]
+)
+def test_garbage_is_cut_off(hub, first, monkeypatch):
+    monkeypatch.setattr(relay, "ADMISSION_SECONDS", 0.3)
+    place = split_address(hub.removeprefix("relay://"))
+    with socket.create_connection(place, timeout=3) as link, suppress(ConnectionError):
+        link.sendall(first)
+        while link.recv(4096):
+            pass
+
+
+def test_a_ticket_is_valid_once_and_for_seconds(hub, monkeypatch):
+    monkeypatch.setattr(relay, "TICKET_SECONDS", 0.2)
+    place = RelayAddress.parse(hub)
+    with open_control(place, PAPERS[CITY], 2.0) as silent:
+        ask_relay(silent, place, "LISTEN ", OK, CITY)
+        ticket = request_ticket(place, PAPERS[RENTALS], CITY, 2.0)
+        for ticket_shown in (ticket, ticket, "0" * 64):  # nobody comes; used; never given
+            with pytest.raises(ConnectionLost) as lost:
+                open_data_connection(place, PAPERS[RENTALS], ticket_shown, 2.0)
+            assert lost.value.code == "not-joined"
+
+
+def test_one_party_cannot_take_all_connections(hub):
+    place = RelayAddress.parse(hub)
+    listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+    with ExitStack() as stack:
+        for _ in range(relay.MAX_PER_PARTY):
+            stack.enter_context(outbound.open_connection(hub, PAPERS[RENTALS], CITY, 2.0))
+        with pytest.raises(ConnectionLost) as lost:
+            request_ticket(place, PAPERS[RENTALS], CITY, 2.0)
+        assert lost.value.code == "too-many"
+        assert answers(hub, caller=NOTARY)
+    until(lambda: _is_admitted(place))
+    listener.close()
+
+
+def _is_admitted(place):
+    with suppress(ConnectionLost):
+        return bool(request_ticket(place, PAPERS[RENTALS], CITY, 2.0))
+    return False
+
+
+def test_a_receiver_that_does_not_read_holds_up_its_sender_and_nothing_piles_up(hub):
+    place, sent = RelayAddress.parse(hub), 0
+    with open_control(place, PAPERS[CITY], 2.0) as control:
+        ask_relay(control, place, "LISTEN ", OK, CITY)
+        ticket = request_ticket(place, PAPERS[RENTALS], CITY, 2.0)
+        word, _, own = outbound.receive_line(control).partition(" ")
+        ends = []
+        waiting = threading.Thread(target=lambda: ends.append(open_data_connection(place, PAPERS[CITY], own, 2.0)))
+        waiting.start()
+        with open_data_connection(place, PAPERS[RENTALS], ticket, 2.0) as sender:
+            waiting.join()
+            sender.settimeout(0.3)
+            with suppress(TimeoutError):
+                while sent < 64 << 20:
+                    sent += sender.send(bytes(1 << 16))
+            assert sent < 64 << 20
+            assert word == outbound.OPEN
+            ends[0].settimeout(5)
+            received = 0
+            while received < sent:
+                received += len(ends[0].recv(1 << 20))
+            assert received == sent
+            ends[0].close()
+
+
+def test_connections_through_which_nothing_passes_are_closed(monkeypatch):
+    monkeypatch.setattr(relay, "IDLE_SECONDS", 0.1)
+    monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.05)
+    with relay_in_thread() as hub:
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        with outbound.open_connection(hub, PAPERS[RENTALS], CITY, 2.0) as link:
+            began = time.monotonic()
+            with suppress(ConnectionError):
+                while link.recv(1000):
+                    pass
+            assert time.monotonic() - began < 2.0
+        listener.close()
+
+
+def test_a_party_returns_to_a_relay_that_was_away():
+    with relay_in_thread() as hub:
+        listener = GrpcTransport(PAPERS[CITY]).listen(hub, echo)
+        assert answers(hub)
+    with relay_in_thread(address=hub.removeprefix("relay://")):
+        until(lambda: _is_admitted(RelayAddress.parse(hub)))
+        assert answers(hub)
+        listener.close()
