@@ -13,6 +13,7 @@ from api import api_pages
 from commands import command_pages
 from failures import errors_page
 from gallery import gallery_pages
+from metrics import metrics_page
 from settings import settings_page
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,8 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 def generated() -> dict[str, str]:
     """Return the generated pages by path."""
-    pages = {"settings": settings_page(), "errors": errors_page(), **command_pages(), **api_pages()}
+    pages = {"settings": settings_page(), "errors": errors_page(), "metrics": metrics_page()}
+    pages |= {**command_pages(), **api_pages()}
     return {f"reference/{name}.md": text for name, text in pages.items()} | gallery_pages()
 
 

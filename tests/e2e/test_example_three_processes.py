@@ -10,6 +10,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -25,6 +26,7 @@ from fedsim.cli.app import app
 from fedsim.cli.demo import free_ports
 from fedsim.runs.run_folder import read_audit_log
 from fedsim_lab.faults.processes import start_command
+from telemetry_fixtures import Collector, running_collector, scrape, values
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "three_processes"
@@ -101,6 +103,11 @@ class Terminal:
         with chdir(folder):
             self._process = start_command(words, self._log)
 
+    @property
+    def left(self) -> bool:
+        """Whether the command has ended."""
+        return self._process.exitcode is not None
+
     def left_well(self) -> None:
         """Wait for its end."""
         self._process.join(LONGEST)
@@ -122,11 +129,11 @@ def type_all(commands: list[str], folder: Path) -> None:
         Terminal(command, folder).left_well()
 
 
-def predict_as_written(three: Path) -> None:
+def predict_as_written(three: Path, metrics: str) -> None:
     notary, agency, batch, service, worth = commands("Predictions")
     online = [Terminal(command, three) for command in (notary, agency)]
     try:
-        ask_as_written(three, batch, service, online)
+        ask_as_written(three, batch, service, online, metrics)
         _, command, *words = worth.split()  # test_remote_ladder runs it
         typer.main.get_command(app).commands[command].make_context(command, words)
         for terminal in reversed(online):
@@ -136,7 +143,7 @@ def predict_as_written(three: Path) -> None:
             terminal.kill()
 
 
-def ask_as_written(three: Path, batch: str, service: str, online: list[Terminal]) -> None:
+def ask_as_written(three: Path, batch: str, service: str, online: list[Terminal], metrics: str) -> None:
     type_all([batch], three)
     predicted = pl.read_csv(three / "predictions.csv")
     assert (len(predicted), set(predicted["by"])) == (20, {"fedsim"})
@@ -145,6 +152,7 @@ def ask_as_written(three: Path, batch: str, service: str, online: list[Terminal]
     answer = asked(three, port, pl.read_csv(three / "new-flats.csv").head(1).to_dicts())
     assert answer["by"] == "fedsim"
     assert answer["predictions"][0] == pytest.approx(predicted["prediction"][0], rel=1e-4)
+    assert values(scrape(metrics), "fedsim_requests_total")["/predict", "200"] >= 1
     online.pop().stop()
 
 
@@ -179,7 +187,52 @@ def test_the_commands_of_the_readme_run_as_written(tmp_path: Path, finished: tup
     free_ports = (finished[0] / "job.toml").read_text()  # those of the page may be in use here
     (three / "job.toml").write_text(free_ports.replace("epochs = 8", "epochs = 1"))
     type_all(before[4:], three)
-    for terminal in [Terminal(command, three) for command in commands("Three terminals")]:
-        terminal.left_well()
-    predict_as_written(three)
+    with running_collector() as collector:
+        watched = watch(three, collector.url)
+        terminals = [Terminal(command, three) for command in commands("Three terminals")]
+        seen = scrape_until(watched, lambda: all(terminal.left for terminal in terminals))
+        for terminal in terminals:
+            terminal.left_well()
+        every_role_is_seen(three, seen, collector)
+        predict_as_written(three, watched["city"])
     type_all(commands("Audit logs"), three)
+
+
+def watch(three: Path, collector: str) -> dict[str, str]:
+    """Let every party be watched; gives where its metrics are."""
+    names = ("notary", "city", "rentals")
+    watched = {name: f"127.0.0.1:{port}" for name, port in zip(names, free_ports(3), strict=True)}
+    for name, address in watched.items():
+        settings = f'\n[telemetry]\nmetrics = "{address}"\notlp = "{collector}"\nlogs = "json"\n'
+        with (three / f"{name}.toml").open("a") as file:
+            file.write(settings)
+    return watched
+
+
+def scrape_until(watched: dict[str, str], over: Callable[[], bool]) -> dict[str, bytes]:
+    """The last metrics of every party."""
+    seen: dict[str, bytes] = {}
+    while not over():
+        seen |= {name: found for name, address in watched.items() if (found := scrape(address))}
+        time.sleep(0.1)
+    return seen
+
+
+def every_role_is_seen(three: Path, seen: dict[str, bytes], collector: Collector) -> None:
+    """Phases, steps, bytes and links in the metrics; spans and log lines at the collector; JSON in the terminals."""
+    roles = {"notary": "coordinator", "city": "primary", "rentals": "secondary"}
+    for name, role in roles.items():
+        ((job, party, as_role, _),) = values(seen[name], "fedsim_info")
+        assert (party, as_role) == (name, role)
+        assert sum(values(seen[name], "fedsim_phase").values()) == 1
+        mine = [span.name for about, span in collector.spans() if about["fedsim.party"] == name]
+        assert {"party", "join", "link"} <= set(mine)
+        assert {about["fedsim.job"] for about, _ in (*collector.spans(), *collector.logs())} == {job}
+    assert values(seen["city"], "fedsim_steps_total") == values(seen["rentals"], "fedsim_steps_total") != {}
+    assert values(seen["city"], "fedsim_validation")["rmse",] > 0
+    assert values(seen["notary"], "fedsim_linked_records") == values(seen["notary"], "fedsim_records_to_link") != {}
+    assert values(seen["city"], "fedsim_linked_records") == {("rentals",): 1000}
+    assert values(seen["city"], "fedsim_bytes_total")["sent", "gradients", "secondary"] > 0
+    lines = [json.loads(line) for line in (three / "terminal.log").read_text().splitlines() if line.startswith("{")]
+    assert {line["party"] for line in lines} == set(roles)
+    assert ("city", "train", "epoch 1 of 1") in {(line["party"], line["phase"], line["message"]) for line in lines}

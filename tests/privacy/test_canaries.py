@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+import threading
 import traceback
 from collections import Counter, deque
 from contextlib import suppress
@@ -11,14 +13,17 @@ from contextlib import suppress
 import numpy as np
 import polars as pl
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from e2e.party_threads import mutual_tls, run_in_threads
 from fedsim.errors import FedSimError
-from fedsim.protocol.messages import Role
+from fedsim.protocol.messages import KINDS, Role
 from fedsim.protocol.transport import decode
 from fedsim.runtime.run_local import run_local
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job
+from fedsim.runtime.telemetry import JsonLogFormatter
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job, free_ports
 from privacy.canaries import Canaries
+from telemetry_fixtures import running_collector, scrape
 
 FLATS, LODGINGS, CLASSES = 150, 120, 60
 TELLING = {"candidates", "queries", "activations", "gradients"}  # when these are sent, all data is in memory
@@ -129,6 +134,32 @@ def lay_out_planted(folder, tables):
     return create_local_job(folder, n_secondaries=2, tables=tables, secondaries={RENTALS: {"schema": schema}})
 
 
+class Watched:
+    """Everything that every party exports about itself while the block runs."""
+
+    def __init__(self, place):
+        self.place, self.addresses, self.scraped, self.over = place, {}, [], threading.Event()
+
+    def __enter__(self):
+        self.collector = running_collector()
+        self.otlp = self.collector.__enter__()
+        for name, port in zip(self.place.names, free_ports(), strict=False):
+            self.addresses[name] = f"127.0.0.1:{port}"
+            self.place.change_party(name, telemetry={"metrics": self.addresses[name], "otlp": self.otlp.url})
+        self.thread = threading.Thread(target=self.scrape_until_over)
+        self.thread.start()
+        return self
+
+    def scrape_until_over(self):
+        while not self.over.wait(0.3):
+            self.scraped += [(name, text) for name, where in self.addresses.items() if (text := scrape(where))]
+
+    def __exit__(self, *ended):
+        self.over.set()
+        self.thread.join()
+        self.collector.__exit__(*ended)
+
+
 class Run:
     """A whole job over gRPC with mutual TLS, and all that could be seen of it."""
 
@@ -136,17 +167,18 @@ class Run:
         self.canaries, tables = planted()
         self.place = lay_out_planted(folder, tables)
         self.frames, self.reprs = [], []
-        self.ledgers = run_in_threads(
-            self.place, lambda own: Recorded(mutual_tls(own), own.party, self.frames, self.reprs)
-        )
+        with Watched(self.place) as self.watched:
+            self.ledgers = run_in_threads(
+                self.place, lambda own: Recorded(mutual_tls(own), own.party, self.frames, self.reprs)
+            )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Runs once; ``said`` is everything that was logged at any level or printed."""
-    records = []
-    handler = logging.Handler()
-    handler.emit = lambda record: records.append(handler.format(record))
+    records, lines = [], []
+    handler, as_json = logging.Handler(), JsonLogFormatter("5e" * 32)
+    handler.emit = lambda record: (records.append(handler.format(record)), lines.append(as_json.format(record)))
     root, ours = logging.getLogger(), logging.getLogger("fedsim")
     levels = root.level, ours.level
     root.addHandler(handler)
@@ -158,7 +190,8 @@ def run(tmp_path_factory):
         root.removeHandler(handler)
         root.setLevel(levels[0])
         ours.setLevel(levels[1])
-    found.said = "\n".join(records)
+    found.said = "\n".join([*records, *lines])
+    assert all(json.loads(line)["job"] == "5e5e5e5e5e5e" for line in lines)
     return found
 
 
@@ -197,6 +230,28 @@ def test_no_canary_is_in_any_log_line_at_any_level(run):
     for canaries in everybodys(run):
         assert not canaries.in_bytes(run.said.encode())
         assert not canaries.in_bytes(audits)
+
+
+def test_no_canary_is_in_any_exported_byte(run):
+    watched = run.watched
+    assert {name for name, _ in watched.scraped} == set(run.place.names)
+    assert {about["fedsim.party"] for about, _ in watched.otlp.spans()} == set(run.place.names)
+    assert watched.otlp.logs()
+    for canaries in everybodys(run):
+        assert not [name for name, text in watched.scraped if canaries.in_bytes(text)]
+        assert not [path for path, body in watched.otlp.received if canaries.in_bytes(body)]
+
+
+def test_labels_have_few_values_none_of_them_from_a_table(run):
+    kinds, phases = set(KINDS), {"join", "link", "train", "explain", "end", "wait"}
+    columns = {"lat", "lon", "area", "built", "owner", "quarter", "rent", "licence", "district", "grade"}
+    for text in dict(run.watched.scraped).values():  # the last of each party
+        families = list(text_string_to_metric_families(text.decode()))
+        labels = [pair for family in families for sample in family.samples for pair in sample.labels.items()]
+        assert {value for label, value in labels if label == "kind"} <= kinds
+        assert {value for label, value in labels if label == "phase"} <= phases
+        assert not columns & {value for _, value in labels}
+        assert sum(len(family.samples) for family in families) < 400
 
 
 def test_no_canary_is_in_the_repr_of_anything_of_ours(run):

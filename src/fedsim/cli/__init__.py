@@ -1,5 +1,6 @@
 """The command ``fedsim``; nothing heavy is imported before a command runs, so that help appears at once."""
 
+import logging
 import signal
 import sys
 import traceback
@@ -63,7 +64,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if DEBUG in words:
             traceback.print_exception(error)
         message, code = describe_failure(error)
-        print(f"error: {message}", file=sys.stderr)
+        logger = logging.getLogger("fedsim")
+        if any(getattr(handler.formatter, "writes_json", False) for handler in logger.handlers):
+            logger.critical("%s", message, extra={"fields": {"exit_code": int(code)}})
+        else:
+            print(f"error: {message}", file=sys.stderr)
         sys.exit(code)
 
 

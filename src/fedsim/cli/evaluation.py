@@ -216,7 +216,7 @@ def restrict_to_owner(out: Path) -> None:
 def _compare_remotely(
     job: Job, own: PartyFile, store: ResultStore, rungs: list[Rung], options: CompareOptions, mode: OutputMode
 ) -> Ladder:
-    set_up_logging(own.name, mode)
+    set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     possible = [rung for rung in rungs if rung.key not in NEEDS_BOTH_TABLES]
     # The placebo of the best, and what tells the secondaries apart.
     further = 1 + len(coalitions(job.secondaries)) + len(several(job.secondaries))

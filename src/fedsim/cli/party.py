@@ -50,7 +50,7 @@ def run_party(
     if stay and own.role is Role.PRIMARY:
         hint = "the primary predicts with `fedsim predict` or `fedsim serve`"
         raise SettingError(f"--stay is for the coordinator and the secondaries; {hint}", code="stay-at-primary")
-    set_up_logging(own.name, mode)
+    set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     outcome: TrainingOutcome | None = None
     with (
         measure_traffic(quiet=mode.silent, stay=stay) as traffic,
@@ -58,7 +58,8 @@ def run_party(
     ):
         traffic.connection = context.connection
         with publish_progress(context.folder, job, context.connection, context.progress):
-            outcome = _run_role(context, hooks, stay=stay, show_progress=not mode.quiet)
+            show_progress = not mode.quiet and own.telemetry.logs == "text"
+            outcome = _run_role(context, hooks, stay=stay, show_progress=show_progress)
         if outcome and not mode.silent:
             _print_outcome(outcome)
     page = _write_report(context.folder, mode) if outcome else None
@@ -73,7 +74,8 @@ def run_all_parties(job_path: Path, party_paths: Sequence[Path], mode: OutputMod
     from fedsim.training.hooks import ProgressBar
 
     job, files = read_job(job_path), [read_party_file(path) for path in party_paths]
-    set_up_logging(job.name, mode, [str(own.party) for own in files])
+    logs = "json" if any(own.telemetry.logs == "json" for own in files) else "text"
+    set_up_logging(job.name, mode, [str(own.party) for own in files], job=job.hash, logs=logs)
     started = time.perf_counter()
     done = run_local(job, files, [] if mode.quiet else [ProgressBar()])
     seconds = time.perf_counter() - started
@@ -210,10 +212,13 @@ def measure_traffic(*, quiet: bool, stay: bool = False) -> Iterator[TrafficMeter
             print_ledger(entries, time.perf_counter() - traffic.started)
 
 
-def set_up_logging(name: str, mode: OutputMode, threads: Collection[str] = ()) -> None:
+def set_up_logging(
+    name: str, mode: OutputMode, threads: Collection[str] = (), *, job: str = "", logs: str = "text"
+) -> None:
     """Log events to standard error with time and party; with ``--quiet`` only the final error is printed.
 
-    ``threads`` are the parties that run in threads of this process, whose names they have.
+    ``threads`` are the parties that run in threads of this process, whose names they have. ``logs`` is
+    ``text``, or ``json`` for one object per line, with the hash of the ``job``.
     """
 
     def name_party(record: logging.LogRecord) -> bool:
@@ -223,7 +228,11 @@ def set_up_logging(name: str, mode: OutputMode, threads: Collection[str] = ()) -
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(name_party)
     handler.setFormatter(logging.Formatter("%(asctime)s %(party)s: %(message)s", "%H:%M:%S"))
+    if logs == "json":
+        from fedsim.runtime.telemetry import JsonLogFormatter
+
+        handler.setFormatter(JsonLogFormatter(job))
+    handler.setLevel(logging.CRITICAL if mode.quiet else logging.DEBUG)  # telemetry has handlers of its own
     logger = logging.getLogger("fedsim")
     logger.handlers = [handler]
-    level = logging.DEBUG if mode.verbose else logging.INFO
-    logger.setLevel(logging.CRITICAL if mode.quiet else level)
+    logger.setLevel(logging.DEBUG if mode.verbose else logging.INFO)

@@ -361,7 +361,7 @@ def _open_predictor(
         raise SettingError(f"{party} is the file of a {own.role}; only the primary predicts", code="not-the-primary")
     from fedsim.runtime.predict import Predictor  # with PyTorch, which other commands on results do without
 
-    set_up_logging(own.name, mode)
+    set_up_logging(own.name, mode, job=job.hash, logs=own.telemetry.logs)
     transport = open_transport(own, insecure=insecure)
     with open_party_context(job, own, transport, software_versions()) as context:
         traffic.connection = context.connection

@@ -30,6 +30,7 @@ PARTY_NAMES_TITLE = "a list of party names"
 URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database"
 QUERY_TITLE = "one SQL statement that returns a table"
 PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
+OTLP_TITLE = "the URL of a collector, such as http://127.0.0.1:4318"
 TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
@@ -322,6 +323,27 @@ class NetworkSettings(ConfigSection):
         return self
 
 
+class TelemetrySettings(ConfigSection):
+    """How the owner watches this party; nothing is exported by default, and no setting concerns another party."""
+
+    metrics: str | None = setting(None, example="127.0.0.1:9464", title="host and port, such as 127.0.0.1:9464")
+    """Address at which Prometheus reads metrics, under /metrics, without a password. Requires
+    `pip install fedsim-vfl[telemetry]`."""
+    otlp: Annotated[str | None, Field(pattern="^https?://[^/].*$", title=OTLP_TITLE)] = setting(
+        None, example="http://127.0.0.1:4318", repr=False
+    )
+    """OpenTelemetry collector to which traces and logs are sent by OTLP over HTTP; environment variables such as
+    OTEL_EXPORTER_OTLP_HEADERS and OTEL_TRACES_SAMPLER are respected. Requires `pip install fedsim-vfl[telemetry]`."""
+    logs: Literal["text", "json"] = "text"
+    """Log lines on standard error: `text`, or one JSON object per line."""
+
+    @model_validator(mode="after")
+    def _check_metrics_address(self) -> Self:
+        if self.metrics is not None:
+            check_listen_address(self.metrics)
+        return self
+
+
 def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
     for name, column in identifiers.items():
         columns = column.values() if isinstance(column, dict) else [column]
@@ -417,6 +439,8 @@ class PartyFile(ConfigFile):
     """How predictions are served; primary only."""
     network: NetworkSettings = NetworkSettings()
     """Where this party listens, and how it reaches others."""
+    telemetry: TelemetrySettings = TelemetrySettings()
+    """Metrics, traces and logs for the owner of this party."""
     policy: Policy = Policy()
 
     @model_validator(mode="after")

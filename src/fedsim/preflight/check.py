@@ -20,6 +20,7 @@ from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from fedsim.config import Job, PartyFile, party_file, policy, read_job, read_party_file, toml_file
 from fedsim.errors import FedSimError
@@ -30,7 +31,7 @@ from fedsim.preflight.finding import CheckFinding, CheckLevel, error_finding, fa
 from fedsim.protocol.certificates import certificate_pem, read_certificates, read_key
 from fedsim.protocol.messages import Role
 from fedsim.protocol.outbound import PING, PONG, RelayAddress, ask_relay, open_connection, open_control
-from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, probe_tls, split_address
+from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tls, split_address
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
@@ -38,6 +39,7 @@ from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
 PACKAGES = {"numpy": "numpy", "polars": "polars", "grpc": "grpcio", "torch": "torch"}
+TELEMETRY_MODULES = {"metrics": "prometheus_client", "otlp": "opentelemetry"}
 GPU_FILES = (Path("/dev/nvidia0"), Path("/dev/nvidiactl"), Path("/dev/dxg"))  # the last under WSL
 WRITABLE_BY_OTHERS = 0o022
 DISK_HEADROOM = 3  # warn if less than this multiple of the needed disk space is free
@@ -151,6 +153,23 @@ def check_device(place: CheckedParty) -> Iterator[CheckFinding]:
     if place.own.device == "cuda" and not any(path.exists() for path in GPU_FILES):
         fix = f'run this check on the party\'s machine, or set device = "auto" in {place.own.path}'
         yield warning("device", "device is cuda, but this machine has no NVIDIA GPU", fix, code="no-gpu")
+
+
+def check_telemetry(place: CheckedParty) -> Iterator[CheckFinding]:
+    """Check that what exports metrics, traces and logs is installed, and who can read them."""
+    settings = place.own.telemetry
+    wanted = [module for name, module in TELEMETRY_MODULES.items() if getattr(settings, name)]
+    if missing := [module for module in wanted if find_spec(module) is None]:
+        fix = "pip install fedsim-vfl[telemetry]"
+        yield failure("telemetry", f"the package {missing[0]} is not installed", fix, code="missing-package")
+    if settings.metrics and not is_loopback(settings.metrics):
+        message = f"everyone who reaches {settings.metrics} can read this party's metrics, without a password"
+        fix = "use 127.0.0.1, or let only Prometheus reach the port"
+        yield warning("telemetry", message, fix, code="public-metrics")
+    address = urlsplit(settings.otlp or "")
+    if address.scheme == "http" and not is_loopback(f"{address.hostname}:0"):
+        message = "traces and logs travel to the collector in plaintext"
+        yield warning("telemetry", message, "use an https address in telemetry.otlp", code="plaintext-telemetry")
 
 
 def check_folder(place: CheckedParty) -> Iterator[CheckFinding]:
@@ -506,6 +525,7 @@ PARTY_CHECKS = (
     ("clock", check_clock),
     ("folder", check_folder),
     ("device", check_device),
+    ("telemetry", check_telemetry),
 )
 
 

@@ -195,6 +195,16 @@ class Session:
         return 0.0 if since is None else time.monotonic() - since
 
     @property
+    def unread(self) -> int:
+        """How many messages were received and not handled yet."""
+        return len(self._inbox)
+
+    @property
+    def unacknowledged_bytes(self) -> int:
+        """How many bytes were sent and not acknowledged yet."""
+        return self._outbox_bytes
+
+    @property
     def is_over(self) -> bool:
         """Whether the session has ended for good."""
         return self._end_reason is not None

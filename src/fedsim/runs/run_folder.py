@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from fedsim.config import Job, PartyFile
 from fedsim.errors import FedSimError, FileError, SettingError
@@ -184,6 +184,19 @@ class RunStage:
     peak_bytes: int = 0
 
 
+class ProgressObserver(Protocol):
+    """Follows the progress of a party as it happens; its methods must return at once."""
+
+    def entered(self, name: str) -> None:
+        """A phase has begun."""
+
+    def stepped(self, step: int, seconds: float) -> None:
+        """A training step has ended; steps count from zero."""
+
+    def epoch_ended(self, epoch: Mapping[str, Any]) -> None:
+        """An epoch has ended, with its loss and its validation metrics."""
+
+
 @dataclass(eq=False)
 class PartyProgress:
     """The progress of a party, which its threads update and the thread that writes the file reads."""
@@ -194,11 +207,13 @@ class PartyProgress:
     stages: list[RunStage] = field(default_factory=list)
     training: dict[str, Any] = field(default_factory=dict)
     linking: dict[str, dict[str, float]] = field(default_factory=dict)  # lists: records done and in total, seconds
+    links: dict[str, dict[str, Any]] = field(default_factory=dict)  # lists: their quality, at the primary
+    observer: ProgressObserver | None = None
     start: float = field(init=False)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False)  # around the stages
 
     def __post_init__(self) -> None:
-        self.start = self.clock()
+        self.start = self._ticked = self.clock()
         self.enter(Phase.JOIN.value)
 
     def enter(self, name: str) -> None:
@@ -208,6 +223,27 @@ class PartyProgress:
                 return
             self.measure()
             self.stages.append(RunStage(name, self.clock() - self.start))
+            if self.observer:
+                self.observer.entered(name)
+
+    def begin_training(self, facts: Mapping[str, Any]) -> None:
+        """Begin training, or begin it again after a partner was restarted."""
+        self.enter(Phase.TRAIN.value)
+        self.training, self._ticked = dict(facts), self.clock()
+
+    def step(self, step: int) -> None:
+        """Note that a training step has ended."""
+        before, self._ticked = self._ticked, self.clock()
+        self.training = {**self.training, "steps": step + 1}
+        if self.observer:
+            self.observer.stepped(step, self._ticked - before)
+
+    def end_epoch(self, epoch: Mapping[str, Any]) -> None:
+        """Note that an epoch has ended; its validation belongs to no step."""
+        self.training = {**self.training, "history": [*self.training["history"], epoch]}
+        self._ticked = self.clock()
+        if self.observer:
+            self.observer.epoch_ended(epoch)
 
     def measure(self) -> None:
         """Update duration and memory of the current phase."""

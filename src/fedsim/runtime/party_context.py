@@ -1,5 +1,7 @@
 """Everything a role needs while it runs: job, party file, locked folder, transport, sessions and failure notices."""
 
+from __future__ import annotations
+
 import logging
 import os
 import platform
@@ -7,17 +9,23 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from fedsim import errors, registry
 from fedsim.config.job import Job
-from fedsim.config.party_file import PartyFile, listen_address, party_credentials, require_membership
+from fedsim.config.party_file import (
+    PartyFile,
+    TelemetrySettings,
+    listen_address,
+    party_credentials,
+    require_membership,
+)
 from fedsim.config.policy import policy_violations
 from fedsim.protocol.bounds import ListSizes, MessageBounds
 from fedsim.protocol.handshake import SessionAcceptor, SessionConnector
@@ -29,6 +37,9 @@ from fedsim.runs import run_folder
 from fedsim.runs.approval import ApprovalError, require_approval
 from fedsim.runs.log_receipts import LogExchange
 from fedsim.version import VERSION
+
+if TYPE_CHECKING:
+    from fedsim.runtime.telemetry import PartyTelemetry
 
 log = logging.getLogger("fedsim.parties")
 
@@ -75,6 +86,7 @@ class PartyContext:
     listeners: list[Listener] = field(default_factory=list)
     progress: run_folder.PartyProgress = field(default_factory=run_folder.PartyProgress)
     exchange: LogExchange | None = None
+    telemetry: PartyTelemetry | None = None  # only if the party file asks for it
 
     def send_log_head(self, phase: Phase, *sessions: Session) -> bool:
         """Send the signed head of our audit log on these sessions, or to all connected peers; return True."""
@@ -159,6 +171,10 @@ def open_party_context(
         try:
             stack.enter_context(run_folder.lock_run_folder(job, party_file))
             stack.enter_context(run_folder.persist_ledger(context.folder, state.ledger))
+            if party_file.telemetry != TelemetrySettings():
+                from fedsim.runtime.telemetry import observe_party  # noqa: PLC0415 - nothing of it without the section
+
+                context = replace(context, telemetry=stack.enter_context(observe_party(context)))
             names = [f"{name} {version}" for name, version in versions.items()]
             audit.append("started", {"job": job.hash, "versions": names})
             if broken := policy_violations(job, party_file):

@@ -22,6 +22,7 @@ import torch
 from fedsim.config.party_file import resolve_columns
 from fedsim.data.features import FeaturePreprocessor, name_trigrams
 from fedsim.errors import AwayError, InputError, PeerError
+from fedsim.linkage.private_linkage import mean_similarity
 from fedsim.protocol import cut_layer
 from fedsim.protocol.messages import Partners, Party, Phase, Role
 from fedsim.protocol.roles.blind_primary import VectorCache
@@ -29,6 +30,7 @@ from fedsim.protocol.roles.primary import RemoteSecondary, fetch_new_partners
 from fedsim.protocol.session import PeerRestarted, Session
 from fedsim.runs.deletion import rows_path
 from fedsim.runtime import blind_links, sealed_labels
+from fedsim.runtime.drift import DriftMonitor
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore
 from fedsim.runtime.primary import SOLO_MODEL, TREES_MODEL, training_config
@@ -136,6 +138,11 @@ class Predictor:
         self._model: tuple[list[Session | None], Model] | None = None
         self._remotes: dict[str, RemoteSecondary] = {}
         self._vectors: dict[str, VectorCache] = defaultdict(VectorCache)
+        self._drift = None
+        bins = self._trained.facts.get("drift")  # models of earlier releases have none
+        if context.telemetry and bins:
+            self._drift = context.telemetry.drift = DriftMonitor.from_facts(bins)
+        context.progress.enter(Phase.PREDICT.value)
         self._lock = threading.Lock()
         self._coordinator_lost: float | None = time.monotonic()
 
@@ -178,8 +185,19 @@ class Predictor:
 
     def predict(self, records: pl.DataFrame, called: str | None = None, *, explained: bool = False) -> Predictions:
         """Predict records that have the columns of training except the label; ``called`` names the table in errors."""
-        table, own = called or str(self.context.party_file.party), self.context.party_file
-        features, encoded = self.prepare(records, table)
+        table = called or str(self.context.party_file.party)
+        prepared = self.prepare(records, table)
+        if self._drift:
+            self._drift.add(prepared[0].numbers, prepared[0].codes)
+        found = self._predict_prepared(records, prepared, table, explained=explained)
+        if self.context.telemetry:
+            self.context.telemetry.predicted(len(records), found.by)
+        return found
+
+    def _predict_prepared(
+        self, records: pl.DataFrame, prepared: tuple[Features, dict[str, EncodedTable]], table: str, *, explained: bool
+    ) -> Predictions:
+        (features, encoded), own = prepared, self.context.party_file
         with self._lock:
             try:
                 names = name_trigrams(records, self._texts)
@@ -238,6 +256,9 @@ class Predictor:
                     found = self._trained.predictions(*predicted, method)
                 matches = tuple(one for one in explain.find_matches(model, lists) if one.party not in away)
                 reason = f"predicted without {', '.join(away)}" if away else ""
+                for name, one in zip(encoded, lists, strict=True):
+                    if self._drift and name not in away:
+                        self._drift.add_similarity(name, mean_similarity(one.similarity.astype(np.float32))[:, 0])
                 return replace(found, matches=matches, away=away, reason=reason)
             except PeerRestarted as restarted:
                 log.info("%s; repeating the request", restarted)

@@ -32,6 +32,7 @@ from fedsim.registry import METHODS
 from fedsim.runs import record
 from fedsim.runs.run_folder import PartyProgress
 from fedsim.runtime import blind_links, sealed_labels
+from fedsim.runtime.drift import drift_facts
 from fedsim.runtime.party_context import FAILURE_NOTICE_SECONDS, PartyContext, ReconnectingPeer, software_versions
 from fedsim.runtime.party_data import TRAINED_MODEL, PartyData, RunStore, load_earlier_model
 from fedsim.splitnn import Features, FedSim, Neighbours, party_model
@@ -113,6 +114,9 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         party: _load_or_fetch_links(context, (coordinator, peers[party]), table, party, prepared.split)
         for party in context.secondaries
     }
+    for party, found in lists.items():
+        quantiles = np.quantile(found.similarity[:, 0], QUANTILES).tolist()
+        context.progress.links[party.name] = {"records": len(found), "similarity": quantiles, "shares": {}}
     context.send_log_head(Phase.LINK)
     train = _train_sealed if context.job.protection.sealed else _train
     result, records, embedded = train(context, starting, lists, peers, (*hooks, RunProgressHook(context.progress)))
@@ -122,14 +126,15 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
         inputs = TreeInputs(name_trigrams(table.frame, texts), embedded, result.model.config.party_dropout)
         result, trees = _add_trees(store, prepared, result, inputs, texts)
         records = replace(records, columns=trees.columns(inputs).take(explained_rows(prepared.split)))
-    links = {party.name: found for party, found in lists.items()}
+    links = {party.name: one for party, one in lists.items()}
     typical = typical_inputs(prepared, records)
     gates = summarise_gates(result.model, prepared, records, typical, trees)
     completed = CompletedTraining(context.job, table, prepared, links, result, gates)
     save_run_record(store, completed, context.progress)
     if context.party_file.serving.when_partner_is_away == "solo":
         train_solo(context, store, prepared)
-    _save_model(store, TRAINED_MODEL, prepared, result, typical)  # last: where it exists, nothing else is missing
+    bins = _training_bins(prepared, links)
+    _save_model(store, TRAINED_MODEL, prepared, result, typical, bins)  # last: where it is, nothing else is missing
     _notify_coordinator(coordinator, context, trained=True)
     close_sessions(context.sessions(), Farewell())
     return load_outcome(store)
@@ -352,6 +357,7 @@ def _save_model(
     prepared: PreparedPrimary,
     result: training.TrainingResult,
     typical: explain.TypicalInputs,
+    bins: Mapping[str, Any] | None = None,
 ) -> None:
     facts = {
         "preparation": prepared.preparation.to_json(),
@@ -363,11 +369,20 @@ def _save_model(
         "unlabelled": len(prepared.split.unlabelled),
         "typical": typical.state(),
         "party_dropout": result.model.config.party_dropout,
+        "drift": bins,
     }
     for party, weights in result.parts.items():
         if party != prepared.data.name:  # under sealed labels the primary trains all networks
             store.save_weights(sealed_labels.partner_model(party), weights, {})
     store.save_weights(name, result.model.primary.model.network.state_dict(), facts)
+
+
+def _training_bins(prepared: PreparedPrimary, lists: Mapping[str, PrivateLinks]) -> dict[str, Any]:
+    """Return how the training records are distributed, which served records are compared with."""
+    rows = prepared.split.train
+    features = as_features(prepared.data.features).take(rows)
+    best = {name: links.similarity[rows, 0] for name, links in lists.items()}
+    return drift_facts(features.numbers, features.codes, features.cardinalities, best)
 
 
 def load_outcome(store: RunStore) -> TrainingOutcome:
@@ -450,22 +465,21 @@ class RunProgressHook(training.Hook):
         self._progress = progress
 
     def started(self, outline: training.TrainingOutline) -> None:
-        self._progress.enter(Phase.TRAIN.value)
         before = self._progress.training.get("history", [])
-        self._progress.training = {
+        facts = {
             "epochs": outline.epochs,
             "steps_per_epoch": outline.steps_per_epoch,
             "steps": outline.epochs_done * outline.steps_per_epoch,
             "config": dict(outline.job),
             "history": [epoch for epoch in before if epoch["number"] <= outline.epochs_done],
         }
+        self._progress.begin_training(facts)
 
     def stepped(self, step: int) -> None:
-        self._progress.training = {**self._progress.training, "steps": step + 1}
+        self._progress.step(step)
 
     def epoch_ended(self, epoch: training.Epoch) -> None:
-        history = [*self._progress.training["history"], asdict(epoch)]
-        self._progress.training = {**self._progress.training, "history": history}
+        self._progress.end_epoch(asdict(epoch))
 
     def ended(self, metrics: Mapping[str, Metrics]) -> None:
         self._progress.enter(EXPLAIN_STAGE)
@@ -576,6 +590,9 @@ def save_run_record(store: RunStore, ended: CompletedTraining, progress: PartyPr
         explained=ended.gates.examples,
         absence=ended.gates.absence,
     )
+    for summary in written.lists:
+        shares = {"fill": summary.fill, "tied": summary.tied, "far": summary.far, "unmatched": summary.unmatched}
+        progress.links[summary.secondary]["shares"] = shares
     record.write_run_record(store.folder, written, _test_predictions(ended), _unlabelled_predictions(ended))
     progress.enter(Phase.END.value)
 

@@ -24,6 +24,7 @@ from fedsim.errors import AwayError, FedSimError, InputError, PeerError
 from fedsim.protocol.connection_guard import ConnectionGuard
 from fedsim.protocol.session import public_reason
 from fedsim.runtime.predict import Predictions, Predictor
+from fedsim.runtime.telemetry import PartyTelemetry
 from fedsim.types import Explanation
 from fedsim.version import VERSION
 
@@ -107,7 +108,8 @@ def create_app(
     title, own = f"FedSim: {predictor.context.job.name}", predictor.context.party_file
     # Its own pages for /docs and /redoc load remote scripts.
     app = FastAPI(title=title, version=VERSION, docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(RequestGate, token=token, hosts=frozenset(hosts), guard=guard)
+    telemetry = predictor.context.telemetry
+    app.add_middleware(RequestGate, token=token, hosts=frozenset(hosts), guard=guard, telemetry=telemetry)
 
     @app.post("/predict")
     def predict(request: PredictionRequest) -> PredictionResponse:
@@ -166,15 +168,33 @@ def _prediction_response(found: Predictions) -> PredictionResponse:
 class RequestGate:
     """Checks host, token and size of every request before its body is read, and limits the time to send it."""
 
-    def __init__(self, app: ASGIApp, token: str, hosts: frozenset[str], guard: ConnectionGuard | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str,
+        hosts: frozenset[str],
+        guard: ConnectionGuard | None,
+        telemetry: PartyTelemetry | None = None,
+    ) -> None:
         self._app, self._secret, self._hosts, self._guard = app, f"Bearer {token}".encode(), hosts, guard
+        self._telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # the start and end of the server
             await self._app(scope, receive, send)
             return
         with self._guard.hold(tuple(scope["client"])) if self._guard and scope.get("client") else nullcontext():
-            await self._answer(scope, receive, send)
+            if self._telemetry is None:
+                await self._answer(scope, receive, send)
+                return
+            with self._telemetry.request(scope["path"]) as request:
+
+                async def watched(message: Message) -> None:
+                    if message["type"] == "http.response.start":
+                        request.status, request.code = message["status"], scope["state"].get("code", "")
+                    await send(message)
+
+                await self._answer(scope, receive, watched)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -198,6 +218,7 @@ class RequestGate:
                     refusal = 413, f"the body may have up to {MAX_BODY_BYTES} bytes; send fewer records"
         if refusal:
             status, detail = refusal
+            scope["state"]["code"] = f"http-{status}"
             reply = JSONResponse({"detail": detail}, status, {"Connection": "close"})  # the rest is not read
             await reply(scope, receive, send)
             return
@@ -249,10 +270,12 @@ def _to_series(values: list[JsonCell]) -> pl.Series:
 async def _validation_response(request: Request, error: Exception) -> JSONResponse:
     """Say what is wrong where, without the value: JSON has no way to write all of them."""
     faults = error.errors() if isinstance(error, RequestValidationError) else []
+    request.state.code = "invalid-request"
     return JSONResponse({"detail": [{key: fault[key] for key in ("loc", "msg", "type")} for fault in faults]}, 422)
 
 
 async def _error_response(request: Request, error: Exception) -> JSONResponse:
     status = next((code for kind, code in STATUS_CODES if isinstance(error, kind)), 500)
+    request.state.code = error.code if isinstance(error, FedSimError) else ""
     detail = public_reason(error) if status == 500 else str(error)
     return JSONResponse({"detail": detail}, status_code=status)

@@ -457,6 +457,10 @@ def without_tls(folder: Path) -> None:
     (folder / "city.toml").write_text(before + behind[behind.index("[data]") :])
 
 
+def watched(settings: str) -> Change:
+    return renamed("city.toml", "[tls]", f"[telemetry]\n{settings}\n[tls]")
+
+
 WARNED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     "a feature with commas": (lambda folder: with_commas(folder, "flats.csv", "area"), "features", "", ("area",)),
     "a number of the record": (ids, "features", "", ("id",)),
@@ -487,6 +491,12 @@ WARNED: dict[str, tuple[Change, str, str, tuple[str, ...]]] = {
     ),
     "a folder that others can write": (
         lambda folder: (folder / "city-run").chmod(0o777), "folder", "writable-by-others", ("chmod 700",)
+    ),
+    "metrics that anybody can read": (
+        watched('metrics = "0.0.0.0:9464"'), "telemetry", "public-metrics", ("0.0.0.0:9464", "127.0.0.1")
+    ),
+    "traces in plaintext": (
+        watched('otlp = "http://collector.example.org:4318"'), "telemetry", "plaintext-telemetry", ("https",)
     ),
     "a file of the future": (into_future, "clock", "clock-behind", ()),
     "more threads than processors": (

@@ -44,6 +44,38 @@ def ask(client: TestClient, records: list[dict[str, object]], **headers: str) ->
 
 
 EXPLAIN = {'when_partner_is_away = "solo"': 'when_partner_is_away = "solo"\nexplain = true'}
+WATCHED = {"[serving]": '[telemetry]\nmetrics = "127.0.0.1:0"\n[serving]'}
+
+
+def samples(predictor: Predictor) -> dict[tuple[str, ...], object]:
+    return {(sample.name, *sample.labels): sample.value for sample in predictor.context.telemetry.samples()}
+
+
+@pytest.mark.parametrize("world", [{"city": WATCHED}], indirect=True)
+def test_a_watched_service_counts_requests_and_measures_drift(world):
+    world.bring("notary"), world.bring("rentals")
+    predictor = world.predictor()
+    client = client_of(predictor)
+    assert ask(client, world.records[:80].to_dicts())[0] == 200
+    assert not [name for name, *_ in samples(predictor) if name.startswith("fedsim_drift")]
+    assert ask(client, [{"area": 1}])[0] == 422
+    assert ask(client, [], Authorization="Bearer nothing")[0] == 401
+    assert client.get("/secret-place").status_code == 404
+    assert ask(client, world.records[80:].to_dicts())[0] == 200
+    found = samples(predictor)
+    assert found["fedsim_phase", "predict"] == found["fedsim_peer_connected", "rentals", "secondary"] == 1
+    assert found["fedsim_requests_total", "/predict", "200"] == 2
+    assert found["fedsim_requests_total", "other", "404"] == 1
+    assert found["fedsim_refused_total", "missing-column"] == found["fedsim_refused_total", "http-401"] == 1
+    assert found["fedsim_requests_in_progress",] == 0
+    assert found["fedsim_request_seconds",].buckets()[-1] == ("+Inf", 4)
+    assert found["fedsim_predicted_records_total", "fedsim"] == found["fedsim_drift_records",] == len(world.records)
+    assert 0 <= found["fedsim_drift_psi_max",] < 0.1  # most of them are training records
+    assert 0 <= found["fedsim_drift_similarity_psi", "rentals"] < 0.1
+    shifted = world.records.with_columns(pl.col("area") + 100)
+    for _ in range(3):
+        ask(client, shifted.to_dicts())
+    assert samples(predictor)["fedsim_drift_psi_max",] > 1
 
 
 @pytest.mark.parametrize("world", [{"city": EXPLAIN}], indirect=True)
@@ -130,7 +162,9 @@ class Stub:
     columns = ("salary",)
     coordinator_online = True
     context = SimpleNamespace(
-        job=SimpleNamespace(name="pay"), party_file=SimpleNamespace(serving=SimpleNamespace(explain=False))
+        job=SimpleNamespace(name="pay"),
+        party_file=SimpleNamespace(serving=SimpleNamespace(explain=False)),
+        telemetry=None,
     )
 
     def online(self) -> dict[str, bool]:

@@ -1,0 +1,631 @@
+"""Watch a running party: metrics for Prometheus, traces and logs for OpenTelemetry, log lines in JSON.
+
+A scrape reads what the party keeps anyway: its progress, its ledger and its sessions. One observer adds what only
+happens once, such as the duration of a step. Nothing exported is a value of a record: there are counts, durations,
+means over a split, and figures over at least ``MIN_RECORDS`` records. Labels come from the code and from the job, never
+from a table or a peer. The packages of the extra ``telemetry`` are imported only if the party file asks for them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+import traceback
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedsim.errors import FedSimError, SettingError
+from fedsim.linkage.soft_linkage import QUANTILES
+from fedsim.protocol.messages import Phase, Role
+from fedsim.protocol.tls import is_loopback, split_address
+from fedsim.runtime.drift import MIN_RECORDS, DriftMonitor
+from fedsim.version import VERSION
+
+if TYPE_CHECKING:
+    from fedsim.runtime.party_context import PartyContext
+
+log = logging.getLogger("fedsim.parties")
+
+HASH_DIGITS = 12  # of a job in metrics, traces and logs
+FLUSH_SECONDS = 3.0  # for the last spans and log lines, when a party ends
+MAX_LABELS = 100  # values of one label; further ones are counted as OTHER
+OTHER = "other"
+STEP_SAMPLE = 100  # one span for so many training steps
+STEP_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+REQUEST_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+PATHS = ("/predict", "/health")
+
+
+@dataclass(frozen=True)
+class MetricDoc:
+    """What a metric is: ``counter``, ``gauge`` or ``histogram``, its meaning, its labels, and where it is exported."""
+
+    kind: str
+    meaning: str
+    labels: tuple[str, ...] = ()
+    where: str = "every role"
+
+
+_PRIMARY, _SERVE = "primary", "`fedsim serve`"
+# The reference page of metrics is generated from this table.
+METRICS: dict[str, MetricDoc] = {
+    "fedsim_info": MetricDoc("gauge", "Always 1.", ("version", "party", "role", "job")),
+    "fedsim_state": MetricDoc("gauge", "1 for the present state: running, done, stopped or failed.", ("state",)),
+    "fedsim_phase": MetricDoc("gauge", "1 for the present phase, 0 for phases that have ended.", ("phase",)),
+    "fedsim_phase_seconds": MetricDoc("gauge", "Seconds spent in a phase so far.", ("phase",)),
+    "fedsim_bytes_total": MetricDoc(
+        "counter", "Bytes of all frames by message; sent or received.", ("direction", "kind", "peer_role")
+    ),
+    "fedsim_frames_total": MetricDoc(
+        "counter", "Frames by message; sent or received.", ("direction", "kind", "peer_role")
+    ),
+    "fedsim_peer_connected": MetricDoc("gauge", "1 while a party of the job is connected.", ("peer", "peer_role")),
+    "fedsim_reconnects_total": MetricDoc("counter", "Connections after the first with each party.", ("peer_role",)),
+    "fedsim_waiting_parties": MetricDoc("gauge", "Parties that this one has been waiting for for some seconds."),
+    "fedsim_queue_messages": MetricDoc("gauge", "Messages received and not handled yet.", ("peer_role",)),
+    "fedsim_unacknowledged_bytes": MetricDoc("gauge", "Bytes sent and not acknowledged yet.", ("peer_role",)),
+    "fedsim_events_total": MetricDoc("counter", "Entries of the audit log by event.", ("event",)),
+    "fedsim_errors_total": MetricDoc("counter", "Errors that were logged or ended the party, by code.", ("code",)),
+    "fedsim_log_lines_total": MetricDoc("counter", "Log lines by level.", ("level",)),
+    "fedsim_steps_total": MetricDoc("counter", "Training steps done.", where="primary, secondary"),
+    "fedsim_step_seconds": MetricDoc("histogram", "Duration of a training step.", where=_PRIMARY),
+    "fedsim_epoch": MetricDoc("gauge", "Epochs done.", where=_PRIMARY),
+    "fedsim_epochs": MetricDoc("gauge", "Epochs of the training at most.", where=_PRIMARY),
+    "fedsim_loss": MetricDoc("gauge", "Mean loss of the last epoch: training or validation.", ("part",), _PRIMARY),
+    "fedsim_validation": MetricDoc("gauge", "Validation metric of the last epoch.", ("metric",), _PRIMARY),
+    "fedsim_linked_records": MetricDoc(
+        "gauge", "Records linked so far; the coordinator counts equal ones once.", ("list",), "coordinator, primary"
+    ),
+    "fedsim_records_to_link": MetricDoc("gauge", "Records to link.", ("list",), "coordinator"),
+    "fedsim_link_similarity": MetricDoc(
+        "gauge", "Quantiles of the scaled similarity to the best partner.", ("list", "quantile"), _PRIMARY
+    ),
+    "fedsim_link_share": MetricDoc(
+        "gauge",
+        "Figures of link quality: ones in filters (fill), lists that end in ties (tied), records without a near "
+        "partner (far), mean probability of no match (unmatched).",
+        ("list", "figure"),
+        _PRIMARY,
+    ),
+    "fedsim_predicted_records_total": MetricDoc("counter", "Records predicted, by model.", ("model",), _SERVE),
+    "fedsim_requests_total": MetricDoc("counter", "Requests answered.", ("path", "status"), _SERVE),
+    "fedsim_request_seconds": MetricDoc("histogram", "Duration of a request to `/predict`.", where=_SERVE),
+    "fedsim_requests_in_progress": MetricDoc("gauge", "Requests that wait or are being answered.", where=_SERVE),
+    "fedsim_refused_total": MetricDoc("counter", "Requests refused, by the code of the error.", ("code",), _SERVE),
+    "fedsim_drift_records": MetricDoc("gauge", f"Records behind these figures, at least {MIN_RECORDS}.", (), _SERVE),
+    "fedsim_drift_psi": MetricDoc(
+        "gauge", "Population stability index of an input of the model against training.", ("input",), _SERVE
+    ),
+    "fedsim_drift_psi_max": MetricDoc("gauge", "Largest index over all inputs.", (), _SERVE),
+    "fedsim_drift_similarity_psi": MetricDoc(
+        "gauge", "Population stability index of the similarity to the best partner.", ("list",), _SERVE
+    ),
+}
+
+
+class TimeHistogram:
+    """Counts durations by upper bound, as Prometheus does."""
+
+    def __init__(self, bounds: Iterable[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.total, self._counts, self._lock = 0.0, [0] * (len(self.bounds) + 1), threading.Lock()
+
+    def add(self, seconds: float) -> None:
+        """Count one duration."""
+        with self._lock:
+            self._counts[bisect_left(self.bounds, seconds)] += 1
+            self.total += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Return upper bounds and how many durations each covers.
+
+        >>> times = TimeHistogram([0.1, 1])
+        >>> times.add(0.5)
+        >>> times.buckets()
+        [('0.1', 0), ('1', 1), ('+Inf', 1)]
+        """
+        with self._lock:
+            return list(zip([*map(str, self.bounds), "+Inf"], accumulate(self._counts), strict=True))
+
+
+@dataclass(frozen=True)
+class MetricSample:
+    """The value of a metric of ``METRICS``, with the values of its labels in their order."""
+
+    name: str
+    value: float | TimeHistogram
+    labels: tuple[str, ...] = ()
+
+
+class LabelCounter:
+    """Counts by the value of a label; there are never more than ``MAX_LABELS`` values."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[str, ...]] = Counter()
+        self._lock = threading.Lock()
+
+    def add(self, *labels: str, amount: int = 1) -> None:
+        """Count an event."""
+        with self._lock:
+            known = labels in self._counts or len(self._counts) < MAX_LABELS
+            self._counts[labels if known else (OTHER,) * len(labels)] += amount
+
+    def samples(self, name: str) -> list[MetricSample]:
+        """Return the counts as samples of a metric."""
+        with self._lock:
+            return [MetricSample(name, count, labels) for labels, count in self._counts.items()]
+
+
+# Metrics
+
+
+@contextmanager
+def serve_metrics(address: str, samples: Callable[[], Iterable[MetricSample]]) -> Iterator[str]:
+    """Serve metrics over HTTP until the block ends; yields the URL.
+
+    Parameters
+    ----------
+    address
+        Host and port; port 0 stands for any free one.
+    samples
+        Called for every scrape; the names are those of ``METRICS``.
+    """
+    client = _import_extra("prometheus_client", "telemetry.metrics")
+    registry = client.CollectorRegistry()
+    registry.register(_SampleCollector(samples))
+    client.ProcessCollector(registry=registry)
+    host, port = split_address(address)
+    try:
+        server, thread = client.start_http_server(port, host, registry)
+    except OSError as error:
+        reason = error.strerror or "no such address"
+        message = f"cannot serve metrics at {address}: {reason}; choose another address in telemetry.metrics"
+        raise SettingError(message, code="cannot-listen") from error
+    if not is_loopback(address):
+        log.warning("metrics at %s can be read without a password by everyone who reaches this address", address)
+    try:
+        url = f"http://{f'[{host}]' if ':' in host else host}:{server.server_port}/metrics"
+        log.info("metrics at %s", url)
+        yield url
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass(frozen=True, eq=False)
+class _SampleCollector:
+    samples: Callable[[], Iterable[MetricSample]]
+
+    def collect(self) -> list[Any]:
+        core = import_module("prometheus_client.core")
+        kinds = {
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+            "histogram": core.HistogramMetricFamily,
+        }
+        families: dict[str, Any] = {}
+        for sample in self.samples():
+            doc = METRICS[sample.name]
+            if sample.name not in families:
+                families[sample.name] = kinds[doc.kind](sample.name, doc.meaning, labels=doc.labels)
+            if isinstance(sample.value, TimeHistogram):
+                families[sample.name].add_metric(sample.labels, sample.value.buckets(), sample.value.total)
+            else:
+                families[sample.name].add_metric(sample.labels, sample.value)
+        return list(families.values())
+
+
+def _import_extra(module: str, setting: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        message = f"{setting} requires the package {module.partition('.')[0]}; install fedsim-vfl[telemetry]"
+        raise SettingError(message, code="missing-package", package=module) from error
+
+
+@dataclass(eq=False)
+class ServedRequest:
+    """A request while it is answered; ``code`` is that of the error it was refused with."""
+
+    path: str
+    status: int = 500
+    code: str = ""
+
+
+@dataclass(eq=False)
+class PartyTelemetry:
+    """Observes one party, and turns what it keeps into samples, spans and log records."""
+
+    context: PartyContext
+    spans: _Spans | None = None
+    drift: DriftMonitor | None = None
+    step_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(STEP_BOUNDS))
+    request_times: TimeHistogram = field(default_factory=lambda: TimeHistogram(REQUEST_BOUNDS))
+    counts: dict[str, LabelCounter] = field(default_factory=dict)
+    in_progress: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count(self, name: str, *labels: str, amount: int = 1) -> None:
+        """Count an event of a metric."""
+        with self._lock:
+            counter = self.counts.setdefault(name, LabelCounter())
+        counter.add(*labels, amount=amount)
+
+    def entered(self, name: str) -> None:
+        """A phase has begun; see :class:`fedsim.runs.run_folder.ProgressObserver`."""
+        own = self.context.party_file
+        for handler in logging.getLogger("fedsim").handlers:
+            if isinstance(handler.formatter, JsonLogFormatter):
+                handler.formatter.phases |= {own.name: name, str(own.party): name}
+        if self.spans:
+            self.spans.enter(name)
+
+    def stepped(self, step: int, seconds: float) -> None:
+        """A training step has ended."""
+        self.step_times.add(seconds)
+        if self.spans and step % STEP_SAMPLE == 0:
+            self.spans.add("step", seconds, step=step)
+
+    def epoch_ended(self, epoch: Mapping[str, Any]) -> None:
+        """An epoch has ended."""
+        if self.spans:
+            self.spans.add("epoch", epoch["seconds"], epoch=epoch["number"])
+        if self.context.party_file.telemetry.logs == "json":  # instead of the progress bar
+            figures = {"epoch": epoch["number"], "loss": epoch["loss"], "seconds": epoch["seconds"]}
+            figures |= {f"validation_{name}": value for name, value in epoch["validation"].items()}
+            total = self.context.progress.training["epochs"]
+            log.info("epoch %d of %d", epoch["number"], total, extra={"fields": figures})
+
+    def predicted(self, n_records: int, model: str) -> None:
+        """Records were predicted by a model."""
+        self.count("fedsim_predicted_records_total", model, amount=n_records)
+
+    @contextmanager
+    def request(self, path: str) -> Iterator[ServedRequest]:
+        """Follow one HTTP request."""
+        request, began = ServedRequest(path if path in PATHS else OTHER), time.perf_counter()
+        with self._lock:
+            self.in_progress += 1
+        try:
+            yield request
+        finally:
+            seconds = time.perf_counter() - began
+            with self._lock:
+                self.in_progress -= 1
+            self.count("fedsim_requests_total", request.path, str(request.status))
+            if request.code:
+                self.count("fedsim_refused_total", request.code)
+            if request.path == PATHS[0]:
+                self.request_times.add(seconds)
+                if self.spans:
+                    self.spans.add("request", seconds, status=request.status)
+
+    def count_log_record(self, record: logging.LogRecord) -> None:
+        """Count a log line, and the errors that it is about."""
+        self.count("fedsim_log_lines_total", record.levelname.lower())
+        for code in _error_codes(record):
+            self.count("fedsim_errors_total", code)
+
+    def samples(self) -> Iterator[MetricSample]:
+        """Return everything for one scrape."""
+        context = self.context
+        own, job = context.party_file, context.job
+        yield MetricSample("fedsim_info", 1, (VERSION, own.name, own.role.value, job.hash[:HASH_DIGITS]))
+        yield from self._progress_samples()
+        yield from self._link_samples()
+        yield from self._traffic_samples()
+        with self._lock:
+            counters = list(self.counts.items())
+        for name, counter in counters:
+            yield from counter.samples(name)
+        if context.connection.serves_predictions and own.role is Role.PRIMARY:
+            yield MetricSample("fedsim_requests_in_progress", self.in_progress)
+            yield MetricSample("fedsim_request_seconds", self.request_times)
+        if self.drift:
+            yield from self._drift_samples(self.drift)
+
+    def _progress_samples(self) -> Iterator[MetricSample]:
+        progress = self.context.progress
+        progress.follow(self.context.connection.ledger.entries())
+        yield MetricSample("fedsim_state", 1, (progress.state,))
+        phases, seconds = progress.phases(), Counter[str]()
+        for phase in phases:
+            seconds[phase["name"]] += phase["seconds"]
+        for name, spent in seconds.items():
+            yield MetricSample("fedsim_phase", float(name == phases[-1]["name"]), (name,))
+            yield MetricSample("fedsim_phase_seconds", spent, (name,))
+        if training := progress.training:
+            yield MetricSample("fedsim_steps_total", training["steps"])
+            yield MetricSample("fedsim_step_seconds", self.step_times)
+            yield MetricSample("fedsim_epochs", training["epochs"])
+            yield MetricSample("fedsim_epoch", len(training["history"]))
+            for epoch in training["history"][-1:]:
+                yield MetricSample("fedsim_loss", epoch["loss"], ("training",))
+                yield MetricSample("fedsim_loss", epoch["validation_loss"], ("validation",))
+                for metric, value in epoch["validation"].items():
+                    yield MetricSample("fedsim_validation", value, (metric,))
+
+    def _link_samples(self) -> Iterator[MetricSample]:
+        progress = self.context.progress
+        for name, facts in progress.linking.items():
+            yield MetricSample("fedsim_linked_records", facts["done"], (name,))
+            yield MetricSample("fedsim_records_to_link", facts["total"], (name,))
+        for name, quality in progress.links.items():
+            yield MetricSample("fedsim_linked_records", quality["records"], (name,))
+            if quality["records"] >= MIN_RECORDS:
+                for quantile, value in zip(QUANTILES, quality["similarity"], strict=True):
+                    yield MetricSample("fedsim_link_similarity", round(value, 2), (name, str(quantile)))
+                for figure, share in quality["shares"].items():
+                    if share is not None:
+                        yield MetricSample("fedsim_link_share", share, (name, figure))
+
+    def _traffic_samples(self) -> Iterator[MetricSample]:
+        connection, roles = self.context.connection, {str(party): party.role.value for party in self.context.others}
+        totals: dict[tuple[str, str, str], list[int]] = {}
+        welcomes = Counter[str]()
+        for entry in connection.ledger.entries():
+            sent = entry.sender == str(connection.party)
+            peer = entry.receiver if sent else entry.sender
+            total = totals.setdefault(("sent" if sent else "received", entry.kind, roles.get(peer, OTHER)), [0, 0])
+            total[0], total[1] = total[0] + entry.messages, total[1] + entry.bytes
+            if entry.kind == "welcome":
+                welcomes[peer] += entry.messages
+            if entry.kind == "gradients" and not sent and entry.phase == Phase.TRAIN.value:
+                yield MetricSample("fedsim_steps_total", entry.messages)
+        for labels, (frames, size) in totals.items():
+            yield MetricSample("fedsim_frames_total", frames, labels)
+            yield MetricSample("fedsim_bytes_total", size, labels)
+        sessions = self.context.sessions()
+        reconnects, queued, unacknowledged = Counter[str](), Counter[str](), Counter[str]()
+        for party in self.context.others:
+            own = [session for session in sessions if session.peer == party]
+            reconnects[party.role.value] += max(0, welcomes[str(party)] - 1)
+            queued[party.role.value] += sum(session.unread for session in own)
+            unacknowledged[party.role.value] += sum(session.unacknowledged_bytes for session in own)
+            connected = any(session.connected for session in own)
+            yield MetricSample("fedsim_peer_connected", float(connected), (party.name, party.role.value))
+        for role in reconnects:
+            yield MetricSample("fedsim_reconnects_total", reconnects[role], (role,))
+            yield MetricSample("fedsim_queue_messages", queued[role], (role,))
+            yield MetricSample("fedsim_unacknowledged_bytes", unacknowledged[role], (role,))
+        yield MetricSample("fedsim_waiting_parties", len(connection.waits))
+
+    def _drift_samples(self, drift: DriftMonitor) -> Iterator[MetricSample]:
+        if drift.inputs.psi:
+            yield MetricSample("fedsim_drift_records", drift.inputs.records)
+            yield MetricSample("fedsim_drift_psi_max", max(drift.inputs.psi))
+            for place, value in enumerate(drift.inputs.psi[:MAX_LABELS], start=1):
+                yield MetricSample("fedsim_drift_psi", value, (str(place),))
+        for name, series in drift.lists.items():
+            for value in series.psi:
+                yield MetricSample("fedsim_drift_similarity_psi", value, (name,))
+
+
+@contextmanager
+def observe_party(context: PartyContext) -> Iterator[PartyTelemetry]:
+    """Watch a party until the block ends, as its file asks for; an error that ends the block is counted.
+
+    Parameters
+    ----------
+    context
+        The running party.
+    """
+    settings, connection = context.party_file.telemetry, context.connection
+    record_event = connection.record_event
+
+    def count_event(event: str, facts: Mapping[str, Any]) -> object:
+        telemetry.count("fedsim_events_total", event)
+        return record_event(event, facts)
+
+    telemetry = PartyTelemetry(context)
+    with ExitStack() as stack:
+        if settings.metrics:
+            stack.enter_context(serve_metrics(settings.metrics, telemetry.samples))
+        provider = None
+        if settings.otlp:
+            telemetry.spans, provider = stack.enter_context(_open_otlp(settings.otlp, context))
+        handler = _TelemetryHandler(telemetry, provider)
+        logging.getLogger("fedsim").addHandler(handler)
+        stack.callback(logging.getLogger("fedsim").removeHandler, handler)
+        connection.record_event, context.progress.observer = count_event, telemetry
+        telemetry.entered(context.progress.stages[-1].name)
+        failure: BaseException | None = None
+        try:
+            yield telemetry
+        except BaseException as error:
+            failure = error
+            telemetry.count("fedsim_errors_total", _error_code(error))
+            raise
+        finally:
+            context.progress.observer = None
+            if telemetry.spans:
+                telemetry.spans.end(None if failure is None else _error_code(failure))
+
+
+# Log lines
+
+
+def _error_code(error: BaseException) -> str:
+    """Return the code of an error, or of another exception its type."""
+    return (error.code if isinstance(error, FedSimError) else "") or type(error).__name__
+
+
+def _error_codes(record: logging.LogRecord) -> list[str]:
+    """Return the codes of the errors that a warning or worse is about."""
+    if record.levelno < logging.WARNING:
+        return []
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    raised = [record.exc_info[1]] if record.exc_info and record.exc_info[1] else []
+    return [_error_code(error) for error in (*arguments, *raised) if isinstance(error, BaseException)]
+
+
+def log_facts(record: logging.LogRecord) -> dict[str, Any]:
+    """Return what belongs to a log line besides its text: ``extra={"fields": ...}``, codes of errors, a traceback.
+
+    The text of an exception that is not ours may contain a record: only its type and places are given.
+    """
+    facts: dict[str, Any] = {"fields": dict(getattr(record, "fields", {}))}
+    if codes := _error_codes(record):
+        facts["fields"]["code"] = codes[0]
+    if record.exc_info and record.exc_info[1]:
+        error = record.exc_info[1]
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f"{Path(frame.filename).name}:{frame.lineno} in {frame.name}" for frame in frames]
+        said = f": {error}" if isinstance(error, FedSimError) else ""
+        facts["traceback"] = [*lines, f"{type(error).__name__}{said}"]
+    return facts
+
+
+class JsonLogFormatter(logging.Formatter):
+    """Writes one JSON object per line: time, level, party, job, phase, message, fields and, of an error, a traceback.
+
+    Parameters
+    ----------
+    job
+        The hash of the job, of which the first digits are written; empty for a process without a job.
+    """
+
+    writes_json = True  # the final error of a command is then written in JSON, too
+
+    def __init__(self, job: str = "") -> None:
+        super().__init__()
+        self.job, self.phases = job[:HASH_DIGITS], dict[str, str]()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        party = getattr(record, "party", "")
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "party": party,
+            "job": self.job,
+            "phase": self.phases.get(party, Phase.JOIN.value if self.job else ""),
+            "message": record.getMessage(),
+            **log_facts(record),
+        }
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class _TelemetryHandler(logging.Handler):
+    """Counts the log lines of one party and sends them to OpenTelemetry, if there is a provider."""
+
+    def __init__(self, telemetry: PartyTelemetry, provider: Any) -> None:
+        super().__init__()
+        self._telemetry, self._logger = telemetry, provider.get_logger("fedsim") if provider else None
+        # With all parties in one process, each thread has the name of its party.
+        self._others = {str(party) for party in telemetry.context.others}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.threadName in self._others:
+            return
+        self._telemetry.count_log_record(record)
+        if self._logger is None:
+            return
+        severity = import_module("opentelemetry._logs").SeverityNumber
+        facts = log_facts(record)
+        attributes = {"fedsim.phase": self._telemetry.context.progress.stages[-1].name, **facts["fields"]}
+        if "traceback" in facts:
+            attributes["exception.stacktrace"] = "\n".join(facts["traceback"])
+        self._logger.emit(
+            timestamp=int(record.created * 1e9),
+            severity_text=record.levelname,
+            # Levels of Python are multiples of 10 from DEBUG, those of OpenTelemetry of 4 from 5.
+            severity_number=severity(min(21, max(1, record.levelno // 10 * 4 + 1))),
+            body=record.getMessage(),
+            attributes=attributes,
+        )
+
+
+# OpenTelemetry
+
+
+class _Spans:
+    """One span for the party and one per phase; what happens within a phase is added when it has ended."""
+
+    def __init__(self, trace: Any, tracer: Any) -> None:
+        self._trace, self._tracer, self._phase = trace, tracer, None
+        self._party = tracer.start_span("party")
+
+    def enter(self, name: str) -> None:
+        """End the span of the phase and begin another."""
+        if self._phase is not None:
+            self._phase.end()
+        self._phase = self._tracer.start_span(name, context=self._trace.set_span_in_context(self._party))
+
+    def add(self, name: str, seconds: float, **attributes: float) -> None:
+        """Add a span that ends now."""
+        now = time.time_ns()
+        span = self._tracer.start_span(
+            name,
+            context=self._trace.set_span_in_context(self._phase),
+            start_time=now - int(seconds * 1e9),
+            attributes={f"fedsim.{key}": value for key, value in attributes.items()},
+        )
+        span.end(now)
+
+    def end(self, failure: str | None) -> None:
+        """End all spans, with the code of the error that ended the party."""
+        for span in filter(None, (self._phase, self._party)):
+            if failure:
+                span.set_status(self._trace.StatusCode.ERROR, failure)
+            span.end()
+
+
+@contextmanager
+def _open_otlp(url: str, context: PartyContext) -> Iterator[tuple[_Spans, Any]]:
+    """Open the export of spans and log records; what the collector does not take is lost, and the party goes on."""
+    trace = _import_extra("opentelemetry.trace", "telemetry.otlp")
+    sdk, logs = (_import_extra(f"opentelemetry.sdk.{part}", "telemetry.otlp") for part in ("trace", "_logs"))
+    exporters = "opentelemetry.exporter.otlp.proto.http"
+    spans_to = _import_extra(f"{exporters}.trace_exporter", "telemetry.otlp").OTLPSpanExporter
+    logs_to = _import_extra(f"{exporters}._log_exporter", "telemetry.otlp").OTLPLogExporter
+    own = context.party_file
+    attributes = {"fedsim.party": own.name, "fedsim.role": own.role.value, "fedsim.job": context.job.hash[:HASH_DIGITS]}
+    if "OTEL_SERVICE_NAME" not in os.environ:
+        attributes |= {"service.name": "fedsim", "service.version": VERSION}
+    resource = import_module("opentelemetry.sdk.resources").Resource.create(attributes)
+    tracers = sdk.TracerProvider(resource=resource, shutdown_on_exit=False)
+    spans_in = import_module("opentelemetry.sdk.trace.export").BatchSpanProcessor
+    logs_in = import_module("opentelemetry.sdk._logs.export").BatchLogRecordProcessor
+    tracers.add_span_processor(spans_in(spans_to(endpoint=f"{url.rstrip('/')}/v1/traces")))
+    loggers = logs.LoggerProvider(resource=resource, shutdown_on_exit=False)
+    loggers.add_log_record_processor(logs_in(logs_to(endpoint=f"{url.rstrip('/')}/v1/logs")))
+    library, fault = logging.getLogger("opentelemetry"), _ExportFault(url)
+    library.addHandler(fault)
+    library.propagate = False
+    try:
+        yield _Spans(trace, tracers.get_tracer("fedsim", VERSION)), loggers
+    finally:
+        # The library tries for longer to reach a collector that is away; what is left is given up.
+        last = [threading.Thread(target=provider.shutdown, daemon=True) for provider in (tracers, loggers)]
+        for thread in last:
+            thread.start()
+        for thread in last:
+            thread.join(FLUSH_SECONDS)
+        library.removeHandler(fault)
+        library.addHandler(logging.NullHandler())
+
+
+class _ExportFault(logging.Handler):
+    """Reports once that the collector does not answer, instead of every attempt of the library."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(logging.WARNING)
+        self._url, self._reported = url, False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self._reported:
+            self._reported = True
+            log.warning("cannot export traces and logs to %s; the party goes on without them", self._url)

@@ -1,0 +1,156 @@
+"""Metrics, traces and logs of a party: bounded, without the text of foreign exceptions, and only if wanted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from fedsim.errors import InputError, SettingError
+from fedsim.runtime.drift import BLOCKS, MIN_RECORDS, DriftMonitor, drift_facts, stability_index
+from fedsim.runtime.telemetry import (
+    MAX_LABELS,
+    METRICS,
+    JsonLogFormatter,
+    LabelCounter,
+    MetricSample,
+    TimeHistogram,
+    serve_metrics,
+)
+from telemetry_fixtures import scrape, values
+
+
+def written(**record):
+    made = logging.LogRecord("fedsim.parties", record.pop("level", logging.INFO), "f", 1, **record)
+    made.party = "city"
+    return json.loads(JsonLogFormatter("5e" * 32).format(made))
+
+
+def raised(error):
+    try:
+        raise error
+    except type(error):
+        return sys.exc_info()
+
+
+def test_a_log_line_is_one_object_with_party_job_and_phase():
+    line = written(msg="epoch %d\nof %d", args=(1, 8), exc_info=None)
+    assert (line["level"], line["party"], line["job"], line["phase"]) == ("info", "city", "5e5e5e5e5e5e", "join")
+    assert line["message"] == "epoch 1\nof 8"
+    assert line["time"].endswith("+00:00")
+
+
+def test_the_text_of_an_exception_that_is_not_ours_is_not_written():
+    foreign = written(msg="failed", args=(), exc_info=raised(KeyError("Ada Lovelace")))
+    assert "Ada" not in json.dumps(foreign)
+    assert foreign["traceback"][-1] == "KeyError"
+    own = written(msg="failed", args=(), level=logging.ERROR, exc_info=raised(InputError("row 3", code="bad-cell")))
+    assert own["traceback"][-1] == "InputError: row 3"
+    assert own["fields"] == {"code": "bad-cell"}
+
+
+def test_a_label_has_a_bounded_number_of_values():
+    counter = LabelCounter()
+    for number in range(10 * MAX_LABELS):
+        counter.add(f"code-{number}")
+    found = {sample.labels: sample.value for sample in counter.samples("fedsim_errors_total")}
+    assert len(found) == MAX_LABELS + 1
+    assert found["other",] == 9 * MAX_LABELS
+
+
+def test_metrics_are_served_as_prometheus_reads_them_until_the_block_ends():
+    times = TimeHistogram([0.1, 1])
+    for seconds in (0.05, 0.1, 0.5, 7):
+        times.add(seconds)
+    shown = [MetricSample("fedsim_step_seconds", times), MetricSample("fedsim_errors_total", 3, ('a "b"\n',))]
+    with serve_metrics("127.0.0.1:0", lambda: shown) as url:
+        address = url.removeprefix("http://").removesuffix("/metrics")
+        found = scrape(address)
+        with pytest.raises(SettingError) as refused, serve_metrics(address, lambda: shown):
+            pass
+    assert refused.value.code == "cannot-listen"
+    assert values(found, "fedsim_errors_total") == {('a "b"\n',): 3}
+    assert values(found, "fedsim_step_seconds_bucket") == {("0.1",): 2, ("1",): 3, ("+Inf",): 4}
+    assert values(found, "fedsim_step_seconds_sum") == {(): pytest.approx(7.65)}
+    assert scrape(address) == b""
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(SettingError, match=r"fedsim-vfl\[telemetry\]") as missing, serve_metrics("127.0.0.1:0", list):
+        pass
+    assert (missing.value.code, missing.value.package) == ("missing-package", "prometheus_client")
+
+
+def test_a_party_without_the_section_imports_nothing_of_it():
+    script = (
+        "import sys, fedsim.cli.party, fedsim.cli.results, fedsim.runtime.coordinator\n"
+        "print(*{'prometheus_client', 'opentelemetry', 'fedsim.runtime.telemetry'} & set(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert loaded.stdout == "\n"
+
+
+def test_names_and_labels_follow_the_rules_of_prometheus():
+    for name, doc in METRICS.items():
+        assert name.startswith("fedsim_")
+        assert name.endswith("_total") == (doc.kind == "counter"), name
+        assert name.endswith("seconds") or doc.kind != "histogram", name
+
+
+# Drift
+
+
+def trained(rng, n=2000):
+    numbers, codes = rng.normal(size=(n, 2)), rng.integers(0, 3, (n, 1))
+    numbers[: n // 10, 1] = np.nan
+    facts = json.loads(json.dumps(drift_facts(numbers, codes, (3,), {"rentals": rng.normal(size=n)})))
+    return DriftMonitor.from_facts(facts)
+
+
+def served(rng, n, shift=0.0):
+    return rng.normal(shift, 1, size=(n, 2)), rng.integers(0, 3, (n, 1))
+
+
+def test_the_index_is_that_of_its_definition():
+    before, after = np.array([30, 50, 20, 0]), np.array([5, 5, 0, 0])
+    p, q = [30 / 100, 50 / 100, 20 / 100], [5 / 10.5, 5 / 10.5, 0.5 / 10.5]
+    expected = sum((b - a) * np.log(b / a) for a, b in zip(p, q, strict=True))
+    assert stability_index(before, after) == pytest.approx(expected)
+
+
+def test_drift_is_small_for_records_like_those_of_training_and_large_for_others():
+    rng = np.random.default_rng(0)
+    same, other = trained(rng), trained(rng)
+    same.add(*served(rng, 1000))
+    other.add(*served(rng, 1000, shift=1.0))
+    assert len(same.inputs.psi) == 3
+    assert same.inputs.psi[0] < 0.05
+    assert same.inputs.psi[2] < 0.05
+    assert min(other.inputs.psi[:2]) > 0.25
+    same.add_similarity("rentals", rng.normal(3, 1, MIN_RECORDS))
+    assert same.lists["rentals"].psi[0] > 0.25
+
+
+def test_no_two_figures_differ_by_one_record():
+    rng = np.random.default_rng(1)
+    monitor, seen = trained(rng), []
+    for _ in range(MIN_RECORDS * 4):
+        monitor.add(*served(rng, 1))
+        seen.append((monitor.inputs.records, tuple(monitor.inputs.psi)))
+    assert [seen[place - 1] for place in (99, 100, 199)] == [(0, ()), seen[100], seen[100]]
+    assert len(set(seen)) == 5
+
+
+def test_old_records_are_forgotten():
+    rng = np.random.default_rng(2)
+    monitor = trained(rng)
+    monitor.add(*served(rng, 1000, shift=5.0))
+    for _ in range(BLOCKS):
+        monitor.add(*served(rng, MIN_RECORDS))
+    assert monitor.inputs.records == BLOCKS * MIN_RECORDS
+    assert monitor.inputs.psi[0] < 0.05
