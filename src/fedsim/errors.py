@@ -9,6 +9,7 @@ A message says what was seen, which rule it breaks and the way out; it never sho
      +-- SettingError       a parameter is outside its range (names parameter, value and range)
      +-- FingerprintError   two encoded tables were made with different schemas or keys
      +-- FileError          a file cannot be read or written
+     |    +-- KeyServerError  the server of a key does not answer now; the command line exits with 3
      +-- DeviceError        the requested device is not available
      +-- PolicyError        a party's own rules or its owner's approval forbid the job
      +-- PeerError          another party refused, failed or cannot be reached (names the party and its reason)
@@ -66,6 +67,10 @@ class FingerprintError(FedSimError):
 
 class FileError(FedSimError):
     """A file cannot be read or written."""
+
+
+class KeyServerError(FileError):
+    """The server of a key, OpenBao or Vault, does not answer now; retrying later may succeed."""
 
 
 class DeviceError(FedSimError):

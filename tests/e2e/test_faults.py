@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import signal
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from e2e.process_hooks import slow_steps
+from fedsim.protocol.certificates import issue_certificates
+from fedsim.runs.log_receipts import read_receipt
 from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
 from fedsim_lab.faults.network import ProxyNetwork
-from fedsim_lab.faults.processes import heartbeat, party_processes
+from fedsim_lab.faults.processes import each, heartbeat, party_processes, setting
 
 TRAINING = {"epochs": 8}
 LAST_STEP = 48
@@ -91,6 +95,33 @@ def test_a_network_that_is_dead_for_half_a_minute_is_waited_for(expected, tmp_pa
         for network in networks:
             network.resume()
         assert parties.finish() == expected
+
+
+def test_certificates_keys_and_authority_are_replaced_in_the_middle_of_a_training(expected, tmp_path):
+    place = create_local_job(tmp_path / "job", training=TRAINING)
+    certs, new = place.folder / "certs", tmp_path / "new"
+    issue_certificates(new, place.job.parties, datetime.now(UTC))
+    often = setting("fedsim.runtime.party_context", "RELOAD_SECONDS", 0.1)
+    before = {NOTARY: often, CITY: often, RENTALS: each(often, slow_steps(0.1, *range(4, 30)))}
+    with proxies(place) as networks, party_processes(place, before) as parties:
+
+        def noticed(times):
+            parties.until(lambda: all(parties.said(name).count("new connections use") == times for name in place.names))
+
+        parties.start()
+        parties.until_step(4)
+        (certs / "ca.pem").write_bytes((certs / "ca.pem").read_bytes() + (new / "ca.pem").read_bytes())
+        noticed(times=1)
+        for path in (path for end in ("key", "pem") for path in new.glob(f"*-*.{end}")):
+            path.replace(certs / path.name)
+        noticed(times=2)
+        (certs / "ca.pem").write_bytes((new / "ca.pem").read_bytes())
+        noticed(times=3)
+        for network in networks:  # whoever connects again shows a new certificate, and nobody trusts the old authority
+            network.cut()
+        assert parties.finish() == expected
+    last = (place.own(NOTARY).folder / "receipts" / f"primary-{CITY}.jsonl").read_text().splitlines()[-1]
+    assert read_receipt(json.loads(last), (new / "ca.pem").read_bytes()).signed
 
 
 def test_a_slow_party_is_waited_for(expected, tmp_path):

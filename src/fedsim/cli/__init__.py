@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 
-from fedsim.errors import AwayError, FedSimError
+from fedsim.errors import AwayError, FedSimError, KeyServerError
 
 __all__ = ["EXIT_CODE_MEANINGS", "STOP_SIGNALS", "ExitCode", "describe_failure", "exit_code_for", "main"]
 
@@ -34,14 +34,15 @@ EXIT_CODE_MEANINGS = {
     ExitCode.INVALID_INPUT: "Something to fix: an option, a file, a setting, a record, or a job that was refused. The "
     "message states the value seen, the rule and the way out. `check` and `audit --fail-above` exit with this code "
     "when they find a problem.",
-    ExitCode.PEER_UNAVAILABLE: "Another party is not reachable now. Nothing is wrong here; run the same command later.",
+    ExitCode.PEER_UNAVAILABLE: "Another party, or the server of a key, is not reachable now. Nothing is wrong here; "
+    "run the same command later.",
     ExitCode.STOPPED: "Stopped by Ctrl-C or SIGTERM. A party that is started again continues where it was.",
 }
 
 
 def exit_code_for(error: FedSimError) -> ExitCode:
     """Return the exit code of a command that failed with this error."""
-    return ExitCode.PEER_UNAVAILABLE if isinstance(error, AwayError) else ExitCode.INVALID_INPUT
+    return ExitCode.PEER_UNAVAILABLE if isinstance(error, AwayError | KeyServerError) else ExitCode.INVALID_INPUT
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

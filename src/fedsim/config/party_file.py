@@ -9,7 +9,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, Strict, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    Strict,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from fedsim.config.job import Job, MethodName, PartyName, WireFormat, check_listen_address
 from fedsim.config.toml_file import ConfigFile, ConfigSection, OneOf, RuleError, real_number, setting, whole_number
@@ -22,6 +31,7 @@ from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
 from fedsim.storage.files import check_private, read_bytes
+from fedsim.storage.key_source import SecretReference, SecretSource
 
 PROXY_LOGIN_VARIABLE = "FEDSIM_PROXY_LOGIN"
 MAX_COLUMN_NAME_LENGTH = 500
@@ -33,6 +43,7 @@ PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
 OTLP_TITLE = "the URL of a collector, such as http://127.0.0.1:4318"
 TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
+KEY_TITLE = "a path, relative to this file, env:NAME or vault:PATH#FIELD"
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
 
 
@@ -52,6 +63,14 @@ def _to_role(value: Any) -> Any:
     return Role(value) if value in tuple(Role) else value
 
 
+def _resolve_secret(value: Any, info: ValidationInfo) -> Any:
+    """Return a reference to an environment variable or a key server, or else the path of a file."""
+    reference = SecretReference.parse(value) if isinstance(value, str) else None
+    if reference is None or _HEX_KEY.fullmatch(reference.variable):
+        return _resolve_path(reference.variable if reference else value, info)
+    return reference
+
+
 def _resolve_tracking(value: str, info: ValidationInfo) -> str:
     """Resolve the folder of ``tensorboard:FOLDER`` relative to the folder of the party file."""
     kind, mark, place = value.partition(":")
@@ -68,6 +87,12 @@ def _check_unique(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 ConfigPath = Annotated[Path, BeforeValidator(_resolve_path), Field(title="a path, relative to this file")]
+ConfigSecret = Annotated[
+    SecretSource,
+    BeforeValidator(_resolve_secret),
+    WithJsonSchema({"type": "string", "format": "path"}),
+    Field(title=KEY_TITLE),
+]
 ColumnName = Annotated[str, Field(min_length=1, max_length=MAX_COLUMN_NAME_LENGTH, title="the name of a column")]
 ColumnNameList = Annotated[
     tuple[ColumnName, ...], Strict(False), AfterValidator(_check_unique), Field(title=COLUMN_NAMES_TITLE)
@@ -189,14 +214,15 @@ class Policy(ConfigSection):
 
 
 class TlsSettings(ConfigSection):
-    """Certificate files from `fedsim certs`."""
+    """Certificate and key from `fedsim certs`. A running party reads them again every half minute: new connections use
+    a renewed certificate, and both authorities of a file with two."""
 
-    authority: ConfigPath = setting(example="certs/ca.pem")
+    authority: ConfigSecret = setting(example="certs/ca.pem")
     """Certificate of the authority that signed the certificates of all parties."""
-    certificate: ConfigPath = setting(example="certs/secondary-rentals.pem")
+    certificate: ConfigSecret = setting(example="certs/secondary-rentals.pem")
     """Certificate of this party, valid for its role and name only."""
-    key: ConfigPath = setting(example="certs/secondary-rentals.key")
-    """Private key of the certificate; only its owner may read the file."""
+    key: ConfigSecret = setting(example="certs/secondary-rentals.key")
+    """Private key of the certificate; a file of it only its owner may read."""
     revoked: ConfigPath | None = setting(None, example="certs/revoked.pem", title="a path, relative to this file")
     """The authority's list of revoked certificates, from `fedsim certs revoke`; read whenever a peer connects."""
 
@@ -213,8 +239,8 @@ class DataSettings(ConfigSection):
     """Name of the table in the database, as schema.table if needed."""
     query: str | None = setting(None, example=EXAMPLE_QUERY, repr=False, title=QUERY_TITLE)
     """SQL query, instead of `table`. Use `order by`, so that every run reads the rows in the same order."""
-    password_file: ConfigPath | None = setting(None, example="password", title="a path, relative to this file")
-    """File with the database password in its first line; only its owner may read it."""
+    password_file: ConfigSecret | None = setting(None, example="password", title=KEY_TITLE)
+    """File with the database password in its first line, which only its owner may read, or another place of it."""
     separator: Annotated[str | None, Field(min_length=1, title="one character, or the word tab")] = setting(
         None, example=";"
     )
@@ -281,8 +307,8 @@ class LabelSettings(ConfigSection):
 class LinkageSettings(ConfigSection):
     """The key for encoding identifiers."""
 
-    key: ConfigPath = setting(example="linkage.key")
-    """File with the linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
+    key: ConfigSecret = setting(example="linkage.key")
+    """The linkage key from `fedsim certs key`: the same key at the primary and the secondary, never at the
     coordinator."""
 
 
@@ -306,10 +332,10 @@ class NetworkSettings(ConfigSection):
     proxy: str | None = setting(None, example="http://proxy.example.org:3128", title=PROXY_TITLE)
     """Proxy for all outgoing connections of this party: HTTP (CONNECT) or SOCKS5. Environment variables such as
     https_proxy have no effect."""
-    proxy_login: ConfigPath | None = setting(None, example="proxy-login", title="a path, relative to this file")
-    """File with user:password for the proxy in its first line; only its owner may read it. Default: the environment
+    proxy_login: ConfigSecret | None = setting(None, example="proxy-login", title=KEY_TITLE)
+    """File with user:password for the proxy in its first line, which only its owner may read. Default: the environment
     variable FEDSIM_PROXY_LOGIN, if it is set."""
-    relay_authority: ConfigPath | None = setting(None, example="relay-ca.pem", title="a path, relative to this file")
+    relay_authority: ConfigSecret | None = setting(None, example="relay-ca.pem", title=KEY_TITLE)
     """Certificate of the authority that signed the certificate of the job's relay. Default: tls.authority."""
 
     @model_validator(mode="after")
@@ -507,12 +533,13 @@ def party_credentials(party_file: PartyFile, now: datetime | None = None) -> Cre
     return replace(found, proxy=proxy, relay_authority=authority)
 
 
-def _read_proxy_login(path: Path | None) -> str:
+def _read_proxy_login(path: SecretSource | None) -> str:
     """Return ``user:password`` for the proxy, from a file or the environment; empty if there is none."""
     if path is None:
         return os.environ.get(PROXY_LOGIN_VARIABLE, "")
     check_private(path)
-    found = read_bytes(path).partition(b"\n")[0].decode("utf-8", "replace").strip()
+    content = read_bytes(path) if isinstance(path, Path) else path.read()
+    found = content.partition(b"\n")[0].decode("utf-8", "replace").strip()
     if ":" not in found:
         raise FileError(f"{path} does not contain user:password in its first line", code="no-proxy-login")
     return found

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from fedsim.data.column_names import column_positions
 from fedsim.errors import InputError, SettingError, nearest_word
+from fedsim.storage.key_source import SecretSource
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,7 +34,7 @@ class SqlTable:
     url: str
     table: str | None = None
     query: str | None = None
-    password_file: Path | None = None
+    password_file: SecretSource | None = None
     folder: Path = Path()
 
     def __post_init__(self) -> None:

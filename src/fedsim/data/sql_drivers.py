@@ -15,6 +15,7 @@ import polars as pl
 from fedsim.data.sql import SqlTable, missing_table_error, quote_identifier
 from fedsim.errors import FedSimError, FileError, InputError, SettingError
 from fedsim.storage.files import check_readable
+from fedsim.storage.key_source import SecretSource, read_secret
 
 if TYPE_CHECKING:
     from psycopg import Column, Connection
@@ -250,7 +251,8 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         message = f"{source.place}: the URL has a part that PostgreSQL does not know; correct it"
         raise SettingError(message, code="bad-url") from None
     if source.password_file:
-        settings["password"] = _read_password(source.folder / source.password_file)
+        given = source.password_file
+        settings["password"] = _read_password(source.folder / given if isinstance(given, Path) else given)
     settings |= {"client_encoding": "UTF8", "application_name": "fedsim"}
     try:
         connection = psycopg.connect(**settings)
@@ -267,10 +269,11 @@ def open_postgres(source: SqlTable) -> Iterator[PostgresDatabase]:
         yield PostgresDatabase(source, connection)
 
 
-def _read_password(path: Path) -> str:
-    check_readable(path)
+def _read_password(path: SecretSource) -> str:
+    if isinstance(path, Path):
+        check_readable(path)
     try:
-        found = path.read_text(encoding="utf-8").partition("\n")[0].strip("\r")
+        found = read_secret(path).decode().partition("\n")[0].strip("\r")
     except (OSError, ValueError):
         found = ""
     if not found:

@@ -35,6 +35,7 @@ from fedsim.protocol.tls import RENEWAL_DAYS, Credentials, is_loopback, probe_tl
 from fedsim.protocol.transport import ConnectionLost
 from fedsim.runs.approval import require_approval
 from fedsim.runs.run_folder import LOCK_FILE, run_path
+from fedsim.storage.key_source import SecretSource
 from fedsim.version import VERSION
 
 # Packages by module name; they are not imported here, because some take seconds.
@@ -379,7 +380,9 @@ def check_key_file(place: CheckedParty) -> Iterator[CheckFinding]:
     yield from _check_private_file("linkage key", place.own.linkage.key)
 
 
-def _check_private_file(check: str, path: Path) -> Iterator[CheckFinding]:
+def _check_private_file(check: str, path: SecretSource) -> Iterator[CheckFinding]:
+    if not isinstance(path, Path):
+        return
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -435,7 +438,7 @@ def check_clock(place: CheckedParty) -> Iterator[CheckFinding]:
     own = place.own
     files = [own.path, own.data.file if own.data else None, own.linkage.key if own.linkage else None]
     files += [own.tls.authority, own.tls.certificate, own.tls.key] if own.tls else []
-    for path in filter(None, files):
+    for path in (file for file in files if isinstance(file, Path)):
         try:
             written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, OverflowError, ValueError):

@@ -24,6 +24,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from fedsim.errors import FileError, SettingError
 from fedsim.protocol.messages import Party, Role
 from fedsim.storage.files import atomic_write, check_private
+from fedsim.storage.key_source import SecretReference, SecretSource
 
 PARTY_DAYS = 90
 AUTHORITY_DAYS = 5 * 365 + 1
@@ -65,7 +66,7 @@ def certificate_party(pem: bytes) -> Party:
         raise FileError(fault, code="no-certificate") from None
 
 
-def read_certificates(path: Path) -> list[x509.Certificate]:
+def read_certificates(path: SecretSource) -> list[x509.Certificate]:
     """Read all certificates of a PEM file; an authority's file may contain the old and the new one."""
     content = _read(path)
     try:
@@ -82,8 +83,8 @@ def decode_fully(certificate: x509.Certificate) -> x509.Certificate:
     return certificate
 
 
-def read_key(path: Path) -> PrivateKeyTypes:
-    """Read the private key of a PEM file, which only its owner, or the owner's group, may read."""
+def read_key(path: SecretSource) -> PrivateKeyTypes:
+    """Read a private key in PEM format; a file of it only its owner, or the owner's group, may read."""
     content = _read(path)
     check_private(path)
     try:
@@ -112,7 +113,7 @@ def issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
         return False
 
 
-def check_party(certificate: x509.Certificate, path: Path, party: Party) -> None:
+def check_party(certificate: x509.Certificate, path: SecretSource, party: Party) -> None:
     """Raise ``FileError`` unless the certificate belongs to the party."""
     try:
         found = _party(certificate)
@@ -447,7 +448,9 @@ def _write_pair(certificate: Path, key: Path, pair: CertificateKeyPair) -> None:
             certificate.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> bytes:
+def _read(path: SecretSource) -> bytes:
+    if isinstance(path, SecretReference):
+        return path.read()
     try:
         with path.open("rb") as stream:
             return stream.read(_MAX_BYTES)

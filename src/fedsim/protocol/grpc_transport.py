@@ -75,7 +75,7 @@ class GrpcTransport:
         return GrpcListener(address, answer, self.credentials, self.most_bytes)
 
     def dial(self, address: str, peer: Party) -> GrpcStream:
-        own = self.credentials
+        own = self.credentials and self.credentials.current()
         if own is None:
             tls.check_plaintext(address)
             channel = grpc.insecure_channel(address, options=CLIENT_OPTIONS)
@@ -123,8 +123,7 @@ class GrpcListener:
             if credentials is None:
                 port = self._server.add_insecure_port(address)
             else:
-                pair = [(credentials.key, credentials.certificate)]
-                trust = grpc.ssl_server_credentials(pair, credentials.authority, require_client_auth=True)
+                trust = _server_credentials(credentials)
                 port = self._server.add_secure_port(f"unix:{path}" if relay else address, trust)
         except RuntimeError:
             fault = f"cannot listen at {address}: the port is in use, or the address does not belong to this machine"
@@ -159,7 +158,7 @@ class GrpcListener:
         if self._credentials is not None:
             try:
                 shown = context.auth_context()["x509_pem_cert"][0]
-                caller, refused = certificates.certificate_party(shown), self._credentials.refuses(shown)
+                caller, refused = certificates.certificate_party(shown), self._credentials.current().refuses(shown)
             except (FedSimError, LookupError):
                 context.abort(grpc.StatusCode.UNAUTHENTICATED, "the certificate names no party")
                 raise
@@ -298,6 +297,21 @@ def _join_frames(messages: Iterator[bytes], most_bytes: int, limiter: RateLimite
         if len(collected) != total:
             raise WireError(f"a frame of {len(collected)} bytes declares {total} bytes", code="bad-frame-size")
         yield bytes(collected)
+
+
+def _server_credentials(own: Credentials) -> Any:
+    """Return what a server shows its callers and accepts of them; each new connection gets the current certificate."""
+    used = own.current()
+
+    def configure(shown: Credentials) -> Any:
+        return grpc.ssl_server_certificate_configuration([(shown.key, shown.certificate)], shown.authority)
+
+    def fetch() -> Any:
+        nonlocal used
+        before, used = used, own.current()
+        return None if used is before else configure(used)
+
+    return grpc.dynamic_ssl_server_credentials(configure(used), fetch, require_client_authentication=True)
 
 
 def _is_ready(channel: Any) -> bool:

@@ -272,10 +272,11 @@ class SessionConnector:
                 raise PeerError(f"the session with {self.peer} has ended", code="session-closed")
             if session is None:
                 self.connection.stop_signal.check()
-                if waited > WAIT_LOG_AFTER and not logged:
+            if waited > WAIT_LOG_AFTER and not logged:
+                if session is None:
                     self.connection.show_wait(self.peer, waited)
-                    log.info("waiting for %s at %s: %s", self.peer, self.address, reply.reason)
-                    logged = True
+                log.info("waiting for %s at %s: %s", self.peer, self.address, reply.reason)
+                logged = True
             time.sleep(pause)
             pause = min(pause * 2, MAX_BACK_OFF)
 
@@ -283,7 +284,8 @@ class SessionConnector:
         try:
             stream = self.transport.dial(self.address, self.peer)
         except ConnectionLost as error:
-            return Rejection(str(error), passing=not error.lasting)
+            # A peer that was connected before was trusted: its certificate or ours is perhaps being replaced.
+            return Rejection(str(error), passing=session is not None or not error.lasting)
         state, ledger, hello = self.connection, self.connection.ledger, self._hello(session)
         try:
             ledger.count(hello, state.party, self.peer, _send_message(stream, hello))

@@ -309,7 +309,7 @@ class RelayRegistration(threading.Thread):
                 control.shutdown(socket.SHUT_RDWR)
 
     def _register(self) -> ssl.SSLSocket:
-        control = open_control(self.relay, self._credentials, CONNECT_SECONDS)
+        control = open_control(self.relay, self._credentials.current(), CONNECT_SECONDS)
         with _closed_on_failure(control):
             ask_relay(control, self.relay, f"{LISTEN} {self.relay.label}", OK, self.party)
         return control
@@ -334,7 +334,7 @@ class RelayRegistration(threading.Thread):
 
     def _join(self, ticket: str) -> None:
         try:
-            far = open_data_connection(self.relay, self._credentials, ticket, CONNECT_SECONDS)
+            far = open_data_connection(self.relay, self._credentials.current(), ticket, CONNECT_SECONDS)
             near = socket.socket(socket.AF_UNIX)
             with _closed_on_failure(far), _closed_on_failure(near):
                 near.connect(str(self._path))

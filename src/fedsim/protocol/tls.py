@@ -21,6 +21,7 @@ from fedsim.errors import FileError, SettingError
 from fedsim.protocol import certificates as certs
 from fedsim.protocol.messages import Party
 from fedsim.protocol.transport import ConnectionLost
+from fedsim.storage.key_source import SecretSource
 
 if TYPE_CHECKING:
     from fedsim.protocol.outbound import Proxy
@@ -36,6 +37,8 @@ class Credentials:
 
     >>> Credentials(authority=b"", certificate=b"", key=b"")
     Credentials(revocations=None, proxy=None)
+
+    They last as long as a connection: new connections use the :meth:`current` ones.
     """
 
     authority: bytes = field(repr=False)
@@ -44,6 +47,15 @@ class Credentials:
     revocations: Path | None = None  # the authority's list of revoked certificates
     proxy: Proxy | None = None  # for outgoing connections
     relay_authority: bytes | None = field(default=None, repr=False)  # of a relay, if it is another one
+    _renewed: list[Credentials] = field(default_factory=list, repr=False, compare=False)
+
+    def current(self) -> Credentials:
+        """Return the credentials that replaced these last."""
+        return self._renewed[0] if self._renewed else self
+
+    def renew(self, newest: Credentials) -> None:
+        """Replace these credentials for whoever holds them."""
+        self._renewed[:] = [newest]
 
     def refuses(self, certificate: bytes) -> bool:
         """Return whether a peer's certificate (PEM) is on the list of revoked ones, which is read anew every time."""
@@ -55,14 +67,14 @@ class Credentials:
 
 
 def read_credentials(
-    authority: Path,
-    certificate: Path,
-    key: Path,
+    authority: SecretSource,
+    certificate: SecretSource,
+    key: SecretSource,
     party: Party,
     now: datetime | None = None,
     revocations: Path | None = None,
 ) -> Credentials:
-    """Read the files of a party; raise ``FileError`` unless its peers will accept them ``now``."""
+    """Read the certificate and key of a party; raise ``FileError`` unless its peers will accept them ``now``."""
     issuers, own = certs.read_certificates(authority), certs.read_certificates(certificate)[0]
     private, moment = certs.read_key(key), now or datetime.now(UTC)
     issuer = next((each for each in issuers if certs.issued_by(own, each)), None)

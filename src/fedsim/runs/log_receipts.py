@@ -66,7 +66,7 @@ class LogExchange:
             return
         receipt = {"statement": message.statement, "certificate": message.certificate}
         receipt["signature"] = message.signature.tobytes().hex()
-        authority = None if self.credentials is None else self.credentials.authority
+        authority = None if self.credentials is None else self.credentials.current().authority
         try:
             statement = read_receipt(receipt, authority)
             valid = statement.party == str(peer) and (authority is None or statement.signed)
@@ -108,6 +108,7 @@ def sign_statement(facts: Mapping[str, str | int], credentials: Credentials | No
     unsigned = {"statement": text, "certificate": "", "signature": ""}
     if credentials is None:
         return unsigned
+    credentials = credentials.current()
     key = serialization.load_pem_private_key(credentials.key, password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         return unsigned

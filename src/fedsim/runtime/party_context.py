@@ -6,6 +6,8 @@ import logging
 import os
 import platform
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -45,6 +47,8 @@ log = logging.getLogger("fedsim.parties")
 
 FAILURE_NOTICE_SECONDS = 10.0  # to reach a peer only to report the end
 LATE_PEER_SECONDS = 20.0  # how long after its start a failed coordinator waits for slower parties
+RELOAD_SECONDS = 30.0  # until a renewed certificate is noticed
+EXPIRY_WARNING_SECONDS = 24 * 3600.0
 TRANSPORT_VARIABLE = "FEDSIM_TRANSPORT"
 AnswerT = TypeVar("AnswerT")
 
@@ -65,10 +69,46 @@ def open_transport(party_file: PartyFile, *, insecure: bool = False, name: str =
     if credentials is None:
         hint = "create certificates with `fedsim certs`, or use --insecure between processes of one machine"
         raise errors.SettingError(f"the file of {party_file.party} has no [tls] section; {hint}", code="no-certificate")
+    _warn_expiry(party_file, credentials)
+    return factory(credentials)
+
+
+def _warn_expiry(party_file: PartyFile, credentials: Credentials) -> None:
     days = credentials.days_left(datetime.now(UTC))
     if days < RENEWAL_DAYS:
         log.warning("the certificate of %s expires in %d days", party_file.party, days)
-    return factory(credentials)
+
+
+@contextmanager
+def follow_credentials(party_file: PartyFile, own: Credentials | None) -> Iterator[None]:
+    """Read certificate, key and authority again every half minute: new connections use what was renewed."""
+    stop = threading.Event()
+    if own is not None:
+        party = threading.current_thread().name  # for its log
+        threading.Thread(target=_follow, args=(party_file, own, stop), name=party, daemon=True).start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _follow(party_file: PartyFile, own: Credentials, stop: threading.Event) -> None:
+    failures, warned = 0, time.monotonic()
+    while not stop.wait(RELOAD_SECONDS):
+        try:
+            found, failures = party_credentials(party_file), 0
+        except errors.FedSimError as error:
+            failures += 1
+            if failures == 2:  # once, the new key may just not have been there yet
+                log.warning("the certificate cannot be read again, the last one stays in use: %s", error)
+            continue
+        if found is not None and found != own.current():
+            own.renew(found)
+            days = found.days_left(datetime.now(UTC))
+            log.info("new connections use the new certificate or authority; it is valid for %d days", days)
+        if time.monotonic() - warned > EXPIRY_WARNING_SECONDS:
+            warned = time.monotonic()
+            _warn_expiry(party_file, own.current())
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +203,8 @@ def open_party_context(
     bounds = MessageBounds.for_lists(lists)
     state = ConnectionState(party_file.party, job.to_dict(), versions, wait_seconds, audit.append, bounds=bounds)
     # A transport without certificates has no credentials, and its heads are not signed.
-    exchange = LogExchange(audit, job.hash, getattr(transport, "credentials", None))
+    credentials = getattr(transport, "credentials", None)
+    exchange = LogExchange(audit, job.hash, credentials)
     state.receive_head = exchange.receive
     folder = run_folder.run_path(job, party_file)
     context = PartyContext(job, party_file, folder, state, transport, exchange=exchange)
@@ -181,6 +222,7 @@ def open_party_context(
                 reasons = "; ".join(violation.message for violation in broken)
                 raise errors.PolicyError(reasons, code="policy-violation")  # noqa: TRY301 - recorded like any failure
             audit.append("approved", {"job": job.hash, "how": require_approval(job, party_file)})
+            stack.enter_context(follow_credentials(party_file, credentials))
             yield context
         except run_folder.AlreadyRunningError:  # the peers talk to that other process: nothing is wrong
             raise

@@ -23,7 +23,7 @@ from fedsim.config.policy import record_count_violations
 from fedsim.data.features import FeaturePreprocessor, FeatureRules, fit_preprocessor
 from fedsim.data.splits import column_split, group_matching_records, group_split, random_split, time_split
 from fedsim.data.table_reader import frame_digest, infer_numbers, read_table
-from fedsim.errors import FileError, InputError, PolicyError, SettingError
+from fedsim.errors import FileError, FingerprintError, InputError, PolicyError, SettingError
 from fedsim.linkage.encoding import (
     FittedEncoding,
     Key,
@@ -350,10 +350,7 @@ class RunStore:
         """Return the filters of a table; saved ones are used again, because noisy filters must not be drawn twice."""
         path = self.encoded_path(secondary)
         note, current = path.with_suffix(".json"), frame_digest(table.identifiers(secondary))
-        saved = None
-        with suppress(OSError, ValueError, KeyError, TypeError):  # a missing or damaged note: encode again
-            saved = str(json.loads(note.read_text())["identifiers"])
-        if path.is_file() and saved == current:
+        if path.is_file() and self._note(secondary).get("identifiers") == current:
             return load_encoded(path)
         fit = table.fit_encoding(secondary)
         encoded = table.encode(secondary, self.folder, fit)
@@ -362,8 +359,14 @@ class RunStore:
         save_encoding_fit(fit, self.fit_path(secondary))
         save_encoded(encoded, path)
         with files.atomic_write(note) as part:
-            part.write_text(json.dumps({"identifiers": current}))
+            part.write_text(json.dumps({"identifiers": current, "fingerprint": encoded.fingerprint}))
         return encoded
+
+    def _note(self, secondary: str) -> dict[str, Any]:
+        """Return what is known of saved filters; nothing if the note is missing or damaged."""
+        with suppress(OSError, ValueError, TypeError):
+            return dict(json.loads(self.encoded_path(secondary).with_suffix(".json").read_text()))
+        return {}
 
     def encode_new(self, table: PartyData, secondary: str) -> EncodedTable:
         """Return the filters of records that were not in the training table; words weigh as they did in training."""
@@ -372,7 +375,12 @@ class RunStore:
         if fit is None and any(isinstance(field.encoding, FittedEncoding) for field in fields):
             message = f"the word counts of job '{self.job.name}' are not in {self.folder}; train it again"
             raise FileError(message, code="not-trained")
-        return table.encode(secondary, self.folder, fit)
+        encoded = table.encode(secondary, self.folder, fit)
+        if self._note(secondary).get("fingerprint", encoded.fingerprint) != encoded.fingerprint:
+            message = f"job '{self.job.name}' was linked with another linkage key than the party file names now"
+            hint = "name the key that the job began with, or train a new job with the new key"
+            raise FingerprintError(f"{message}; {hint}", code="linkage-key-changed", secondary=secondary)
+        return encoded
 
     def fit_path(self, secondary: str) -> Path:
         """Return the path of what the encodings for one list learnt from the training table."""

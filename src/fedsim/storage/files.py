@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from fedsim.errors import FileError, SettingError
+from fedsim.storage.key_source import SecretReference, SecretSource
 
 
 def check_readable(path: Path) -> None:
@@ -22,8 +23,10 @@ def check_readable(path: Path) -> None:
             raise FileError(f"{path} may not be read by this user; change its permissions", code="not-readable")
 
 
-def check_private(path: Path) -> None:
+def check_private(path: SecretSource) -> None:
     """Raise a ``FileError`` if every user of this machine may read or change a file that holds a secret."""
+    if isinstance(path, SecretReference):
+        return
     with _translate_path_errors(path):
         if os.name == "posix" and path.exists() and path.stat().st_mode & 0o006:
             message = f"{path} is a secret, but every user of this machine may read or change it"

@@ -85,11 +85,20 @@ def test_a_fault_has_a_code_and_the_setting(tmp_path, name, old, new, code, sett
     assert (fault.code, fault.setting) == (code, setting)
 
 
-def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path):
-    secret = "5ec2e7" * 11
-    fault = first_fault(tmp_path, TEXTS["rentals"].replace("linkage.key", secret))
+@pytest.mark.parametrize("scheme", ["", "env:"])
+def test_a_key_in_the_file_is_refused_and_not_shown(tmp_path, scheme):
+    secret = "ec2e75" * 11
+    fault = first_fault(tmp_path, TEXTS["rentals"].replace("linkage.key", f"{scheme}{secret}"))
     assert (fault.code, fault.setting) == ("key-as-path", "linkage.key")
     assert secret[:12] not in fault.message
+
+
+def test_keys_and_certificates_may_be_in_the_environment_or_a_key_server(tmp_path):
+    text = TEXTS["rentals"].replace("linkage.key", "env:FEDSIM_KEY").replace("certs/ca.pem", "env:CA")
+    found = file_of(tmp_path, text.replace("certs/secondary-rentals.key", "vault:kv/rentals#key"))
+    assert str(found.linkage.key) == "env:FEDSIM_KEY"
+    assert [str(source) for source in (found.tls.authority, found.tls.key)] == ["env:CA", "vault:kv/rentals#key"]
+    assert first_fault(tmp_path, TEXTS["rentals"].replace("linkage.key", "vault:kv/rentals")).code == "bad-reference"
 
 
 def test_identifiers_may_differ_by_secondary(tmp_path):

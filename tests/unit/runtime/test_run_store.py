@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from fedsim.config.job import Blur, SecondaryTerms
-from fedsim.errors import SettingError
-from fedsim.linkage.encoding import NumericFilter, Schema, SchemaField
+from fedsim.errors import FingerprintError, SettingError
+from fedsim.linkage.encoding import Key, NumericFilter, Schema, SchemaField
 from fedsim.linkage.private_linkage import load_private_links
 from fedsim.privacy.geodesy import great_circle_metres
 from fedsim.runs.run_folder import run_path
@@ -54,6 +54,21 @@ def test_a_protected_job_repeats_bit_for_bit_with_the_same_secrets_and_not_with_
     assert same(weights(*first), weights(*again))
     assert same(weights(*first, "rentals"), weights(*again, "rentals"))
     assert not same(weights(*first), weights(*other))
+
+
+def test_new_records_are_not_encoded_with_another_key_than_the_job_began_with(tmp_path):
+    lay_out(tmp_path)
+    job, files = read_all(tmp_path)
+    store, data = RunStore(run_path(job, files["rentals"]), job), PartyData.read(job, files["rentals"])
+    store.folder.mkdir(parents=True, exist_ok=True)
+    began = store.encoded(data, "rentals")
+    assert (store.encode_new(data, "rentals").bits == began.bits).all()
+    (tmp_path / "linkage.key").unlink()
+    Key(bytes([1]) * 32).write(tmp_path / "linkage.key")
+    assert (store.encoded(data, "rentals").bits == began.bits).all()  # a job that runs keeps its key
+    with pytest.raises(FingerprintError) as caught:
+        store.encode_new(data, "rentals")
+    assert (caught.value.code, caught.value.secondary) == ("linkage-key-changed", "rentals")
 
 
 def terms(low: float = -90.0, epsilon_per_km: float = 10) -> SecondaryTerms:

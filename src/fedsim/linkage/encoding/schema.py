@@ -23,6 +23,7 @@ from fedsim.linkage.encoding.positions import DatePosition, NumberPosition, Plac
 from fedsim.linkage.encoding.record_filters import Balance, BitFlip, Concatenate, Sample, Shuffle, Union, XorFold
 from fedsim.registry import ENCODINGS, Registry, setting_type
 from fedsim.storage.files import atomic_write, check_private
+from fedsim.storage.key_source import SecretSource, read_secret
 from fedsim.types import Bits, EncodedTable, Integers
 
 # Raise it whenever the same schema and key would give other bits: the fingerprints then differ by themselves.
@@ -64,19 +65,18 @@ class Key:
         return cls(secrets.token_bytes(KEY_BYTES))
 
     @classmethod
-    def read(cls, path: Path | str) -> Key:
-        """Read a key that :meth:`write` stored."""
+    def read(cls, path: SecretSource | str) -> Key:
+        """Read a key that :meth:`write` stored, or that an environment variable or a key server holds."""
+        source = Path(path) if isinstance(path, str) else path
         try:
-            key = cls(bytes.fromhex(Path(path).read_text(encoding="ascii").strip()))
+            key = cls(bytes.fromhex(read_secret(source).decode("ascii").strip()))
         except OSError as error:
             raise FileError(f"cannot read the key file {path}: {error.strerror}", code="not-readable") from error
         except (ValueError, SettingError):
             # Without the cause: a decoding error quotes the text, and the text is the secret.
-            message = (
-                f"{path} is not a key file of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
-            )
+            message = f"{path} is not a key of {2 * KEY_BYTES} or more hexadecimal digits; copy the other party's again"
             raise FileError(message, code="bad-key-file") from None
-        check_private(Path(path))
+        check_private(source)
         return key
 
     def write(self, path: Path | str) -> None:
