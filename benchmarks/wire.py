@@ -34,7 +34,7 @@ TURNS, TRAINING_TURNS = 15, 5
 WAYS = ("grpc", "queues", "arrays")
 PRECISION = Terms("modern", epochs=8)
 PARTNERS = (1, 4, 10)
-FORMS, SEEDS = ("float32", "float16", "bfloat16"), (0, 1)
+FORMS, SEEDS = ("float32", "float16", "bfloat16", "int8"), (0, 1)
 
 
 def tensor() -> Iterator[str]:

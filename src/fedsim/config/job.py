@@ -89,7 +89,7 @@ def _dates_to_text(value: Any) -> Any:
 PartyName = Annotated[str, Field(pattern=f"^{PARTY_NAME.pattern}$", title=PARTY_NAME_RULE)]
 Address = Annotated[str, AfterValidator(_check_peer_address), Field(title="host and port, such as 127.0.0.1:7411")]
 MethodName = Annotated[str, OneOf(METHODS)]
-WireFormat = Literal["float32", "float16", "bfloat16"]
+WireFormat = Literal["float32", "float16", "bfloat16", "int8"]
 EmbeddingName = Literal["random", "features", "autoencoder"]
 AgreedSchema = Annotated[
     Schema,
@@ -296,7 +296,7 @@ class TrainingSettings(ConfigSection):
     """Training steps between two checkpoints, from which an interrupted run resumes."""
     wire: WireFormat = "float32"
     """Number format of activations and gradients in messages. `float16` and `bfloat16` halve the traffic and round the
-    numbers."""
+    numbers; `int8`, whole multiples of a scale per row, takes a quarter."""
 
     @model_validator(mode="after")
     def _check_party_dropout(self) -> Self:

@@ -18,7 +18,8 @@ from fedsim.registry import METRICS
 from fedsim.types import training_length
 
 TRAIN_SHARE, VALIDATION_SHARE, TEST_SHARE = 0.7, 0.1, 0.2  # of the primary's records
-VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+VALUE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+SCALE_BYTES = {"int8": 2}  # of a row of values
 FRAME_BYTES = 120  # of a message beside its arrays
 ROW_BYTES = 4  # of a row number
 DEFAULT_COLUMNS = 20  # features of a party whose table is not available
@@ -44,12 +45,13 @@ CHECKPOINT_COPIES = 3  # two are kept while the next is written
 class PresetSizes:
     """Sizes of a preset, which tests compare with the networks: computing them requires torch.
 
-    ``list_weights`` and ``partner_weights`` are weights of one member of the primary's network per list and per partner
-    of a list.
+    ``cut`` is the width of an embedding, ``sent`` that of activations and gradients. ``list_weights`` and
+    ``partner_weights`` are weights of one member of the primary's network per list and per partner of a list.
     Without ``epochs`` and ``batch`` the number of training records decides.
     """
 
     cut: int
+    sent: int
     hidden: int
     column_width: int
     list_weights: int
@@ -60,9 +62,18 @@ class PresetSizes:
 
 
 PRESET_SIZES = {
-    "modern": PresetSizes(cut=128, hidden=256, column_width=25, list_weights=165_000, partner_weights=2_048, members=8),
+    "modern": PresetSizes(
+        cut=128, sent=32, hidden=256, column_width=25, list_weights=165_000, partner_weights=2_048, members=8
+    ),
     "paper": PresetSizes(
-        cut=100, hidden=200, epochs=100, batch=128, column_width=17, list_weights=240_000, partner_weights=32_000
+        cut=100,
+        sent=100,
+        hidden=200,
+        epochs=100,
+        batch=128,
+        column_width=17,
+        list_weights=240_000,
+        partner_weights=32_000,
     ),
 }
 
@@ -133,7 +144,7 @@ class Workload:
     sizes: PresetSizes
     epochs: int
     batch: int
-    value_bytes: int
+    wire: str
     checkpoint_steps: int
     columns: int = DEFAULT_COLUMNS
     members: int = 1
@@ -145,6 +156,11 @@ class Workload:
     def records(self) -> int:
         """Records of the primary."""
         return self.lists[0].records
+
+    def row_bytes(self, *, embedded: bool = False) -> int:
+        """Return the bytes of the activations, gradients or (``embedded``) embedding of one row."""
+        width = self.sizes.cut if embedded or self.sealed else self.sizes.sent
+        return width * VALUE_BYTES[self.wire] + SCALE_BYTES.get(self.wire, 0)
 
     @property
     def steps(self) -> int:
@@ -225,7 +241,7 @@ def build_workload(job: Job, records: Mapping[str, int], columns: Mapping[str, i
         sizes=sizes,
         epochs=training.epochs or sizes.epochs or length.epochs,
         batch=training.batch_size or sizes.batch or length.batch,
-        value_bytes=VALUE_BYTES[training.wire],
+        wire=training.wire,
         checkpoint_steps=training.checkpoint_steps,
         columns=columns.get(job.primary.name, DEFAULT_COLUMNS),
         members=training.members or sizes.members,
@@ -344,13 +360,13 @@ def distinct_rows(records: int, partners: int, candidates: int) -> Span:
     return Span(least, expected_distinct_rows(records, partners, candidates), min(records * partners, candidates))
 
 
-def step_bytes(rows: Span, cut: int, value_bytes: int) -> Span:
+def step_bytes(rows: Span, row_bytes: int) -> Span:
     """Return the traffic of a training step: row numbers out, activations in, gradients out.
 
-    >>> step_bytes(Span(20, 100, 200), cut=128, value_bytes=4).expected
+    >>> step_bytes(Span(20, 100, 200), row_bytes=4 * 128).expected
     103160
     """
-    return (ROW_BYTES + 2 * cut * value_bytes) * rows + 3 * FRAME_BYTES * ONE_SPAN
+    return (ROW_BYTES + 2 * row_bytes) * rows + 3 * FRAME_BYTES * ONE_SPAN
 
 
 def epoch_bytes(work: Workload) -> Span:
@@ -361,31 +377,31 @@ def epoch_bytes(work: Workload) -> Span:
     for partners in work.lists:
         batches = [(full, work.batch), (1, rest)] if rest else [(full, work.batch)]
         for count, size in batches:
-            total += count * step_bytes(partners.requested_rows(size), work.sizes.cut, work.value_bytes)
+            total += count * step_bytes(partners.requested_rows(size), work.row_bytes())
         total += _evaluation_bytes(work, partners, VALIDATION_SHARE)
     return total
 
 
 def training_bytes(work: Workload) -> Span:
     """Return the traffic of all epochs and of the final evaluation on validation and test records."""
-    once = sum((_evaluation_bytes(work, each, 1.0) for each in work.lists), ZERO_SPAN)
+    once = sum((_evaluation_bytes(work, each, 1.0, embedded=True) for each in work.lists), ZERO_SPAN)
     if work.sealed:
         return once
     final = [_evaluation_bytes(work, each, share) for each in work.lists for share in (VALIDATION_SHARE, TEST_SHARE)]
     return sum(final, work.epochs * epoch_bytes(work) + (once if work.embedded else ZERO_SPAN))
 
 
-def _evaluation_bytes(work: Workload, partners: LinkListSizes, share: float) -> Span:
+def _evaluation_bytes(work: Workload, partners: LinkListSizes, share: float, *, embedded: bool = False) -> Span:
     """Return the traffic of an evaluation: row numbers out, activations in."""
     rows = partners.requested_rows(round(share * work.records))
-    return (ROW_BYTES + work.sizes.cut * work.value_bytes) * rows + 2 * FRAME_BYTES * ONE_SPAN
+    return (ROW_BYTES + work.row_bytes(embedded=embedded)) * rows + 2 * FRAME_BYTES * ONE_SPAN
 
 
 def round_trips(work: Workload) -> int:
     """Return how often the primary waits for an answer: it asks secondaries in parallel but saves them one by one.
 
     >>> lists = (LinkListSizes("a", 4000, 3000, 20, 2048, 20),)
-    >>> work = Workload(lists, PRESET_SIZES["modern"], epochs=8, batch=256, value_bytes=4, checkpoint_steps=10)
+    >>> work = Workload(lists, PRESET_SIZES["modern"], epochs=8, batch=256, wire="float32", checkpoint_steps=10)
     >>> work.steps, round_trips(work)
     (11, 122)
     """
@@ -399,9 +415,9 @@ def compute_seconds(work: Workload) -> float:
     """Return the rough time of all networks on one core each, for all epochs; the primary waits for the others.
 
     >>> lists, sizes = (LinkListSizes("a", 6000, 3000, 20, 2048, 20, columns=10),), PRESET_SIZES["modern"]
-    >>> work = Workload(lists, sizes, epochs=1, batch=512, value_bytes=4, checkpoint_steps=10, columns=10, members=8)
+    >>> work = Workload(lists, sizes, epochs=1, batch=512, wire="float32", checkpoint_steps=10, columns=10, members=8)
     >>> round(compute_seconds(work), 1)  # measured: 2.5
-    3.0
+    2.9
     """
     records = round((TRAIN_SHARE + VALIDATION_SHARE / 3) * work.records)  # a validation has no backward pass
     operations = 0.0
@@ -420,7 +436,7 @@ def member_weights(work: Workload) -> int:
 
 def secondary_weights(sizes: PresetSizes, partners: LinkListSizes) -> int:
     """Return the number of weights of a secondary's network."""
-    return (partners.columns * sizes.column_width + sizes.cut) * sizes.hidden
+    return (partners.columns * sizes.column_width + sizes.sent) * sizes.hidden
 
 
 # Storage
@@ -448,6 +464,6 @@ def _largest_message(work: Workload) -> int:
         sizes += [
             0 if partners.blind else partners.filter_bytes * max(partners.records, partners.candidates),
             8 * partners.records * partners.k,
-            rows * work.sizes.cut * work.value_bytes,
+            rows * work.row_bytes(),
         ]
     return int(max(sizes)) + FRAME_BYTES

@@ -40,13 +40,34 @@ class WireFormat:
     dtype: str
     pack: Callable[[Tensor], Tensor]
     unpack: Callable[[Tensor], Tensor]
+    scale_columns: int = 0  # of the array, after those of the values
     most: float = MAX_VALUE  # of the tensors that we receive
+
+
+MOST_INT8 = 127
+
+
+def _pack_int8(values: Tensor) -> Tensor:
+    """Return whole multiples of a scale per row, whose bits follow them: (U, C) -> (U, C + 2).
+
+    The scale has eight binary digits, so that a row's largest value is at most 127.25 of it and rounds to 127. Clipping
+    and noise come first: what is derived from protected rows alone reveals no more than they do.
+    """
+    scale = (values.abs().amax(dim=1) / MOST_INT8).bfloat16()  # (U,)
+    whole = (values / scale.float().clamp_min(torch.finfo(torch.float32).tiny)[:, None]).round()
+    return torch.cat([whole.to(torch.int8), scale.view(torch.int8).reshape(len(scale), 2)], dim=1)
+
+
+def _unpack_int8(packed: Tensor) -> Tensor:
+    bits = packed[:, -2:].clone(memory_format=torch.contiguous_format)  # at an even address
+    return packed[:, :-2].float() * bits.view(torch.bfloat16).float()
 
 
 WIRE_FORMATS = {
     "float32": WireFormat("float32", lambda x: x, lambda x: x),
     "float16": WireFormat("float16", Tensor.half, Tensor.float),
     "bfloat16": WireFormat("int16", lambda x: x.bfloat16().view(torch.int16), lambda x: x.view(torch.bfloat16).float()),
+    "int8": WireFormat("int8", _pack_int8, _unpack_int8, scale_columns=2),
 }
 
 
@@ -80,7 +101,7 @@ def unpack_tensor(values: AnyArray, form: WireFormat) -> Tensor | None:
     Return None unless its type is right and every value is a number up to ``form.most``: 3e38 is finite, too, but turns
     weights into NaN.
     """
-    if values.dtype.name != form.dtype:
+    if values.dtype.name != form.dtype or values.shape[1] <= form.scale_columns:
         return None
     tensor = form.unpack(torch.from_numpy(np.array(values)))  # arrays of a message are read-only views
     return tensor if not tensor.numel() or bool(tensor.abs().max() <= form.most) else None  # not so for NaN

@@ -310,7 +310,8 @@ class Predictor:
 
     def _absent(self, name: str) -> secondary_model.Secondary:
         job = self.context.job
-        found: Any = secondary_model.AbsentSecondary(name, training_config(job).local.cut, job.secondaries[name].k)
+        network: Any = training_config(job).secondary.local
+        found: Any = secondary_model.AbsentSecondary(name, network.cut, job.secondaries[name].k)
         return cast(secondary_model.Secondary, found)  # predictions use no more of it than there is
 
     def _absent_list(self, name: str, n_records: int) -> Neighbours:

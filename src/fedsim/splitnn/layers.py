@@ -386,12 +386,16 @@ class CategoryEmbedding(nn.Module):
 
 @dataclass(frozen=True)
 class Local:
-    """Sizes of a local network; the cut layer has no activation, as in the paper."""
+    """Sizes of a local network; the cut layer has no activation, as in the paper.
+
+    ``sent`` is the width of the cut layer at a secondary, from where it travels; None: as wide as ``cut``.
+    """
 
     encoding: InputEncoding = field(default_factory=Plain)
     hidden: tuple[int, ...] = (200,)
     cut: int = 100
     dropout: float = 0.0
+    sent: int | None = None
 
     def build(self, features: Features) -> LocalNetwork:
         """Return a network for these columns; its weights are not drawn yet."""

@@ -193,7 +193,7 @@ class Preset:
 
 
 MODERN = Preset(
-    Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1),
+    Local(encoding=Piecewise(), hidden=(256,), cut=128, dropout=0.1, sent=32),
     AdamW(rate=2e-3, decay=1e-2, schedule=WarmCosine()),
     "fedsim.training.config:modern_preset",
     epochs=60,
@@ -238,10 +238,13 @@ def secondary_config(
 def secondary_network(method: str | None, local: Local) -> Local | Bare:
     """Return what secondaries run for a registered method: the preset's local network unless the method changes it.
 
+    Its cut layer is as wide as the preset says for what is sent.
+
     The registration says so, not the method's class, because a secondary cannot import that: it is above the cut.
     """
+    own = replace(local, cut=local.sent or local.cut, sent=None)
     change = None if method is None else METHODS.detail(method, "secondary_network")
-    return local if change is None else change(local)
+    return own if change is None else change(own)
 
 
 def with_learning_rate(optimiser: OptimiserConfig, rate: float | None) -> OptimiserConfig:

@@ -112,8 +112,8 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
         yield "# patience = 10 # epochs without a better one before training stops"
         yield "# batch_size = 128 # 32 to 256, by default by the number of records"
     yield "# members = 8 # networks of the primary, averaged: more accurate, no more traffic; 1 trains fastest"
-    yield '# wire = "float32" # exact numbers, twice the traffic'
-    yield 'wire = "bfloat16" # halves the traffic, rounds activations and gradients'
+    yield '# wire = "float32" # exact numbers, four times the traffic'
+    yield 'wire = "int8" # rounds activations and gradients to one byte, with a scale per row'
     yield "\n[protection]"
     yield "# For the trees of the method stacked, the secondary sends random features of every linked row, once."
     yield f'embedding = "{DEFAULT_EMBEDDING}" # without this line the trees see the primary\'s own columns only'

@@ -205,7 +205,14 @@ def _job_words(secondaries: list[str]) -> Words:
         "coordinator": {"name": NOTARY, "address": f"127.0.0.1:{next(ports)}"},
         "primary": {"name": CITY, "address": f"127.0.0.1:{next(ports)}"},
         "task": {"kind": "regression", "split": "random"},
-        "training": {"preset": "paper", "method": "fedsim", "epochs": 3, "batch_size": 16, "checkpoint_steps": 2},
+        "training": {
+            "preset": "paper",
+            "method": "fedsim",
+            "epochs": 3,
+            "batch_size": 16,
+            "checkpoint_steps": 2,
+            "wire": "int8",
+        },
         "network": {"wait_seconds": 60},
         "secondaries": {name: TERMS[name] for name in secondaries},
     }

@@ -24,7 +24,7 @@ def asked(*words: str) -> Result:
 def test_a_setting_is_explained_with_type_default_and_example():
     told = asked("training.wire").output
     assert told.startswith("training.wire")
-    assert "type       one of float32, float16, bfloat16" in told
+    assert "type       one of float32, float16, bfloat16, int8" in told
     assert 'default    "float32"' in told
     assert 'example    wire = "float32"' in told
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from fedsim.config.job import Job
@@ -30,7 +31,7 @@ from fedsim.preflight.estimate import (
     step_bytes,
     training_bytes,
 )
-from fedsim.protocol.cut_layer import WIRE_FORMATS
+from fedsim.protocol.cut_layer import WIRE_FORMATS, pack_tensor
 from fedsim.protocol.messages import (
     Activations,
     Ask,
@@ -68,7 +69,7 @@ def job_with(**training: object) -> Job:
 
 
 def work_with(preset: str = "modern", **changes: object) -> Workload:
-    usual = {"epochs": 8, "batch": 64, "value_bytes": 4, "checkpoint_steps": 200}
+    usual = {"epochs": 8, "batch": 64, "wire": "float32", "checkpoint_steps": 200}
     return Workload((RENTALS,), PRESET_SIZES[preset], **{**usual, **changes})
 
 
@@ -78,7 +79,7 @@ def work_with(preset: str = "modern", **changes: object) -> Workload:
 @pytest.mark.parametrize("preset", PRESETS.names(in_jobs=True))
 def test_the_sizes_of_presets_are_right(preset):
     sizes, config, local = PRESET_SIZES[preset], PRESETS[preset].build(), PRESETS[preset].local
-    assert (sizes.cut, sizes.hidden) == (local.cut, *local.hidden)
+    assert (sizes.cut, sizes.sent, sizes.hidden) == (local.cut, local.sent or local.cut, *local.hidden)
     by_size = (None, None)
     assert (sizes.epochs, sizes.batch) == (by_size if PRESETS[preset].by_size else (config.epochs, config.batch))
     assert sizes.members == config.members
@@ -100,14 +101,14 @@ def test_the_sizes_of_wire_formats_and_splits_are_right():
 def test_networks_are_at_most_as_large_as_estimated(preset, k):
     rng, config, sizes = np.random.default_rng(0), replace(PRESETS[preset].build(), members=1), PRESET_SIZES[preset]
     features = Features(rng.normal(size=(90, 6)).astype(np.float32), np.zeros((90, 0), np.int64), ())
-    branch = BranchShape(k, (config.local.cut,), rng.normal(size=(90, k)).astype(np.float32))
+    branch = BranchShape(k, (sizes.sent,), rng.normal(size=(90, k)).astype(np.float32))
     above = build_primary_model(features, (branch,), Regression(), config, "city").network
     found = sum(weights.numel() for weights in above.parameters())
     estimated = sizes.list_weights + k * sizes.partner_weights + 6 * sizes.column_width * sizes.hidden
     assert found <= estimated <= 1.5 * found
     below = start_secondary("rentals", features, secondary_config(preset, "fedsim", seed=0), total_steps=1).model
     kept = sum(tensor.nbytes for tensor in below.tensors().values())
-    assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.cut) * sizes.hidden <= 3 * kept
+    assert kept <= WEIGHT_BYTES * (6 * sizes.column_width + sizes.sent) * sizes.hidden <= 3 * kept
 
 
 # --- distinct rows -------------------------------------------------------------------------------------------------
@@ -154,9 +155,9 @@ def frame(message: object) -> int:
 
 @pytest.mark.parametrize("wire", VALUE_BYTES)
 def test_a_step_has_the_bytes_of_its_messages(wire):
-    rows, values = np.zeros(700, np.int32), np.zeros((700, 128), WIRE_FORMATS[wire].dtype)
+    rows, values = np.zeros(700, np.int32), pack_tensor(torch.ones(700, 32), WIRE_FORMATS[wire])
     real = frame(Ask(9, rows=rows)) + frame(Activations(9, values=values)) + frame(Gradients(9, values=values))
-    estimated = step_bytes(Span(700, 700, 700), cut=128, value_bytes=VALUE_BYTES[wire])
+    estimated = step_bytes(Span(700, 700, 700), work_with(wire=wire).row_bytes())
     assert estimated.expected == pytest.approx(real, rel=1e-3)
 
 
@@ -188,8 +189,8 @@ def test_a_blind_linkage_has_the_bytes_of_its_messages(metric, ring):
 
 
 def test_half_precision_halves_the_bytes_and_more_epochs_multiply_them():
-    whole, half = epoch_bytes(work_with()).expected, epoch_bytes(work_with(value_bytes=2)).expected
-    assert half == pytest.approx(whole / 2, rel=0.02)
+    whole, half = epoch_bytes(work_with()).expected, epoch_bytes(work_with(wire="float16")).expected
+    assert half == pytest.approx(whole / 2, rel=0.05)
     assert training_bytes(work_with(epochs=80)).most == pytest.approx(10 * training_bytes(work_with()).most, rel=0.1)
 
 
@@ -210,7 +211,7 @@ def test_settings_left_out_are_those_of_the_preset():
     work = build_workload(job_with(preset="paper"), {}, {})
     assert (work.epochs, work.batch, work.sizes.cut) == (100, 128, 100)
     given_otherwise = build_workload(job_with(epochs=3, batch_size=7, wire="float16"), {}, {})
-    assert (given_otherwise.epochs, given_otherwise.batch, given_otherwise.value_bytes) == (3, 7, 2)
+    assert (given_otherwise.epochs, given_otherwise.batch, given_otherwise.wire) == (3, 7, "float16")
 
 
 def test_a_missing_table_is_assumed_to_be_as_large_as_the_largest_one():

@@ -1,4 +1,4 @@
-"""Numbers travel whole or at half precision, and what is not finite does not arrive."""
+"""Numbers travel whole, at half precision or in one byte, and what is not finite does not arrive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, strategies as st
+from hypothesis.extra.numpy import arrays
 
 from error_fixtures import raises
 from fedsim.errors import SettingError
@@ -15,7 +17,7 @@ from fedsim.protocol.messages import Activations
 from fedsim.protocol.transport import LAYOUTS, Envelope, decode, encode
 
 VALUES = torch.linspace(-3, 3, 12).reshape(4, 3)
-EXACT = torch.tensor([[0.0, 1.0, -2.5], [0.25, 1024.0, -0.0]])  # in every form
+EXACT = torch.tensor([[127.0, 2.0, 0.0], [4.0, -254.0, -0.0]])  # in every form
 
 
 def sent(values, form):
@@ -33,6 +35,29 @@ def test_half_precision_rounds_and_no_more(form, digits):
     arrived = sent(VALUES, form)
     assert arrived.dtype == torch.float32
     assert ((arrived - VALUES).abs() <= digits * VALUES.abs()).all()
+
+
+def one_byte_each(row):
+    """What arrives of a row in one byte per number, value by value: the nearest multiple of the row's scale."""
+    scale = float(torch.tensor(max(map(abs, row)) / 127).bfloat16())
+    return [scale * float(np.float32(round(np.float32(value) / np.float32(scale)))) if scale else 0.0 for value in row]
+
+
+@given(
+    arrays(np.float32, st.tuples(st.integers(1, 5), st.integers(1, 9)), elements=st.floats(-1e6, 1e6, width=32)),
+    st.integers(-30, 0),
+)
+def test_one_byte_per_number_is_the_nearest_multiple_of_a_scale_per_row(values, exponent):
+    values = values * np.float32(2.0**exponent)
+    arrived = sent(torch.from_numpy(values), "int8").numpy()
+    np.testing.assert_allclose(arrived, [one_byte_each(row) for row in values.tolist()], rtol=1e-5, atol=1e-35)
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    assert (np.abs(arrived - values) <= largest * (0.5 / 127 * 1.01) + 1e-35).all()
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_row_that_has_a_scale_and_no_number_is_nothing(columns):
+    assert unpack_tensor(np.ones((3, columns), np.int8), wire_format("int8")) is None
 
 
 @pytest.mark.parametrize("form", WIRE_FORMATS)
@@ -54,12 +79,12 @@ def test_what_is_not_finite_does_not_arrive(form, value):
     assert sent(torch.tensor([[1.0, value]]), form) is None
 
 
-@pytest.mark.parametrize(("form", "most"), [("float32", 1e6), ("bfloat16", 9.9e5), ("float16", 65504.0)])
+@pytest.mark.parametrize(("form", "most"), [("float32", 1e6), ("bfloat16", 9.9e5), ("int8", 9e5), ("float16", 65504.0)])
 def test_large_numbers_arrive(form, most):
     assert sent(torch.tensor([[most, -most, most * 1e-30]]), form) is not None
 
 
-@pytest.mark.parametrize("form", ["float32", "bfloat16"])
+@pytest.mark.parametrize("form", ["float32", "bfloat16", "int8"])
 @pytest.mark.parametrize("value", [3e38, -1.01e6, float("nan"), float("-inf")])
 def test_huge_numbers_do_not_arrive(form, value):
     assert sent(torch.tensor([[0.0, value]]), form) is None

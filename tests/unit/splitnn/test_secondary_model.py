@@ -47,7 +47,7 @@ def test_a_secondary_of_its_own_equals_one_in_training(tmp_path):
     outside = start_secondary("first", features, below, total_steps=6, folder=tmp_path / "first")
     assert inside.checkpoint_store == outside.checkpoint_store
     assert torch.equal(inside.activations(ROWS, 0), outside.activations(ROWS, 0))
-    assert (outside.pending_shape, inside.n_records) == ((5, 128), 9)
+    assert (outside.pending_shape, inside.n_records) == ((5, 32), 9)
 
 
 def test_a_secondary_comes_back_from_its_weights():

@@ -469,8 +469,8 @@ def test_parties_on_a_card_and_on_a_cpu_train_as_one_process_does(tmp_path, abov
         np.testing.assert_allclose(one, other, rtol=1e-3)
 
 
-@pytest.mark.parametrize("form", ["float16", "bfloat16"])
-def test_at_half_precision_it_learns_nearly_the_same(tmp_path, form):
+@pytest.mark.parametrize("form", ["float16", "bfloat16", "int8"])
+def test_at_half_precision_or_less_it_learns_nearly_the_same(tmp_path, form):
     with remote(tmp_path / "there", form) as there:
         answers = a_few_steps(there)
     for one, other in zip(answers, a_few_steps(local(tmp_path / "here")), strict=True):
