@@ -1,4 +1,4 @@
-"""One registry for each kind of choice: metrics, encodings, methods, presets, transports.
+"""One registry for each kind of choice: metrics, encodings, methods, presets, engines, transports.
 
 Command-line choices, the job schema, validation, ``fedsim explain`` and the documentation read their names from here,
 so adding a choice takes one class and one registration::
@@ -226,6 +226,12 @@ ENCODINGS.register(
     "words",
     "fedsim.linkage.encoding.word_filter:WordFilter",
     summary="Names and titles, in which rare words count more than frequent ones; compare by dice.",
+)
+
+ENGINES = Registry("engine")  # where a linkage is searched
+ENGINES.register("local", "fedsim.linkage.engines:LocalEngine", summary="This machine.")
+ENGINES.register(
+    "ray", "fedsim.linkage.ray_engine:RayEngine", summary="A Ray cluster, given or started here.", address=True
 )
 
 TRANSPORTS = Registry("transport")

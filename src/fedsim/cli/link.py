@@ -1,12 +1,15 @@
 """Read, encode or link two tables, write the links and print a summary (``fedsim link`` and ``fedsim encode``)."""
 
+import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedsim.cells import CellType, read_cells
@@ -14,20 +17,26 @@ from fedsim.cli.options import OutputMode
 from fedsim.cli.output import print_lines, print_named_values, progress_bar
 from fedsim.data.profile import IdentifierPair, guess_metrics, profile_table
 from fedsim.data.sql import TableSource
-from fedsim.data.table_reader import infer_numbers, read_table, source_files
+from fedsim.data.table_reader import infer_numbers, read_table, source_files, table_parts
 from fedsim.errors import FileError, InputError, SettingError
 from fedsim.linkage import diagnose, link, save_links
 from fedsim.linkage.encoding import Key, Schema
 from fedsim.linkage.encoding.quality import LinkageQuality
-from fedsim.linkage.files import load_encoded, save_encoded
+from fedsim.linkage.engines import load_engine
+from fedsim.linkage.files import encoded_table_digest, load_encoded, save_encoded
+from fedsim.linkage.identifiers import check_compatible
 from fedsim.linkage.metrics import Metric, RankHamming, WeightedField, WeightedSum, combine_metrics, get_metric
+from fedsim.linkage.partitioned import link_in_parts
+from fedsim.linkage.soft_linkage import BackendOptions
 from fedsim.registry import METRICS
 from fedsim.report import formatting as fmt
 from fedsim.report.links_page import LinkSummary, example_pairs, links_page, summarise_links
 from fedsim.runtime.party_data import encode_table, fit_encoding, load_encoding_fit, save_encoding_fit
-from fedsim.storage.files import atomic_write, check_output_paths, check_readable, read_bytes
+from fedsim.storage.files import atomic_write, check_new_folder, check_output_paths, check_readable, read_bytes
 from fedsim.types import EncodedTable
 from fedsim.wizard import TableProfiles, propose_linkage
+
+_Reader = Callable[[TableSource], Any]
 
 
 def _load_encoded(table: TableSource) -> EncodedTable:
@@ -111,12 +120,26 @@ class LinkRequest:
     with_examples: bool
     id_column: str | None = None
     secondary_id_column: str | None = None
+    engine: str = "local"
+
+    def sides(self) -> tuple[list[TableSource], list[TableSource]]:
+        """Return the parts of both tables; most tables are one part."""
+        return table_parts(self.primary), table_parts(self.secondary)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether the links go to a folder of files: they, or a table, need not fit into memory."""
+        return self.engine != "local" or self.sides() != ([self.primary], [self.secondary])
 
 
 def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
     """Link two tables, write the links and the page, and print a summary; ``search`` are options of ``link``."""
     _check_request(request)
-    primary, secondary, metric = _read_tables(request)
+    if request.in_parts:
+        _run_in_parts(request, search, mode)
+        return
+    primary, secondary, metric = _open_tables(request)
+    primary, secondary = primary(request.primary), secondary(request.secondary)
     ids = _read_ids(request)
     with progress_bar("linking", "records", hidden=mode.quiet) as progress:
         started = time.perf_counter()
@@ -149,6 +172,89 @@ def run_link(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) 
     mode.show(value, lambda: print_named_values(lines))
 
 
+class _TableParts:
+    """A table in parts, which are read one at a time; the last one read stays in memory."""
+
+    def __init__(self, source: TableSource, parts: Sequence[TableSource], read: _Reader, terms: Sequence[Any]) -> None:
+        """Read all parts once, so that a fault shows before the search."""
+        self.name, self._parts, self._read = str(source), parts, lru_cache(1)(read)
+        digest, self._length = hashlib.sha256(json.dumps(terms).encode()), 0
+        first = self._read(parts[0])
+        for part in parts:
+            table = self._read(part)
+            if isinstance(table, EncodedTable):
+                check_compatible(first, table, (str(parts[0]), str(part)))
+                digest.update(encoded_table_digest(table).encode())
+            else:
+                digest.update(table.hash_rows(seed=0).to_numpy().tobytes())
+            self._length += len(table)
+        self.digest = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return self._length
+
+    def chunks(self, size: int) -> Iterator[Any]:
+        pieces: list[Any] = []
+        for part in self._parts:
+            table, start = self._read(part), 0
+            while start < len(table):
+                stop = min(start + size - sum(map(len, pieces)), len(table))
+                pieces, start = [*pieces, _take_rows(table, start, stop)], stop
+                if sum(map(len, pieces)) == size:
+                    yield _join_rows(pieces)
+                    pieces = []
+        if pieces:
+            yield _join_rows(pieces)
+
+
+def _take_rows(table: Any, start: int, stop: int) -> Any:
+    if isinstance(table, EncodedTable):
+        return replace(table, bits=table.bits[start:stop])
+    return table[start:stop]
+
+
+def _join_rows(pieces: Sequence[Any]) -> Any:
+    if isinstance(pieces[0], EncodedTable):
+        return replace(pieces[0], bits=np.concatenate([piece.bits for piece in pieces]))
+    return pl.concat(pieces)
+
+
+def _run_in_parts(request: LinkRequest, search: Mapping[str, Any], mode: OutputMode) -> None:
+    """Link tables that need not fit into memory, write a folder of files and print a summary."""
+    if request.page is not None:
+        message = "--report needs all links in memory, but these go to a folder of files; omit --report"
+        raise SettingError(message, code="report-of-parts")
+    read_primary, read_secondary, metric = _open_tables(request)
+    engine, terms = load_engine(request.engine), [request.columns, request.secondary_columns, request.fields]
+    (ours, theirs), ids = request.sides(), _read_ids(request)
+    primary = _TableParts(request.primary, ours, read_primary, terms)
+    secondary = _TableParts(request.secondary, theirs, read_secondary, terms)
+    with engine, progress_bar("linking", "records", hidden=mode.quiet) as progress:
+        started = time.perf_counter()
+        options = BackendOptions(search["backend"], search["device"], search["threads"], progress)
+        settings = {"metric": metric, "k": search["k"], "sigma": search["sigma"], "rng": search["seed"], "ids": ids}
+        found = link_in_parts(primary, secondary, request.out, engine=engine, options=options, **settings)
+        seconds, plan = time.perf_counter() - started, f"{found.plan}; {engine.describe()}"
+    summary = LinkSummary(
+        records=found.records,
+        candidates=found.candidates,
+        k=found.k,
+        metric=metric.name,
+        plan=plan,
+        sigma=search["sigma"],
+        seconds=seconds,
+        nearest_median=found.nearest_median,
+        kth_median=found.kth_median,
+        boundary_tie_share=found.tie_share,
+        candidates_used=int((found.hubness > 0).sum()),
+        busiest_use=int(found.hubness.max()),
+        improvement={},
+        warnings=found.warnings,
+    )
+    value = asdict(summary) | {"files": {"links": str(request.out)}}
+    mode.show(value, lambda: print_named_values([*_summary_lines(summary), ("wrote", str(request.out))]))
+
+
 def _measure_encoding(primary: pl.DataFrame, secondary: pl.DataFrame, k: int) -> LinkageQuality | None:
     """Return what the encoding that `fedsim init` would propose for these columns finds, if there is one."""
     tables = TableProfiles(profile_table(primary, "primary"), profile_table(secondary, "secondary"))
@@ -165,7 +271,9 @@ def _quality_lines(quality: LinkageQuality | None) -> Iterator[tuple[str, str]]:
 
 def _check_request(request: LinkRequest) -> None:
     """Refuse whatever is known to fail before the first table is read."""
-    inputs = source_files([request.primary, request.secondary])
+    if request.in_parts:
+        check_new_folder(request.out)
+    inputs = source_files([part for side in request.sides() for part in side])
     for path in inputs:
         check_readable(path)
     check_output_paths([path for path in (request.out, request.page) if path], inputs)
@@ -192,17 +300,21 @@ def _check_request(request: LinkRequest) -> None:
 
 def _read_ids(request: LinkRequest) -> list[pl.Series | None]:
     """Return the keys of the records of both tables, where they are named."""
+    ours, theirs = request.sides()
     sides = (
-        (request.primary, request.id_column, request.separator),
-        (request.secondary, request.secondary_id_column, request.secondary_separator or request.separator),
+        (ours, request.id_column, request.separator),
+        (theirs, request.secondary_id_column, request.secondary_separator or request.separator),
     )
     return [
-        None if column is None else read_table(table, [column], separator=mark)[column] for table, column, mark in sides
+        None
+        if column is None
+        else pl.concat([read_table(part, [column], separator=mark)[column] for part in parts], rechunk=True)
+        for parts, column, mark in sides
     ]
 
 
-def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:
-    """Return both parties' identifiers in the form that the metric expects, and the metric."""
+def _open_tables(request: LinkRequest) -> tuple[_Reader, _Reader, Metric]:
+    """Return functions that read (a part of) each table in the form that the metric expects, and the metric."""
     fields = make_fields_distinct([parse_field(spec) for spec in request.fields])
     metric: Metric | None = WeightedSum(fields) if fields else None
     if request.metric:
@@ -216,26 +328,36 @@ def _read_tables(request: LinkRequest) -> tuple[Any, Any, Metric]:
         if ours:
             message = f"--metric {metric.name} compares encoded tables, which have no columns; omit --on"
             raise SettingError(message, code="columns-of-encoded-table")
-        return _load_encoded(request.primary), _load_encoded(request.secondary), metric
+        return _load_encoded, _load_encoded, metric
     if not ours:
         raise SettingError("no columns to compare; name them with --on, such as --on lat,lon", code="no-columns")
     names = [name for field in fields for name in field.columns] or ours
-    frame = read_table(request.primary, list(dict.fromkeys(ours)), separator=request.separator)
+    # The frame that shows which metric fits is not read twice.
+    read = lru_cache(1)(partial(read_table, columns=list(dict.fromkeys(ours)), separator=request.separator))
     if metric is None:
-        parts = guess_metrics(infer_numbers(frame.select(ours)))
+        parts = guess_metrics(infer_numbers(read(request.sides()[0][0]).select(ours)))
         order = [ours.index(name) for part in parts for name in part]  # a place is latitude, then longitude
         ours, theirs, names = ([columns[at] for at in order] for columns in (ours, theirs, names))
         metric = combine_metrics(parts)
-    primary = _to_metric_types(frame, ours, names, metric, request.primary)
-    separator, option = request.secondary_separator or request.separator, "--separator-secondary"
+    separator = request.secondary_separator or request.separator
+
+    def read_typed(table: TableSource, columns: Sequence[str], read: _Reader) -> pl.DataFrame:
+        return _to_metric_types(read(table), columns, names, metric, table)
+
+    read_theirs = partial(_read_secondary, columns=theirs, separator=separator, renamed=bool(request.secondary_columns))
+    return partial(read_typed, columns=ours, read=read), partial(read_typed, columns=theirs, read=read_theirs), metric
+
+
+def _read_secondary(
+    table: TableSource, columns: Sequence[str], separator: str | None, *, renamed: bool
+) -> pl.DataFrame:
     try:
-        frame = read_table(request.secondary, list(dict.fromkeys(theirs)), separator=separator, option=option)
+        return read_table(table, list(dict.fromkeys(columns)), separator=separator, option="--separator-secondary")
     except InputError as error:
-        if error.code != "missing-column" or request.secondary_columns:
+        if error.code != "missing-column" or renamed:
             raise
         message = f"{error}; if it has another name there, give it with --on-secondary"
         raise InputError(message, code="missing-column", option="--on-secondary") from None
-    return primary, _to_metric_types(frame, theirs, names, metric, request.secondary), metric
 
 
 def _summary_lines(summary: LinkSummary) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ from fedsim.protocol.certificates import certificate_pem, read_certificates
 from fedsim.protocol.messages import Party, Role, replace_unprintable
 from fedsim.protocol.outbound import Proxy, RelayAddress
 from fedsim.protocol.tls import Credentials, read_credentials
+from fedsim.registry import ENGINES
 from fedsim.storage.files import check_private, read_bytes
 from fedsim.storage.key_source import SecretReference, SecretSource
 
@@ -41,9 +42,11 @@ URL_TITLE = "a URL such as sqlite:///flats.db or postgresql://user@host/database
 QUERY_TITLE = "one SQL statement that returns a table"
 PROXY_TITLE = "http://host:port or socks5://host:port, without a user"
 OTLP_TITLE = "the URL of a collector, such as http://127.0.0.1:4318"
+ENGINE_TITLE = "local, ray, ray:auto or ray:HOST:PORT"
 TRACKING_TITLE = "tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI"
 EXAMPLE_QUERY = "select lat, lon, price from flats order by id"
 KEY_TITLE = "a path, relative to this file, env:NAME or vault:PATH#FIELD"
+_ENGINE_PATTERN = "|".join(f"^{name}{'(:.+)?' if ENGINES.detail(name, 'address') else ''}$" for name in ENGINES)
 _HEX_KEY = re.compile(r"[0-9A-Fa-f]{64,}")
 
 
@@ -382,6 +385,7 @@ def _check_identifier_columns(identifiers: dict[str, Any]) -> dict[str, Any]:
 # Settings that a role must not have, with the reason, and sections that it must have.
 _HOLDS_NOTHING = "the coordinator must not have data, features, labels or keys; remove it"
 _NO_CURVES = "only the primary has training curves; remove it"
+_NO_SEARCH = "only a coordinator searches for partners; remove it"
 _COORDINATOR_LIMITS: dict[tuple[str, ...], str] = {
     ("policy", name): "only a coordinator has this limit; remove it" for name in ("max_new_links", "max_links")
 }
@@ -403,12 +407,14 @@ _FORBIDDEN: dict[Role, dict[tuple[str, ...], str]] = {
     },
     Role.PRIMARY: {
         **_COORDINATOR_LIMITS,
+        ("engine",): _NO_SEARCH,
         ("policy", "primary"): "this party is the primary; remove it",
         ("policy", "max_new_records"): "it limits what the primary may ask; remove it",
         **_SECONDARY_BUDGETS,
     },
     Role.SECONDARY: {
         **_COORDINATOR_LIMITS,
+        ("engine",): _NO_SEARCH,
         ("label",): "only the primary has a label; remove it, or list the column under features",
         ("serving",): "only the primary serves predictions; remove it",
         ("tracking",): _NO_CURVES,
@@ -438,6 +444,10 @@ class PartyFile(ConfigFile):
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     """Where this party's networks are trained: cpu, cuda, or auto for the GPU if there is one. The last digits of the
     weights depend on it. A coordinator searches on a GPU whenever that is faster, with the same result."""
+    engine: Annotated[str, Field(pattern=_ENGINE_PATTERN, title=ENGINE_TITLE)] = setting("local", example="ray")
+    """Where a coordinator searches for partners: `local`, this machine; `ray`, a Ray cluster that is started here for
+    the search; `ray:HOST:PORT`, a running cluster of which this machine is a node (`ray:auto` finds it). The links do
+    not depend on it. Requires `pip install fedsim-vfl[ray]`."""
     tracking: Annotated[
         str | None,
         Field(pattern="^(tensorboard|mlflow)(:.+)?$", title=TRACKING_TITLE),

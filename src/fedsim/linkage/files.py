@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ LINK_COLUMNS = ("partner", "distance", "similarity")
 ENCODED_FORMAT = "fedsim encoded table 1"
 
 
-def save_links(links: Links, path: str | Path, primary_ids: Any = None, secondary_ids: Any = None) -> None:
+def save_links(
+    links: Links,
+    path: str | Path,
+    primary_ids: Any = None,
+    secondary_ids: Any = None,
+    *,
+    part: tuple[int, int, int] = (0, 1, 0),
+) -> None:
     """Write links to a Parquet file in long form: one row per record and partner, nearest first.
 
     Parameters
@@ -29,6 +37,8 @@ def save_links(links: Links, path: str | Path, primary_ids: Any = None, secondar
         The file, which is written atomically.
     primary_ids, secondary_ids
         Keys of the records for the columns ``record_id`` and ``partner_id``, as in :meth:`Links.to_polars`.
+    part
+        Number of this file, number of files and row of the first record, for links in several files of a folder.
     """
     about = {
         "k": links.k,
@@ -39,29 +49,51 @@ def save_links(links: Links, path: str | Path, primary_ids: Any = None, secondar
         "saturated": None if links.saturated is None else float(links.saturated).hex(),
         "plan": links.plan,
         "sha256": _links_digest(links),
+        **({"part": part} if part[1] > 1 else {}),
     }
     frame = links.to_polars(primary_ids, secondary_ids).with_columns(
-        next_distance=np.repeat(links.next_distance, links.k)
+        pl.col("record") + part[2], next_distance=np.repeat(links.next_distance, links.k)
     )
-    with atomic_write(Path(path)) as part:
+    with atomic_write(Path(path)) as unfinished:
         try:
-            frame.write_parquet(part, metadata={"fedsim": LINKS_FORMAT, "links": json.dumps(about)})
+            frame.write_parquet(unfinished, metadata={"fedsim": LINKS_FORMAT, "links": json.dumps(about)})
         except pl.exceptions.PolarsError as error:
             message = f"cannot write {path}: {type(error).__name__}; check folder and free space"
             raise FileError(message, code="not-writable") from error
 
 
+def part_name(number: int) -> str:
+    """Return the name of a file in a folder of links."""
+    return f"part-{number:05}.parquet"
+
+
 def load_links(path: str | Path) -> Links:
-    """Read the links that :func:`save_links` wrote; a ``FileError`` if the file is another or has changed.
+    """Read links from a file or a folder; a ``FileError`` if it is another or has changed.
 
     Parameters
     ----------
     path
-        The file.
+        A file that :func:`save_links` wrote, or a folder of such files.
     """
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileError(f"{path} does not exist; give a file written by `fedsim link`", code="file-not-found")
+    if not path.is_dir():
+        return _load_file(path)[0]
+    paths = sorted(path.glob("part-*.parquet"))
+    parts = [_load_file(each) for each in paths]
+    firsts = np.cumsum([0, *(len(links) for links, _ in parts)])
+    if not parts or any(part != [at, len(parts), firsts[at]] for at, (_, part) in enumerate(parts)):
+        message = f"{path} does not hold all parts of one folder of links; create it again or copy it again"
+        raise FileError(message, code="damaged-file", path=path)
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(part, name) for part, _ in parts]) for name in (*LINK_COLUMNS, "next_distance")
+    }
+    return replace(parts[0][0], **joined)
+
+
+def _load_file(path: Path) -> tuple[Links, list[int]]:
+    """Return the links of a file, and which part of a folder they are."""
     try:
         metadata = pl.read_parquet_metadata(path)
         if metadata.get("fedsim") not in (LINKS_FORMAT, WIDE_LINKS_FORMAT):
@@ -91,7 +123,7 @@ def load_links(path: str | Path) -> Links:
         raise damaged_file(path, LINKS_FORMAT) from None
     if _links_digest(links) != about["sha256"]:
         raise damaged_file(path, LINKS_FORMAT)
-    return links
+    return links, about.get("part", [0, 1, 0])
 
 
 def _links_digest(links: Links) -> str:

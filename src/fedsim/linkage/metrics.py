@@ -53,7 +53,8 @@ class Backend:
 class Metric(Protocol):
     """A distance between identifiers.
 
-    A metric may declare the cells that it reads as ``CELLS``: number (the default), text, date or key.
+    A metric may declare the cells that it reads as ``CELLS``: number (the default), text, date or key, and with
+    ``weighs_by_table`` that a distance depends on the other candidates, too.
 
     Attributes
     ----------
@@ -542,6 +543,10 @@ class WeightedSum:
     def __post_init__(self) -> None:
         if not self.fields:
             raise SettingError("a weighted sum needs at least one field", code="no-fields")
+
+    @property
+    def weighs_by_table(self) -> bool:
+        return any(getattr(field.measure, "weighs_by_table", False) for field in self.fields)
 
     def prepare(self, records: Any, table: str) -> tuple[Records, ...]:
         columns = identifiers.identifier_columns(records, table)

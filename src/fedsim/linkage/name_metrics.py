@@ -21,6 +21,7 @@ class _GramMetric:
     """What the two metrics of q-grams share; a base class, because metrics are dataclasses whose fields users set."""
 
     CELLS: ClassVar[str] = "text"
+    weighs_by_table: ClassVar[bool] = True  # so the candidates cannot be searched in parts that do not know each other
 
     q: int
     rules: WordRules = field(default_factory=WordRules)

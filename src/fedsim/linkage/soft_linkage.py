@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,9 @@ from fedsim.types import SATURATION_WARNING_SHARE, TIE_WARNING_SHARE, AnyArray, 
 from fedsim.validation import validate_integer, validate_k, validate_number
 
 if TYPE_CHECKING:
+    from fedsim.linkage.engines import Engine
     from fedsim.linkage.search import runner
-    from fedsim.linkage.search.runner import Records, SearchProgress
+    from fedsim.linkage.search.runner import Records, ReusableSearch, SearchProgress
 else:
     runner = LazyModule("fedsim.linkage.search.runner")
 
@@ -30,6 +31,7 @@ SAMPLED_QUERIES = 1024
 SAMPLED_CANDIDATES = 16_384
 RECORDS_PER_TILE = 4096
 QUANTILES = (0.05, 0.25, 0.50, 0.75, 0.95)
+NUMBERS_PER_SUM = 2**18
 HUB_FACTOR = 20  # times the average use
 
 
@@ -41,6 +43,15 @@ class BackendOptions:
     device: str = AUTO
     threads: int | None = None
     progress: SearchProgress | None = None
+    engine: Engine | None = None
+
+
+@dataclass
+class SearchMemory:
+    """What one search leaves for the next one among the same candidates: its index and its plan."""
+
+    index: ReusableSearch | None = None
+    plan: str = ""
 
 
 def topk(  # noqa: PLR0913
@@ -53,12 +64,13 @@ def topk(  # noqa: PLR0913
     device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
+    engine: Engine | None = None,
 ) -> tuple[Integers, AnyArray]:
     """Find the K nearest candidates of every query, exactly; ties go to the lower candidate row.
 
     Parameters
     ----------
-    queries, candidates, metric, k, backend, device, threads, progress
+    queries, candidates, metric, k, backend, device, threads, progress, engine
         As in :func:`fedsim.linkage.link`.
 
     Returns
@@ -76,24 +88,42 @@ def topk(  # noqa: PLR0913
     chosen = get_metric(metric)
     sides = prepare_tables(chosen, queries, candidates)
     k = validate_k(k, runner.count_records(sides[1]), "the secondary table")
-    options = BackendOptions(backend, device, threads, progress)
+    options = BackendOptions(backend, device, threads, progress, engine)
     partner, distance, _ = search_prepared(chosen, *sides, k=k, options=options)
     return partner, distance.astype(np.int64) if chosen.whole else distance
 
 
 def search_prepared(
-    metric: Metric, queries: Records, candidates: Records, *, k: int, options: BackendOptions
+    metric: Metric,
+    queries: Records,
+    candidates: Records,
+    *,
+    k: int,
+    options: BackendOptions,
+    memory: SearchMemory | None = None,
 ) -> tuple[Integers, Floats, str]:
-    """Return partners, distances and the plan for records that the metric has prepared; search equal queries once."""
+    """Return partners, distances and the plan for records that the metric has prepared; search equal queries once.
+
+    ``memory`` is for several searches among the same candidates.
+    """
     first, kind = runner.distinct_records(queries)
     repeated = len(first) < len(kind)
     distinct = runner.take_records(queries, first) if repeated else queries
-    backend = _choose_backend(metric, distinct, candidates, k, options)
     threads = None if options.threads is None else validate_integer(options.threads, "threads", least=1)
-    partner, distance = runner.run_search(backend.start(), runner.count_records(distinct), k, threads, options.progress)
+    if options.engine is not None:
+        partner, distance, plan = options.engine.search(metric, distinct, candidates, k, options)
+    else:
+        memory = memory or SearchMemory()
+        if memory.index is None:
+            backend = _choose_backend(metric, distinct, candidates, k, options)
+            search, memory.plan = backend.start(), f"{backend.name}: {backend.reason}"
+            memory.index = search if isinstance(search, runner.ReusableSearch) else None
+        else:
+            search = memory.index.with_queries(distinct)
+        n_queries, plan = runner.count_records(distinct), memory.plan
+        partner, distance = runner.run_search(search, n_queries, k, threads, options.progress)
     if not np.isfinite(distance).all():
         raise InputError("distances overflow; use smaller numbers or weights", code="distance-overflow")
-    plan = f"{backend.name}: {backend.reason}"
     if not repeated:
         return partner, distance, plan
     return partner[kind], distance[kind], f"{plan}; {len(first):,} distinct queries"
@@ -214,6 +244,46 @@ def fit_scale(distance: Floats) -> Scale:
     return Scale(-float(distance.mean()), float(distance.std()))
 
 
+def fit_scale_in_parts(parts: Callable[[], Iterable[Floats]], n: int) -> tuple[Scale, bool]:
+    """Return what :func:`fit_scale` returns for ``n`` distances that come in parts, and whether all are equal.
+
+    ``parts`` returns them again whenever it is called.
+
+    >>> fit_scale_in_parts(lambda: [np.array([1.0]), np.array([3.0])], 2)
+    (Scale(mean=-2.0, deviation=1.0), False)
+    """
+    least, most = np.inf, -np.inf
+    for part in parts():
+        least, most = min(least, float(part.min())), max(most, float(part.max()))
+    if least == most:
+        return Scale(-least, 1.0), True
+    mean = _sum_in_parts(parts(), n) / n
+    square = _sum_in_parts((np.square(part - mean) for part in parts()), n) / n
+    return Scale(-float(mean), float(np.sqrt(square))), False
+
+
+def _sum_in_parts(parts: Iterable[Floats], n: int) -> Floats:
+    """Return the sum of ``n`` numbers with the additions of ``numpy.sum``, which halves the numbers recursively."""
+    remaining, rest = iter(parts), np.empty(0)
+
+    def take(count: int) -> Floats:
+        nonlocal rest
+        pieces = [rest]
+        while sum(map(len, pieces)) < count:
+            pieces.append(next(remaining).ravel())
+        joined = np.concatenate(pieces)
+        rest = joined[count:]
+        return joined[:count]
+
+    def add(count: int) -> Floats:
+        if count <= NUMBERS_PER_SUM:
+            return np.asarray(np.add.reduce(take(count)))
+        half = count // 2 // 8 * 8
+        return add(half) + add(count - half)
+
+    return add(n)
+
+
 def similarities(
     distance: Floats, scale: Scale, *, sigma: float = 0.0, noise: np.random.Generator | Floats | None = None
 ) -> Floats:
@@ -238,7 +308,7 @@ def similarities(
     >>> similarities(np.array([1.0, 3.0]), Scale(-2.0, 1.0)).tolist()
     [1.0, -1.0]
     """
-    _check_noise(sigma, noise)
+    check_noise(sigma, noise)
     if not (np.isfinite(scale.mean) and np.isfinite(scale.deviation) and scale.deviation > 0):
         message = "the scale needs a finite mean and a positive deviation; use the scale of the training links"
         raise SettingError(message, code="bad-scale")
@@ -249,7 +319,8 @@ def similarities(
     return np.asarray(similarity + sigma * standard)
 
 
-def _check_noise(sigma: float, noise: np.random.Generator | Floats | None) -> None:
+def check_noise(sigma: float, noise: np.random.Generator | Floats | None) -> None:
+    """Check a standard deviation of noise, and that there is something to draw the noise from."""
     validate_number(sigma, "sigma", least=0)
     if sigma > 0 and noise is None:
         raise SettingError(f"sigma={sigma} adds noise, which needs a random generator; give a seed", code="no-seed")
@@ -268,6 +339,7 @@ def link(  # noqa: PLR0913
     device: str = AUTO,
     threads: int | None = None,
     progress: SearchProgress | None = None,
+    engine: Engine | None = None,
     primary_name: str = "primary",
     secondary_name: str = "secondary",
 ) -> Links:
@@ -293,6 +365,9 @@ def link(  # noqa: PLR0913
         How to search: ``"auto"`` chooses the fastest. The result does not depend on them.
     progress
         Called with the number of records done and the total.
+    engine
+        Where to search: an engine of :mod:`fedsim.linkage.engines` that was entered; by default this process. The
+        result does not depend on it.
     primary_name, secondary_name
         Names of the tables in error messages.
 
@@ -312,11 +387,11 @@ def link(  # noqa: PLR0913
         rng = seed
     else:
         rng = np.random.default_rng(validate_integer(seed, "seed", least=0))
-    _check_noise(sigma, rng)
+    check_noise(sigma, rng)
     queries, candidates = prepare_tables(chosen, primary_ids, secondary_ids, (primary_name, secondary_name))
     n_candidates = runner.count_records(candidates)
     k = validate_k(k, n_candidates, f"the {secondary_name} table")
-    options = BackendOptions(backend, device, threads, progress)
+    options = BackendOptions(backend, device, threads, progress, engine)
     wanted = min(k + 1, n_candidates)  # one more shows whether the boundary is a tie
     partner, distance, plan = search_prepared(chosen, queries, candidates, k=wanted, options=options)
     next_distance = distance[:, k].copy() if wanted > k else np.full(len(distance), np.inf)
@@ -394,6 +469,34 @@ class Diagnostics:
         return f"Diagnostics({figures}{''.join(f'; {warning}' for warning in self.warnings)})"
 
 
+def link_warnings(
+    tie_share: float, hubness: Integers, k: int, *, flat: bool, saturated: float | None
+) -> tuple[str, ...]:
+    """Return what may make links useless: ties, equal distances (``flat``), saturation, hubs."""
+    warnings: list[str] = []
+    if tie_share > TIE_WARNING_SHARE:
+        warnings.append(
+            f"ties: for {100 * tie_share:.0f} % of the records a candidate as near as the last partner was left out, "
+            "and the lower row number decided; a larger k or a finer metric avoids this"
+        )
+    if flat:
+        warnings.append(
+            "all distances are equal, so the similarities carry no information; check the identifier columns"
+        )
+    if saturated is not None and saturated > SATURATION_WARNING_SHARE:
+        warnings.append(
+            f"saturation: for {100 * saturated:.0f} % of the records the filter of the last partner has no bit "
+            "in common with theirs, so the distance no longer grows; use a larger threshold, or several"
+        )
+    average = hubness.mean()
+    if k < len(hubness) and hubness.max() > max(HUB_FACTOR * average, HUB_FACTOR):
+        warnings.append(
+            f"hubs: one candidate is a partner of {hubness.max():,} records, {hubness.max() / average:.0f} times the "
+            "average, which reduces what the partner can add"
+        )
+    return tuple(warnings)
+
+
 def diagnose(links: Links) -> Diagnostics:
     """Compute figures and warnings about links before training.
 
@@ -410,27 +513,7 @@ def diagnose(links: Links) -> Diagnostics:
     kth = links.distance[:, -1]
     hubness = np.bincount(links.partner.ravel(), minlength=links.n_candidates)
     tie_share = float((kth == links.next_distance).mean())
-    warnings: list[str] = []
-    if tie_share > TIE_WARNING_SHARE:
-        warnings.append(
-            f"ties: for {100 * tie_share:.0f} % of the records a candidate as near as the last partner was left out, "
-            "and the lower row number decided; a larger k or a finer metric avoids this"
-        )
-    if links.distance.min() == links.distance.max():
-        warnings.append(
-            "all distances are equal, so the similarities carry no information; check the identifier columns"
-        )
-    if links.saturated is not None and links.saturated > SATURATION_WARNING_SHARE:
-        warnings.append(
-            f"saturation: for {100 * links.saturated:.0f} % of the records the filter of the last partner has no bit "
-            "in common with theirs, so the distance no longer grows; use a larger threshold, or several"
-        )
-    average = hubness.mean()
-    if links.k < links.n_candidates and hubness.max() > max(HUB_FACTOR * average, HUB_FACTOR):
-        warnings.append(
-            f"hubs: one candidate is a partner of {hubness.max():,} records, {hubness.max() / average:.0f} times the "
-            "average, which reduces what the partner can add"
-        )
+    flat = bool(links.distance.min() == links.distance.max())
     return Diagnostics(
         similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T,
         distance_by_rank=np.quantile(links.distance, QUANTILES, axis=0).T,
@@ -439,5 +522,5 @@ def diagnose(links: Links) -> Diagnostics:
         hubness=hubness,
         unused_share=float((hubness == 0).mean()),
         improvement=asdict(improvement_from_links(links)),
-        warnings=tuple(warnings),
+        warnings=link_warnings(tie_share, hubness, links.k, flat=flat, saturated=links.saturated),
     )

@@ -4,6 +4,7 @@ import logging
 import threading
 
 from fedsim.errors import FedSimError, PeerError
+from fedsim.linkage.engines import load_engine
 from fedsim.protocol.handshake import SessionAcceptor
 from fedsim.protocol.messages import Party, Phase, Role
 from fedsim.protocol.roles.coordinator import Coordinator, LinkLimits
@@ -38,6 +39,7 @@ def run_coordinator(context: PartyContext, *, stay: bool = False) -> None:
         limits=limits,
         blind_bits=blind if context.job.protection.blind else None,
         progress=context.progress.link,
+        engine=load_engine(context.party_file.engine),
     )
     connection = context.connection
     if role.was_finished and not stay:

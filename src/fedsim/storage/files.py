@@ -1,5 +1,6 @@
 """Check paths before work starts, write files and folders atomically and durably, and keep secrets."""
 
+import fcntl
 import os
 import secrets
 import shutil
@@ -132,8 +133,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(part, ignore_errors=True)
             part.mkdir(parents=True)
             yield part
-            for content in [*part.rglob("*"), part]:
-                _sync(content)
+            _sync_folder(part)
             shutil.rmtree(old, ignore_errors=True)
             if path.exists():
                 path.rename(old)
@@ -148,6 +148,43 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(part, ignore_errors=True)
             if path.exists():
                 shutil.rmtree(old, ignore_errors=True)
+
+
+@contextmanager
+def resumable_folder(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Create a folder when the block succeeds; what a block that failed or was killed left is there for the next one.
+
+    The block gets a folder for its work, which is removed at the end, and an empty folder, which becomes the result.
+    The result must not exist before, and only one process can write it.
+    """
+    check_new_folder(path)
+    work = path.with_name(f".{path.name}.part")
+    with _translate_write_errors(path):
+        work.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(work, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            result = work / "result"
+            shutil.rmtree(result, ignore_errors=True)
+            result.mkdir()
+            yield work, result
+            _sync_folder(result)
+            result.rename(path)
+            _sync(path.parent)
+            shutil.rmtree(work, ignore_errors=True)
+        except BlockingIOError:
+            message = f"another process is writing {path}; wait for it, or choose another name"
+            raise FileError(message, code="already-running", path=path) from None
+        finally:
+            os.close(lock)
+
+
+def check_new_folder(path: Path) -> None:
+    """Check that a folder can be created."""
+    with _translate_path_errors(path):
+        if path.exists() or path.is_symlink():
+            raise FileError(f"{path} exists; choose another name, or remove it first", code="already-exists", path=path)
+    check_writable(path)
 
 
 def append_durably(
@@ -233,6 +270,11 @@ def _translate_write_errors(path: Path) -> Iterator[None]:
         reason = error.strerror or "the disk refused"
         message = f"cannot write {path}: {reason}; check name, folder and free space"
         raise FileError(message, code="not-writable", path=path, reason=reason) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    for path in [*folder.rglob("*"), folder]:
+        _sync(path)
 
 
 def _sync(path: Path) -> None:

@@ -4,7 +4,8 @@ Letters: L lanes, W words per filter, n candidates.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from copy import copy
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numba import njit, types
@@ -168,6 +169,12 @@ class CellSearch:
         begins = np.searchsorted(cell[order], np.arange(n_cells + 1))
         self.cells = CandidateCells(np.ascontiguousarray(centres), begins, candidates[order], order, apart[order])
         self.size_of = np.zeros(self.n_candidates, np.int64)
+
+    def with_queries(self, queries: Words) -> Self:
+        """Return the same cells for other queries."""
+        other = copy(self)
+        other.queries = queries
+        return other
 
     def tiles(self) -> list[Integers]:
         return row_tiles(len(self.queries), QUERIES_PER_CELL_TILE)

@@ -4,6 +4,8 @@ Letters: T queries of a tile, U distinct points, C candidates of a block, d dime
 """
 
 from collections.abc import Callable
+from copy import copy
+from typing import Self
 
 import numpy as np
 from numba import njit
@@ -71,14 +73,22 @@ class TreeSearch:
         rounding: float,
         nearest: OtherSearch | None = None,
     ) -> None:
-        self.exact, self.queries, self.rounding = exact, queries, rounding
+        self.exact, self.place, self.rounding = exact, place, rounding
         first, node_of = distinct_records(candidates)
         self.points = np.ascontiguousarray(candidates[first])  # (U, d)
         # The rows at node u are rows[begins[u] : begins[u + 1]], ascending.
         self.rows = np.argsort(node_of, kind="stable")
         self.begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(node_of, minlength=len(first)))])
-        self.places, nodes = place(queries), place(self.points)
-        self.tree, self.nearest = cKDTree(nodes), nearest and nearest(self.places, nodes)
+        self.queries, self.places, nodes = queries, place(queries), place(self.points)
+        self.tree, self.start_nearest = cKDTree(nodes), nearest
+        self.nearest = nearest and nearest(self.places, nodes)
+
+    def with_queries(self, queries: Floats) -> Self:
+        """Return the same tree for other queries."""
+        other = copy(self)
+        other.queries, other.places = queries, self.place(queries)
+        other.nearest = self.start_nearest and self.start_nearest(other.places, self.place(self.points))
+        return other
 
     def tiles(self) -> list[Integers]:
         """Group neighbouring queries: a tile then visits the same branches of the tree, which is twice as fast."""

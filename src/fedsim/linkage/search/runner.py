@@ -6,7 +6,7 @@ Letters: T queries of a tile, C candidates of a chunk.
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Protocol
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numba import njit
@@ -91,6 +91,13 @@ class Search(Protocol):
     def tiles(self) -> list[Integers]: ...
 
     def best(self, tile: Integers, k: int) -> tuple[Integers, Floats]: ...
+
+
+@runtime_checkable
+class ReusableSearch(Search, Protocol):
+    """A search that keeps what it computed of the candidates when it is given other queries."""
+
+    def with_queries(self, queries: Records) -> Self: ...
 
 
 class LaneKernel(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from fedsim.protocol.transport import NO_BYTES, Envelope, LinkedRows, derive_sea
 from fedsim.storage.files import DigestSet, append_durably, atomic_write
 from fedsim.storage.tensor_file import Tensors, arrays_digest, damaged_file, load_tensors, save_tensors
 from fedsim.types import AnyArray, EncodedTable, Flags, Integers32, Words
+
+if TYPE_CHECKING:
+    from fedsim.linkage.engines import Engine
 
 PlainMessage = m.Offer | m.Candidates | m.Queries | m.NewQueries
 NEW_LINKS_FILE = "new-links"
@@ -178,7 +181,13 @@ class LinkedListState:
         private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
 
     def link(
-        self, queries: EncodedTable, candidates: EncodedTable, counted: Flags, secret: bytes, progress: LinkProgress
+        self,
+        queries: EncodedTable,
+        candidates: EncodedTable,
+        counted: Flags,
+        secret: bytes,
+        progress: LinkProgress,
+        engine: Engine | None = None,
     ) -> tuple[LinkageState, PrivateLinks]:
         """Link the tables; raise only errors whose text other parties may see."""
         progress(self.name, 0, len(queries))
@@ -188,8 +197,8 @@ class LinkedListState:
             raise PolicyError(fault, code="k-too-large", limit=len(candidates))
         try:
             with _blame_peer(self.name):
-                follow = partial(progress, self.name)
-                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name, progress=follow)
+                options: dict[str, Any] = {"progress": partial(progress, self.name), "engine": engine}
+                return link_encoded_tables(queries, candidates, counted, linking, secret, self.name, **options)
         except SettingError as error:
             log.error("list '%s' cannot be linked: %s", self.name, error)
             other = "its settings do not fit the tables; the coordinator's log has the details"
@@ -200,7 +209,7 @@ class LinkedListState:
 class Coordinator:
     """Serves any number of sessions, each in its own thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         lists: Mapping[str, LinkageConfig],
         secret: bytes,
@@ -209,9 +218,10 @@ class Coordinator:
         limits: LinkLimits,
         blind_bits: Mapping[str, int] | None = None,
         progress: LinkProgress = lambda name, done, total: None,
+        engine: Engine | None = None,
     ) -> None:
         # Where it must not see filters, ``blind_bits`` has their sizes by list.
-        self._progress = progress
+        self._progress, self._engine = progress, engine
         self._dealers = {
             name: BlindDealer(name, lists[name], n_bits, secret, folder / name, limits.new_records)
             for name, n_bits in (blind_bits or {}).items()
@@ -222,6 +232,8 @@ class Coordinator:
         self.finished = threading.Event()
         for partner_list in self._lists.values():
             partner_list.load()
+        if engine is not None and not self.all_linked:
+            engine.check()  # before any party waits for the links
 
     @property
     def was_finished(self) -> bool:
@@ -301,7 +313,8 @@ class Coordinator:
                 return
             with _send_notices(session, f"linking list '{partner_list.name}'"):
                 counted = message.counted.astype(bool)
-                linked = partner_list.link(queries, candidates, counted, self._secret, self._progress)
+                more = self._secret, self._progress, self._engine
+                linked = partner_list.link(queries, candidates, counted, *more)
             records = self._hash_records(partner_list.name, queries)
             most_links = self._count_links(partner_list.name, records, linked[1])
             with self._changed:

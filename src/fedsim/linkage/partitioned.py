@@ -1,0 +1,247 @@
+"""Link tables that do not fit into memory, and write the links as a folder of Parquet files.
+
+Candidates are read in chunks, queries in tiles; one chunk and a few tiles are in memory at a time. What was found for a
+tile so far lies in a file beside the result, so a run that is killed continues where it was. When the last chunk is
+searched, the scale is fitted and the links are written, one file per tile; the folder then appears at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedsim.errors import FileError
+from fedsim.linkage.engines import RECORDS_PER_TASK, CandidateChunk, Engine, QueryTile, TileBest, records_per_chunk
+from fedsim.linkage.files import part_name, save_links
+from fedsim.linkage.metrics import Metric
+from fedsim.linkage.soft_linkage import (
+    BackendOptions,
+    check_noise,
+    fit_scale_in_parts,
+    link_warnings,
+    prepare_tables,
+    similarities,
+)
+from fedsim.storage.files import atomic_write, ensure_folder, resumable_folder
+from fedsim.storage.tensor_file import load_tensors, save_tensors
+from fedsim.types import Floats, Integers, Links, Scale
+from fedsim.validation import validate_k
+from fedsim.version import VERSION
+
+BEST_FORMAT, MANIFEST = "fedsim best candidates 1", "manifest.json"
+SAMPLED_RECORDS = 1024
+DEFAULT_OPTIONS = BackendOptions()
+
+
+class TableInParts(Protocol):
+    """A table that is read again and again, in parts."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """A digest of the content, by which a continued run notices that the table has changed."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def chunks(self, size: int) -> Iterator[Any]:
+        """Yield identifiers of so many records at a time, as :func:`fedsim.linkage.link` takes them."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class LinkedParts:
+    """What was written: the figures of all links, and how often each candidate is a partner."""
+
+    records: int
+    candidates: int
+    k: int
+    plan: str
+    scale: Scale
+    nearest_median: float
+    kth_median: float
+    tie_share: float
+    hubness: Integers  # by candidate
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The folder of unfinished work: which chunks are done, and the best candidates of every tile."""
+
+    folder: Path
+    key: str
+
+    def completed(self) -> tuple[int, str]:
+        """Return how many chunks an earlier run has searched, and its plan; work on other tables is removed."""
+        try:
+            found = json.loads((self.folder / MANIFEST).read_bytes())
+            if found["key"] == self.key:
+                return int(found["chunks"]), str(found["plan"])
+        except (OSError, ValueError, LookupError, TypeError):
+            pass
+        for path in self.folder.glob("chunk-*"):
+            shutil.rmtree(path, ignore_errors=True)
+        self.complete(0, "")
+        return 0, ""
+
+    def complete(self, chunks: int, plan: str) -> None:
+        """Note that so many chunks are searched; what was found up to the chunk before is no longer needed."""
+        with atomic_write(self.folder / MANIFEST) as part:
+            part.write_text(json.dumps({"key": self.key, "chunks": chunks, "plan": plan}))
+        if chunks > 1:
+            shutil.rmtree(self._path(chunks - 2, 0).parent, ignore_errors=True)
+        ensure_folder(self._path(chunks, 0).parent)
+
+    def save(self, chunk: int, tile: int, best: TileBest) -> None:
+        save_tensors(self._path(chunk, tile), BEST_FORMAT, best.arrays(), {})
+
+    def load(self, chunk: int, tile: int) -> TileBest:
+        return TileBest(**load_tensors(self._path(chunk, tile), BEST_FORMAT)[0])
+
+    def has(self, chunk: int, tile: int) -> bool:
+        """Return whether a tile was searched before; a damaged file is searched again."""
+        try:
+            self.load(chunk, tile)
+        except FileError:
+            return False
+        return True
+
+    def _path(self, chunk: int, tile: int) -> Path:
+        return self.folder / f"chunk-{chunk:05}" / f"{tile:06}.safetensors"
+
+
+def link_in_parts(  # noqa: PLR0913
+    primary: TableInParts,
+    secondary: TableInParts,
+    out: Path,
+    *,
+    metric: Metric,
+    k: int,
+    engine: Engine,
+    sigma: float = 0.0,
+    rng: np.random.Generator | None = None,
+    options: BackendOptions = DEFAULT_OPTIONS,
+    ids: Sequence[Any] = (None, None),
+    records_per_file: int = RECORDS_PER_TASK,
+) -> LinkedParts:
+    """Link every primary record to its K most similar secondary records and write a folder of Parquet files.
+
+    The files hold what :func:`fedsim.linkage.link` and :func:`save_links` would write, bit for bit, whatever the
+    engine; :func:`load_links` reads the folder.
+
+    Parameters
+    ----------
+    primary, secondary
+        The tables.
+    out
+        The folder; it must not exist.
+    metric, k, sigma, rng, options
+        As in :func:`fedsim.linkage.link`.
+    engine
+        Where to search; it must have been entered.
+    ids
+        Keys of the records of both tables, or None.
+    records_per_file
+        Records of a tile, which is a task and a file of the result.
+    """
+    k = validate_k(k, len(secondary), f"the {secondary.name} table")
+    check_noise(sigma, rng)
+    ours, theirs = (next(table.chunks(SAMPLED_RECORDS)) for table in (primary, secondary))
+    _, sample = prepare_tables(metric, ours, theirs, (primary.name, secondary.name))
+    rows, wanted = min(records_per_chunk(metric, sample), len(secondary)), min(k + 1, len(secondary))
+    terms = [BEST_FORMAT, VERSION, repr(metric), k, rows, records_per_file, primary.digest, secondary.digest]
+    with resumable_folder(out) as (folder, result):
+        work = _Work(folder, hashlib.sha256(json.dumps(terms).encode()).hexdigest())
+        chunks, plan = work.completed()
+        n_tiles, n_chunks = -(-len(primary) // records_per_file), -(-len(secondary) // rows)
+        total = len(primary) * n_chunks
+
+        def progress(done_tiles: int) -> None:
+            if options.progress is not None:
+                options.progress(min(done_tiles * records_per_file, total), total)
+
+        progress(chunks * n_tiles)
+        for number, raw in enumerate(secondary.chunks(rows)):
+            if number < chunks:
+                continue
+            search = replace(options, progress=None, engine=None)
+            chunk = CandidateChunk(metric, metric.prepare(raw, secondary.name), number * rows, wanted, search)
+            ready = [tile for tile in range(n_tiles) if work.has(number, tile)]
+            tiles = _tiles(primary, metric, work, number, records_per_file, frozenset(ready))
+            progress(number * n_tiles + len(ready))
+            for done, (tile, best, plan) in enumerate(engine.search_tiles(chunk, tiles), len(ready) + 1):  # noqa: B007
+                work.save(number, tile, best)
+                progress(number * n_tiles + done)
+            work.complete(number + 1, plan)
+        nothing: Any = np.empty((0, k))
+        about = Links(nothing, nothing, nothing, Scale(0, 1), sigma, metric.name, len(secondary), nothing, plan=plan)
+        return _write_parts(result, lambda tile: work.load(n_chunks - 1, tile), n_tiles, about, rng, ids)
+
+
+def _tiles(
+    primary: TableInParts, metric: Metric, work: _Work, chunk: int, size: int, ready: frozenset[int]
+) -> Iterator[QueryTile]:
+    for tile, raw in enumerate(primary.chunks(size)):
+        if tile not in ready:
+            yield QueryTile(tile, metric.prepare(raw, primary.name), work.load(chunk - 1, tile) if chunk else None)
+
+
+def _write_parts(
+    folder: Path,
+    best_of: Callable[[int], TileBest],
+    n_tiles: int,
+    about: Links,
+    rng: np.random.Generator | None,
+    ids: Sequence[Any],
+) -> LinkedParts:
+    """Fit the scale, write one file per tile and return the figures of all."""
+    k = about.k
+    saturated, n_records = 0, 0
+    for tile in range(n_tiles):
+        best = best_of(tile)
+        n_records += len(best.partner)
+        saturated += 0 if best.disjoint is None else int(best.disjoint[:, k - 1].sum())
+    share = None if best.disjoint is None else saturated / n_records
+
+    def distances() -> Iterator[Floats]:
+        for tile in range(n_tiles):
+            yield best_of(tile).distance[:, :k]
+
+    scale, flat = fit_scale_in_parts(distances, n_records * k)
+    about = replace(about, scale=scale, saturated=share)
+    hubness = np.zeros(about.n_candidates, np.int64)
+    ends, ties, first = np.empty((2, n_records)), 0, 0  # distances of the nearest and the last partner
+    for tile in range(n_tiles):
+        best = best_of(tile)
+        after = best.distance[:, k] if best.distance.shape[1] > k else np.full(len(best.distance), np.inf)
+        partner, distance = np.ascontiguousarray(best.partner[:, :k]), np.ascontiguousarray(best.distance[:, :k])
+        similarity = similarities(distance, scale, sigma=about.sigma, noise=rng)
+        links = replace(about, partner=partner, distance=distance, similarity=similarity, next_distance=after.copy())
+        rows = slice(first, first + len(links))
+        own = None if ids[0] is None else ids[0][rows]
+        save_links(links, folder / part_name(tile), own, ids[1], part=(tile, n_tiles, first))
+        hubness += np.bincount(partner.ravel(), minlength=about.n_candidates)
+        ends[:, rows] = distance[:, 0], distance[:, -1]
+        ties, first = ties + int((distance[:, -1] == after).sum()), rows.stop
+    return LinkedParts(
+        records=n_records,
+        candidates=about.n_candidates,
+        k=k,
+        plan=about.plan,
+        scale=scale,
+        nearest_median=float(np.median(ends[0])),
+        kth_median=float(np.median(ends[1])),
+        tie_share=ties / n_records,
+        hubness=hubness,
+        warnings=link_warnings(ties / n_records, hubness, k, flat=flat, saturated=share),
+    )

@@ -1,0 +1,206 @@
+"""The engine that searches on a Ray cluster: one that runs already, or one that is started here and stopped again.
+
+Candidates lie in Ray's object store, where all workers of a node read the same copy; every tile of queries is a task. A
+worker keeps the index of a chunk until it gets another chunk. Tasks of a node that is lost run again elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from importlib import import_module
+from itertools import chain
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from fedsim.errors import DeviceError, FedSimError, SettingError
+from fedsim.linkage.engines import (
+    CandidateChunk,
+    QueryTile,
+    TileBest,
+    record_bytes,
+    search_by_tiles,
+    search_tile,
+)
+from fedsim.linkage.metrics import GPU
+from fedsim.linkage.soft_linkage import BackendOptions, SearchMemory
+from fedsim.types import Floats, Integers
+from fedsim.version import VERSION
+
+if TYPE_CHECKING:
+    from fedsim.linkage.metrics import Metric
+    from fedsim.linkage.search.runner import Records
+
+TASKS_PER_WORKER = 2  # one runs, one waits; more would only hold memory
+MAX_RETRIES = 20  # of a task whose node or worker was lost
+OBJECT_STORE_BYTES = 2**30  # of a cluster that is started here; what does not fit goes to the disk
+INDEX_FACTOR = 6  # memory of an index, in sizes of its records
+CONNECT_SECONDS = 10.0
+NO_ENGINE = "engine ray requires the package ray; install fedsim-vfl[ray]"
+# Ray reads these when it is imported. It reports nothing, and a cluster started here listens on 127.0.0.1 only.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+PATIENT = {"RAY_raylet_start_wait_time_s": "120", "RAY_agent_register_timeout_ms": "120000"}
+
+
+class RayEngine:
+    """Searches on Ray.
+
+    Parameters
+    ----------
+    address
+        ``HOST:PORT`` of a running cluster of which this machine is a node, or ``auto`` to find it; by default a cluster
+        of this machine alone is started.
+    """
+
+    def __init__(self, address: str = "") -> None:
+        os.environ.update({name: value for name, value in QUIET.items() if name not in os.environ})
+        if not address:
+            settings = {**LOOPBACK, **PATIENT, "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+            os.environ.update({name: value for name, value in settings.items() if name not in os.environ})
+        try:
+            self._ray: Any = import_module("ray")
+        except ImportError as error:
+            raise SettingError(NO_ENGINE, code="missing-package", package="ray") from error
+        self._address, self._users, self._lock, self._owned = address, 0, threading.Lock(), False
+
+    def __enter__(self) -> Self:
+        with self._lock:
+            if not self._users and not self._ray.is_initialized():
+                self._connect()
+            self._users += 1
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._owned:
+                self._owned = False
+                self._ray.shutdown()
+
+    def check(self) -> None:
+        """Connect to a running cluster for a moment; one that is started here needs no test."""
+        if self._address:
+            with self:
+                pass
+
+    def _connect(self) -> None:
+        options: dict[str, Any] = {"address": self._address or "local", "log_to_driver": False}
+        if not self._address:
+            options |= {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        elif self._address != "auto":
+            _check_address(self._address)
+        try:
+            self._ray.init(logging_level=logging.ERROR, configure_logging=False, **options)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            raise _no_cluster(self._address, error) from error
+        self._owned = True
+
+    def describe(self) -> str:
+        """Return the size of the cluster."""
+        found = self._ray.cluster_resources()
+        nodes = sum(node["Alive"] for node in self._ray.nodes())
+        gpus = f", {found['GPU']:.0f} GPUs" if found.get("GPU") else ""
+        return f"Ray, {nodes} {'node' if nodes == 1 else 'nodes'}, {found.get('CPU', 0):.0f} CPUs{gpus}"
+
+    def search(
+        self, metric: Metric, queries: Records, candidates: Records, k: int, options: BackendOptions
+    ) -> tuple[Integers, Floats, str]:
+        """Search tables that are in memory."""
+        with self:
+            return search_by_tiles(self, metric, queries, candidates, k, options)
+
+    def search_tiles(self, chunk: CandidateChunk, tiles: Iterable[QueryTile]) -> Iterator[tuple[int, TileBest, str]]:
+        """Yield the results of tiles as they are found; a few tiles per worker are under way."""
+        remaining = iter(tiles)
+        first = next(remaining, None)
+        if first is None:
+            return
+        resources = self._resources(chunk, first.records)
+        task = self._ray.remote(_run_task).options(max_retries=MAX_RETRIES, **resources)
+        records, name = self._ray.put(chunk.records), secrets.token_hex(8)
+        light = replace(chunk, records=None, options=replace(chunk.options, threads=int(resources["num_cpus"])))
+        waiting: dict[Any, int] = {}
+        try:
+            for tile in chain([first], remaining):
+                waiting[task.remote(VERSION, name, light, records, tile)] = tile.number
+                while len(waiting) >= self._most_tasks(resources):
+                    yield self._next_result(waiting)
+            while waiting:
+                yield self._next_result(waiting)
+        finally:
+            for reference in waiting:
+                self._ray.cancel(reference, force=True)
+
+    def _resources(self, chunk: CandidateChunk, queries: Records) -> dict[str, float]:
+        """Return what a task takes of its node, so that Ray starts no more of them than fit."""
+        offered = chunk.metric.backends(queries, chunk.records, chunk.k)
+        on_cpu = next(backend for backend in offered if backend.name != GPU and backend.pays())
+        gpus = self._ray.cluster_resources().get("GPU", 0) and chunk.options.device != "cpu"
+        use_gpu = bool(gpus) and on_cpu.exhaustive and any(backend.name == GPU for backend in offered)
+        needed = record_bytes(queries) + (0 if on_cpu.exhaustive else INDEX_FACTOR * record_bytes(chunk.records))
+        largest = max(node["Resources"].get("memory", 0) for node in self._ray.nodes() if node["Alive"])
+        threads = chunk.options.threads or 1
+        return {"num_cpus": threads, "num_gpus": int(use_gpu), "memory": int(min(needed, 0.9 * largest))}
+
+    def _most_tasks(self, resources: dict[str, float]) -> int:
+        """Return how many tasks may be under way; nodes come and go."""
+        found = self._ray.cluster_resources()
+        kind, needed = ("GPU", 1.0) if resources["num_gpus"] else ("CPU", resources["num_cpus"])
+        return max(1, TASKS_PER_WORKER * int(found.get(kind, 0) / needed))
+
+    def _next_result(self, waiting: dict[Any, int]) -> tuple[int, TileBest, str]:
+        errors = self._ray.exceptions
+        (ready, *_), _ = self._ray.wait(list(waiting), num_returns=1)
+        try:
+            return waiting[ready], *self._ray.get(ready)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, FedSimError):
+                raise error.cause from None
+            raise
+        except errors.RayError as error:
+            message = f"a task failed on Ray ({type(error).__name__}); check memory and logs of its nodes"
+            raise DeviceError(message, code="engine-failed", reason=type(error).__name__) from error
+        finally:
+            del waiting[ready]
+
+
+def _check_address(address: str) -> None:
+    """Raise an error at once for an address at which nobody listens; Ray would wait for a minute."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        message = f"'{address}' is not the address of a Ray cluster; give HOST:PORT, such as 10.0.0.5:6379, or auto"
+        raise SettingError(message, code="bad-engine-address", value=address)
+    try:
+        socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise _no_cluster(address, error) from error
+
+
+def _no_cluster(address: str, error: Exception) -> DeviceError:
+    if not address:
+        message = f"Ray cannot be started here ({type(error).__name__}); check free memory and the space in /tmp"
+        return DeviceError(message, code="engine-not-started")
+    message = f"no Ray cluster found at '{address}' ({type(error).__name__}); start it on this machine with `ray start`"
+    return DeviceError(f"{message}, or use engine ray without an address", code="no-cluster", address=address)
+
+
+_memory: tuple[str, SearchMemory] = ("", SearchMemory())
+
+
+def _run_task(version: str, name: str, light: CandidateChunk, records: Any, tile: QueryTile) -> tuple[TileBest, str]:
+    """Search one tile, in a worker of the cluster."""
+    global _memory  # noqa: PLW0603 - the index outlives the task
+    if version != VERSION:
+        message = f"a node of the cluster has fedsim-vfl {VERSION}, the driver {version}; install the same version"
+        raise SettingError(message, code="version-mismatch")
+    if _memory[0] != name:
+        _memory = (name, SearchMemory())
+    return search_tile(replace(light, records=records), tile, _memory[1])
