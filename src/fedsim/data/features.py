@@ -7,6 +7,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedsim.cells import DECIMAL_COMMA, FEATURE_TYPES, CellType, read_cells
 from fedsim.data.column_names import coordinate_pairs, latitude_longitude_columns
 from fedsim.data.table_reader import to_polars
 from fedsim.errors import FileError, InputError, SettingError
+from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import Floats, Floats32, Integers
 from fedsim.validation import validate_integer
 
@@ -362,8 +364,8 @@ class FeaturePreprocessor:
         periodic = {self.names[place] for place in self.periodic}
         return {e.column: "place" if e.column in periodic else tags[type(e)] for e in self.encoders}
 
-    def apply(self, table: Any) -> PreparedFeatures:
-        """Prepare the records of a table with the same columns, in any order."""
+    def apply(self, table: Any, folder: Path | None = None) -> PreparedFeatures:
+        """Prepare the records of a table with the same columns, in any order; large ones lie in files in a folder."""
         frame = to_polars(table, party=self.party)
         for name in self.columns:
             if name not in frame.columns:
@@ -373,13 +375,18 @@ class FeaturePreprocessor:
             if name not in self.columns:
                 message = f"the {self.party} table has a column '{name}' that training did not have; drop it"
                 raise InputError(message, code="unknown-column", column=name)
-        wanted = {encoder.column: dict(ENCODERS.values())[type(encoder)] for encoder in self.encoders}
-        cells = {name: _read_feature(frame[name], kind, self.party) for name, kind in wanted.items()}
-        rows = frame.height if self.encoders else 0
-        numeric = [encoder.apply(cells[encoder.column]) for encoder in self._numeric]
-        coded = [encoder.apply(cells[encoder.column]) for encoder in self._coded]
-        numbers = np.hstack([np.empty((rows, 0)), *numeric]).astype(np.float32)
-        codes = np.column_stack([np.empty((rows, 0), dtype=np.int64), *coded])
+        rows, done = frame.height if self.encoders else 0, [0, 0]
+        numbers = scratch_array((rows, len(self.names)), np.float32, folder)
+        codes = scratch_array((rows, len(self._coded)), np.int64, folder)
+        for encoder in self.encoders:  # one column at a time, to hold few in memory
+            cells = _read_feature(frame[encoder.column], dict(ENCODERS.values())[type(encoder)], self.party)
+            if isinstance(encoder, CodedColumn):
+                codes[:, done[1]] = encoder.apply(cells)
+                done[1] += 1
+            else:
+                width = len(encoder.names)
+                numbers[:, done[0] : done[0] + width] = encoder.apply(cells)
+                done[0] += width
         return PreparedFeatures(numbers, codes, self.cardinalities, self.spread, self.periodic)
 
     def to_json(self) -> str:
@@ -486,13 +493,16 @@ def text_columns(frame: pl.DataFrame) -> list[str]:
     return [name for name, dtype in frame.schema.items() if dtype == pl.String]
 
 
-def name_trigrams(frame: pl.DataFrame, columns: Sequence[str]) -> Floats32:
+def name_trigrams(frame: pl.DataFrame, columns: Sequence[str], folder: Path | None = None) -> Floats32:
     """Count the trigrams of each cell of these columns, hashed into 64 numbers per column; a missing cell has none.
+
+    The counts of many records lie in a file in the folder.
 
     >>> name_trigrams(pl.DataFrame({"name": ["abc", None]}), ["name"]).sum(axis=1).tolist()
     [3.0, 0.0]
     """
-    counts = np.zeros((len(frame), len(columns), HASH_COLUMNS), dtype=np.float32)
+    counts = scratch_array((len(frame), len(columns), HASH_COLUMNS), np.float32, folder)
+    counts[:] = 0.0
     for place, column in enumerate(columns):
         for row, text in enumerate(frame[column].cast(pl.String).to_list()):
             padded = f" {text.casefold()} " if text else ""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 MAX_LINKS_FOR_NOISE = 200_000  # of which the noise of a tau for Dice is computed
 SPARE_FACTOR = 4  # with min_degree, lists of 4 K partners are searched, so that others can replace rare ones
+RECORDS_AT_ONCE = 1 << 18  # whose links are scaled, ranked or counted in double precision
 MAX_SIGMA = 1e30  # similarities travel as float32
 N_RIVALS = 3  # records of the primary with which a relative similarity compares
 MIN_RIVAL_SIMILARITY = 0.1  # below it a candidate resembles nobody, and dividing by less would only add noise
@@ -262,7 +263,9 @@ def _nearest_pairs(  # noqa: PLR0913
     among = shuffled if len(allowed) == len(shuffled) else _take(shuffled, allowed)
     options: dict[str, Any] = {"threads": threads, "progress": progress, "engine": engine}
     partner, distance = topk(queries, among, metric=linking.metric, k=linking.k, **options)
-    pairs = _NearestPairs(queries, shuffled, allowed[partner].astype(np.int64), distance)
+    if among is not shuffled:
+        partner = allowed[partner].astype(np.int64)
+    pairs = _NearestPairs(queries, shuffled, partner, distance)
     if rivals is None:
         return pairs
     typical = rivals.typical_similarity(queries, pairs.partner)
@@ -398,9 +401,25 @@ def _to_private_links(
 
 def rank_by_similarity(pseudonym: Integers32, vectors: Floats32) -> PrivateLinks:
     """Return links by descending similarity, ties by pseudonym, (n, K) and (n, K, F)."""
-    order = np.lexsort((pseudonym, -mean_similarity(vectors)), axis=1)
-    take = np.take_along_axis
-    return PrivateLinks(take(pseudonym, order, axis=1), take(vectors, order[:, :, None], axis=1))
+    similarity, take = mean_similarity(vectors), np.take_along_axis
+    links = PrivateLinks(np.empty_like(pseudonym), np.empty_like(vectors))
+    for here in _tiles(len(pseudonym)):
+        order = np.lexsort((pseudonym[here], -similarity[here]), axis=1)
+        links.partner[here] = take(pseudonym[here], order, axis=1)
+        links.vectors[here] = take(vectors[here], order[:, :, None], axis=1)
+    return links
+
+
+def _tiles(n_records: int) -> list[slice]:
+    return [slice(first, first + RECORDS_AT_ONCE) for first in range(0, n_records, RECORDS_AT_ONCE)]
+
+
+def count_links(partner: Integers32, n_candidates: int) -> Integers:
+    """Return how many links every pseudonym of at least so many candidates has, (n, K) -> (m,)."""
+    counts = np.zeros(max(n_candidates, int(partner.max(initial=-1)) + 1), np.int64)
+    for here in _tiles(len(partner)):
+        counts += np.bincount(partner[here].ravel(), minlength=len(counts))
+    return counts
 
 
 def _noisy_similarity(
@@ -413,7 +432,11 @@ def _noisy_similarity(
         rule = [f"{number:.9g}" for number in (sigma, scale.mean, scale.deviation)]
         text = json.dumps([*purpose, *rule])
         noise = pair_noise(secret, pairs.queries.bits, pairs.shuffled.bits, pairs.partner, purpose=text)
-    return similarities(distance, scale, sigma=sigma, noise=noise).astype(np.float32)
+    found = np.empty(distance.shape, np.float32)
+    for here in _tiles(len(distance)):
+        drawn = None if noise is None else noise[here]
+        found[here] = similarities(distance[here], scale, sigma=sigma, noise=drawn)
+    return found
 
 
 def _field_distances(pairs: _NearestPairs, linking: LinkageConfig) -> Floats:
@@ -440,6 +463,8 @@ def _fit_field_scale(distance: Floats) -> tuple[float, float]:
 def mean_similarity(vectors: Floats32) -> Floats32:
     """Return the mean over the fields that are not missing, (n, K, F) -> (n, K); the lowest value if all are."""
     missing = np.isnan(vectors)
+    if vectors.shape[2] == 1 and not missing.any():
+        return vectors[:, :, 0]
     count = vectors.shape[2] - missing.sum(axis=2)
     total = np.where(missing, 0.0, vectors).sum(axis=2)
     lowest = np.float32(np.nanmin(vectors)) if count.any() else np.float32(0)
@@ -497,8 +522,8 @@ def save_private_links(links: PrivateLinks, path: Path | str) -> None:
 
 
 def load_private_links(path: Path | str) -> PrivateLinks:
-    """Read the links that :func:`save_private_links` wrote; a ``FileError`` if the file is another or has changed."""
-    tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT)
+    """Map the links that :func:`save_private_links` wrote; a ``FileError`` if the file is another or has changed."""
+    tensors, _ = load_tensors(path, PRIVATE_LINKS_FORMAT, mapped=True)
     if set(tensors) != {"partner", "similarity"}:
         raise damaged_file(path, PRIVATE_LINKS_FORMAT)
     return PrivateLinks(tensors["partner"], tensors["similarity"])

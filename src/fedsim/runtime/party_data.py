@@ -323,11 +323,11 @@ class RunStore:
         path = self.folder / SEALED_FILE
         digest = tensor_file.arrays_digest(features.numbers, features.codes)
         with suppress(FileError):  # missing or damaged: the same seed gives the same rows again
-            saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT)
+            saved, facts = tensor_file.load_tensors(path, SEALED_FORMAT, mapped=True)
             if facts == {"features": digest}:
                 return np.asarray(saved["rows"])
-        source = party_model.RandomSource(self.own_seed(self.job.seed), party)
-        rows = embedded_rows(features, self.job, source, self.cut_noise(self.job.protection.activations)).numpy()
+        source, noise = party_model.RandomSource(self.own_seed(self.job.seed), party), self.job.protection.activations
+        rows = embedded_rows(features, self.job, source, self.cut_noise(noise), self.folder).numpy()
         tensor_file.save_tensors(path, SEALED_FORMAT, {"rows": rows}, {"features": digest})
         return rows
 
@@ -434,11 +434,15 @@ def cut_noise_from_secret(terms: CutTerms | None, secret: bytes) -> CutNoise | N
 
 
 def embedded_rows(
-    features: layers.Features, job: Job, source: party_model.RandomSource, noise: CutNoise | None
+    features: layers.Features,
+    job: Job,
+    source: party_model.RandomSource,
+    noise: CutNoise | None,
+    folder: Path | None = None,
 ) -> Tensor:
     """Return the embedding of every row that a secondary sends, with noise that is drawn once."""
     width = PRESETS[job.training.preset].local.cut
-    rows = torch.from_numpy(embedding.embed(features, job.protection.embedding_name, width, source))
+    rows = torch.from_numpy(embedding.embed(features, job.protection.embedding_name, width, source, folder))
     if noise is None:
         return rows
     return noise.clip_and_add_noise(rows, np.arange(len(rows)), cut_layer.values_occasion("sealed rows", rows))

@@ -22,7 +22,7 @@ from fedsim.config.job import Job
 from fedsim.data.features import FeaturePreprocessor, name_trigrams, text_columns
 from fedsim.data.table_reader import frame_digest
 from fedsim.linkage.encoding.quality import judge_received_links
-from fedsim.linkage.private_linkage import PrivateLinks, load_private_links, save_private_links
+from fedsim.linkage.private_linkage import PrivateLinks, count_links, load_private_links, save_private_links
 from fedsim.linkage.soft_linkage import QUANTILES
 from fedsim.protocol import cut_layer, transport
 from fedsim.protocol.messages import Farewell, Party, Phase, Role
@@ -39,7 +39,7 @@ from fedsim.splitnn import Features, FedSim, Neighbours, party_model
 from fedsim.splitnn.methods import EarlierWeights
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.training import explain
-from fedsim.training.boosted_trees import EmbeddedPartners, StackedTrees, TreeInputs
+from fedsim.training.boosted_trees import MAX_TREE_RECORDS, EmbeddedPartners, StackedTrees, TreeInputs
 from fedsim.training.config import ConfigOverrides, build_config
 from fedsim.training.data import LabelScaler, LogLabel, Metrics, as_features, target_state
 from fedsim.training.hooks import tracking_hook
@@ -123,9 +123,10 @@ def run_primary(context: PartyContext, hooks: Sequence[training.Hook] = ()) -> T
     trees = None
     if METHODS.detail(context.job.training.method, "trees"):
         texts = text_columns(table.own_identifiers())
-        inputs = TreeInputs(name_trigrams(table.frame, texts), embedded, result.model.config.party_dropout)
+        names = name_trigrams(table.frame, texts, context.folder)
+        inputs = TreeInputs(names, embedded, result.model.config.party_dropout)
         result, trees = _add_trees(store, prepared, result, inputs, texts)
-        records = replace(records, columns=trees.columns(inputs).take(explained_rows(prepared.split)))
+        records = replace(records, columns=trees.columns(inputs.take(explained_rows(prepared.split))))
     links = {party.name: one for party, one in lists.items()}
     typical = typical_inputs(prepared, records)
     gates = summarise_gates(result.model, prepared, records, typical, trees)
@@ -153,7 +154,7 @@ def prepare_primary(table: PartyData, context: PartyContext) -> PreparedPrimary:
         )
     labels, classes = table.labels()
     preparation = table.fit_features(split.train)
-    features = Features.of(preparation.apply(table.features()))
+    features = Features.of(preparation.apply(table.features(), context.folder))
     data = training.PrimaryData(features, labels, training.TaskType(job.task.kind), name)
     typical = Features.of(preparation.typical_record(table.features(), split.train))
     return PreparedPrimary(data, preparation, classes, split, typical)
@@ -248,10 +249,9 @@ def _load_or_fetch_links(
         return saved
     if answer is None:
         raise errors.PeerError("the coordinator reports no change, but sent no links before", code="unexpected-reply")
-    links = PrivateLinks(np.array(answer.partner), np.array(answer.similarity))
     path.parent.mkdir(parents=True, exist_ok=True)
-    save_private_links(links, path)
-    return links
+    save_private_links(PrivateLinks(answer.partner, answer.similarity), path)
+    return load_private_links(path)
 
 
 Trained = tuple[training.TrainingResult, explain.LinkedRecords, list[EmbeddedPartners]]
@@ -270,14 +270,11 @@ def _train(
     form = cut_layer.wire_format(job.training.wire, job.protection.activations)
     device = party_model.resolve_device(config.device)
     noise = RunStore(context.folder, job).cut_noise(job.protection.gradient_noise)
-    inputs = {
-        party: Neighbours(links.partner.astype(np.int64), links.vectors.astype(np.float64))
-        for party, links in lists.items()
-    }
+    inputs = {party: Neighbours(links.partner, links.vectors) for party, links in lists.items()}
     while True:
         try:
             remotes = {
-                party: RemoteSecondary(peer.session(), form, noise=noise, device=device)
+                party: RemoteSecondary(peer.session(), form, noise=noise, device=device, folder=context.folder)
                 for party, peer in peers.items()
             }
             neighbours = [training.NeighbourList(links, (remotes[party],)) for party, links in inputs.items()]
@@ -311,7 +308,7 @@ def _train_sealed(
     secondaries, embedded = [], []
     for party, links in lists.items():
         rows = sealed_labels.load_or_fetch_rows(context, peers[party], party, links, form)
-        neighbours = Neighbours(rows.places(links.partner), links.vectors.astype(np.float64))
+        neighbours = Neighbours(rows.places(links.partner), links.vectors)
         secondaries.append(training.SecondaryData(rows.features, neighbours.partner, neighbours.similarity, party.name))
         embedded.append(EmbeddedPartners(rows.values, neighbours))
     config = training_config(job, n_train=len(prepared.split.train), device=context.party_file.device)
@@ -334,13 +331,17 @@ def _add_trees(
     found, ends, features = result.predictions, result.intervals, as_features(data.features)
     log_scale = job.task.label_scale == "log"
     before = found["validation"], ends.get("validation")
+    if len(split.train) > MAX_TREE_RECORDS:
+        sample = f"{MAX_TREE_RECORDS:,} of {len(split.train):,}"
+        log.info("the trees beside the network learn from %s training records, evenly spread", sample)
     stacked = StackedTrees.fit(data, split, before, seed=job.seed, log=log_scale, inputs=inputs)
     tensors, facts = stacked.state()
     store.save_weights(TREES_MODEL, tensors, {**facts, "texts": list(texts)})
-    columns, after = stacked.columns(inputs), {}
+    after = {}
     for part, values in found.items():
         rows = parts[part]
-        after[part] = stacked.combine(values, ends.get(part), features.take(rows), columns.take(rows))
+        columns = stacked.columns(inputs.take(rows))
+        after[part] = stacked.combine(values, ends.get(part), features.take(rows), columns)
     measure = result.model.target.measure
     together = replace(
         result,
@@ -602,19 +603,20 @@ def _link_list_summary(
 ) -> record.LinkListSummary:
     terms = ended.job.secondaries[name]
     hidden, noisy = terms.hide_rows, bool(terms.tau or terms.sigma)
-    encoded, similarity = store.encoded(ended.table, name), links.similarity.astype(np.float64)
+    encoded, similarity, k = store.encoded(ended.table, name), links.similarity, links.partner.shape[1]
+    ends = similarity[:, [0, *range(max(1, k - 2), k)]].astype(np.float64)  # the nearest and the two furthest
     candidates = next(g[0].n_records for g in ended.result.model.groups if g[0].name == name)
-    uses = np.bincount(links.partner.ravel(), minlength=candidates)
+    uses = count_links(links.partner, candidates)
     times, how_many = np.unique(uses, return_counts=True)
     return record.LinkListSummary(
         secondary=name,
-        k=links.partner.shape[1],
+        k=k,
         records=len(links),
         candidates=None if hidden else candidates,
-        similarity_by_rank=np.quantile(links.similarity, QUANTILES, axis=0).T.tolist(),
+        similarity_by_rank=[np.quantile(similarity[:, rank], QUANTILES).tolist() for rank in range(k)],
         reuse=[] if hidden else list(zip(times.tolist(), how_many.tolist(), strict=True)),
         unmatched=ended.gates.unmatched.get(name),
-        **asdict(judge_received_links(terms.encoding, encoded, similarity, noisy=noisy)),
+        **asdict(judge_received_links(terms.encoding, encoded, ends, noisy=noisy)),
     )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from fedsim import errors
-from fedsim.linkage.private_linkage import PrivateLinks
+from fedsim.linkage.private_linkage import PrivateLinks, count_links
 from fedsim.protocol.cut_layer import WireFormat
 from fedsim.protocol.messages import Party
 from fedsim.protocol.roles.primary import RemoteSecondary
@@ -32,7 +32,7 @@ from fedsim.runs.deletion import (
 )
 from fedsim.runtime.party_context import PartyContext, ReconnectingPeer
 from fedsim.splitnn import Features, Neighbours
-from fedsim.storage.tensor_file import load_tensors, save_tensors
+from fedsim.storage.tensor_file import load_tensors, save_tensors, scratch_array
 from fedsim.training.boosted_trees import EmbeddedPartners
 from fedsim.types import AnyArray, Floats32, Integers, Integers32
 
@@ -98,19 +98,32 @@ def load_rows(context: PartyContext, name: str, now: datetime) -> StoredRows:
 
 def fetch_rows(remote: RemoteSecondary, wanted: Integers32) -> Floats32:
     """Request rows from a secondary, a part at a time."""
-    return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted)
+    return _in_parts(lambda rows: remote.infer(torch.from_numpy(rows)).numpy(), wanted, remote.folder)
 
 
 def fetch_embedded(remote: RemoteSecondary, neighbours: Neighbours) -> EmbeddedPartners:
     """Request the embedding of all partners in a list from a secondary that sends activations too."""
-    wanted, place = np.unique(neighbours.partner, return_inverse=True)
-    rows = _in_parts(remote.embed, wanted.astype(np.int32))
-    return EmbeddedPartners(rows, Neighbours(place.reshape(neighbours.partner.shape), neighbours.similarity))
+    wanted = np.flatnonzero(count_links(neighbours.partner, remote.n_records)).astype(np.int32)
+    place = np.zeros(remote.n_records, np.int32)
+    place[wanted] = np.arange(len(wanted), dtype=np.int32)
+    partner = scratch_array(neighbours.partner.shape, np.int32, remote.folder)
+    for first in range(0, len(partner), ROWS_PER_REQUEST):
+        here = slice(first, first + ROWS_PER_REQUEST)
+        partner[here] = place[neighbours.partner[here]]
+    return EmbeddedPartners(_in_parts(remote.embed, wanted, remote.folder), Neighbours(partner, neighbours.similarity))
 
 
-def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32) -> Floats32:
-    starts = range(0, max(1, len(wanted)), ROWS_PER_REQUEST)
-    return np.concatenate([fetch(wanted[first : first + ROWS_PER_REQUEST]) for first in starts])
+def _in_parts(fetch: Callable[[Integers32], Floats32], wanted: Integers32, folder: Path | None) -> Floats32:
+    """Fetch rows by several requests, into a file if they are many; the first answer shows how wide they are."""
+    found = fetch(wanted[:ROWS_PER_REQUEST])
+    if len(wanted) <= ROWS_PER_REQUEST:
+        return found
+    rows = scratch_array((len(wanted), found.shape[1]), np.float32, folder)
+    rows[:ROWS_PER_REQUEST] = found
+    for first in range(ROWS_PER_REQUEST, len(wanted), ROWS_PER_REQUEST):
+        here = slice(first, first + ROWS_PER_REQUEST)
+        rows[here] = fetch(wanted[here])
+    return rows
 
 
 def load_or_fetch_rows(

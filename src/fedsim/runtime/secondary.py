@@ -83,7 +83,8 @@ def run_secondary(context: PartyContext, *, stay: bool = False) -> None:
         preparation = FeaturePreprocessor.from_json(earlier[1]["preparation"])
     else:
         preparation = table.fit_features()
-    features = store.protect_features(layers.Features.of(preparation.apply(frame)), table, context.party_file.name)
+    features = layers.Features.of(preparation.apply(frame, context.folder))
+    features = store.protect_features(features, table, context.party_file.name)
     embedding = store.embed_features(features, context.party_file.name) if context.job.sends_embedding else None
     if embedding is not None and context.job.protection.sealed:
         features = layers.Features(embedding)
@@ -236,7 +237,7 @@ class _SecondaryWorker:
     def responder(self, order: RowMapping) -> SecondaryResponder:
         job = self.context.job
         config = self._with_own_seed(secondary_model_spec(job))
-        limits = request_limits(self.context.job, self.context.party_file, order.n_trained)
+        limits = request_limits(self.context.job, self.context.party_file, order.n_trained, len(order))
         return SecondaryResponder(
             width=config.local.build(self.features).width,
             order=order,
@@ -360,14 +361,15 @@ def longest_training(job: Job, n_trained: int | None = None) -> tuple[int, int]:
     return job.training.epochs or epochs, job.training.batch_size or batch
 
 
-def request_limits(job: Job, party_file: PartyFile, n_trained: int) -> RequestLimits:
-    """Return the most that the primary may ask of a secondary in a job."""
+def request_limits(job: Job, party_file: PartyFile, n_trained: int, n_rows: int) -> RequestLimits:
+    """Return the most that the primary may ask of a secondary in a job, ``n_rows`` of which it has numbers."""
     (epochs, batch), policy = longest_training(job, n_trained), party_file.policy
     per_epoch, spare = -(-n_trained // batch), policy.max_repeated_epochs
+    parts = -(-n_rows // secondary_model.INFERENCE_ROWS)  # of a request for all of them
     return RequestLimits(
         total_steps=epochs * per_epoch,
         steps=(epochs + spare) * per_epoch,
-        inferences=epochs + spare + FINAL_INFERENCES,
+        inferences=(epochs + spare + FINAL_INFERENCES) * parts,
         rows_per_step=min(batch, n_trained) * job.secondaries[party_file.name].k,
         new_records=policy.max_new_records,
     )

@@ -3,6 +3,9 @@
 The secondary computes it once, with secret weights, from its own table alone. Letters: n records, E columns, C width.
 """
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -10,14 +13,16 @@ from torch import Tensor, nn
 from fedsim.errors import SettingError
 from fedsim.splitnn.layers import Features, Perceptron
 from fedsim.splitnn.party_model import CPU, AdamW, PartyModel, RandomSource
-from fedsim.types import AnyArray, Floats32
+from fedsim.storage.tensor_file import scratch_array
+from fedsim.types import AnyArray, Floats, Floats32
 
 MAX_CATEGORIES = 32  # rarer categories of a column share one of its columns
 EPOCHS, BATCH, HIDDEN_SHARE = 40, 256, 0.3
 MIN_STEPS = 400
+BLOCK_ROWS = 1 << 16  # in double precision at a time
 
 
-def embed(features: Features, kind: str, width: int, source: RandomSource) -> Floats32:
+def embed(features: Features, kind: str, width: int, source: RandomSource, folder: Path | None = None) -> Floats32:
     """Return one row per record, (n, C); every column has mean 0 and deviation 1, or is constant.
 
     Parameters
@@ -31,14 +36,18 @@ def embed(features: Features, kind: str, width: int, source: RandomSource) -> Fl
         C, except for ``features``, which keeps one column per number and category.
     source
         The secondary's secret random numbers.
+    folder
+        Where a large embedding lies in a file; by default it is in memory.
     """
     columns = passed_columns(features)
     if kind == "features":
         return columns
     if kind == "random":
-        return _standardise(_random_features(columns, width, source))
+        rows = scratch_array((len(columns), width), np.float32, folder)
+        return _standardise(_random_features(columns, rows, source), rows)
     if kind == "autoencoder":
-        return _standardise(_fill_hidden_columns(columns, width, source))
+        rows = scratch_array((len(columns), width), np.float32, folder)
+        return _standardise(_fill_hidden_columns(columns, rows, source), rows)
     raise SettingError(f"embedding '{kind}' is unknown; choose features, random or autoencoder", code="unknown-name")
 
 
@@ -52,7 +61,8 @@ def passed_columns(features: Features) -> Floats32:
     for codes, cardinality in zip(features.codes.T, features.cardinalities, strict=True):
         common = np.argsort(-np.bincount(codes, minlength=cardinality), kind="stable")[:MAX_CATEGORIES]
         parts.append(codes[:, None] == common)
-    return _standardise(np.hstack(parts))
+    columns = np.hstack(parts)
+    return _standardise(columns, np.empty(columns.shape, np.float32))
 
 
 def _ranks(column: Floats32) -> AnyArray:
@@ -61,20 +71,37 @@ def _ranks(column: Floats32) -> AnyArray:
     return (np.cumsum(counts) - (counts - 1) / 2)[place]
 
 
-def _standardise(columns: AnyArray) -> Floats32:
-    columns = np.asarray(columns, dtype=np.float64)
-    deviation = columns.std(axis=0)
-    scaled = (columns - columns.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    return np.asarray(scaled, dtype=np.float32)
+def _standardise(columns: AnyArray, out: Floats32) -> Floats32:
+    """Write the columns with mean 0 and deviation 1 to ``out``, which may be the same array, and return it."""
+    mean = _column_means(columns, lambda rows: rows)
+    deviation = np.sqrt(_column_means(columns, lambda rows: np.square(rows - mean)))
+    for here in _blocks(columns):
+        out[here] = (columns[here].astype(np.float64) - mean) / np.where(deviation > 0, deviation, 1.0)
+    return out
 
 
-def _random_features(columns: Floats32, width: int, source: RandomSource) -> Floats32:
-    """Return random directions, half of them cut off at a random height."""
-    rng = source.rng("embedding")
+def _column_means(columns: AnyArray, of: Callable[[Floats], Floats]) -> Floats:
+    """Return the mean of every column after a function of its rows, with the bits of ``mean(axis=0)``."""
+    total = np.zeros((0, columns.shape[1]))
+    for here in _blocks(columns):
+        total = np.vstack([total, of(columns[here].astype(np.float64))]).sum(axis=0, keepdims=True)
+    return np.asarray(total[0] / len(columns))
+
+
+def _blocks(columns: AnyArray) -> list[slice]:
+    return [slice(first, first + BLOCK_ROWS) for first in range(0, len(columns), BLOCK_ROWS)]
+
+
+def _random_features(columns: Floats32, out: Floats32, source: RandomSource) -> Floats32:
+    """Write random directions, half of them cut off at a random height, and return them."""
+    rng, width = source.rng("embedding"), out.shape[1]
     directions = rng.normal(size=(columns.shape[1], width)) / np.sqrt(columns.shape[1])
-    found = columns.astype(np.float64) @ directions
-    found[:, width // 2 :] = np.maximum(found[:, width // 2 :] - rng.normal(size=width - width // 2), 0.0)
-    return np.asarray(found, dtype=np.float32)
+    height = rng.normal(size=width - width // 2)
+    for here in _blocks(columns):
+        found = columns[here].astype(np.float64) @ directions
+        found[:, width // 2 :] = np.maximum(found[:, width // 2 :] - height, 0.0)
+        out[here] = found
+    return out
 
 
 class _ColumnFiller(nn.Module):
@@ -94,9 +121,9 @@ class _ColumnFiller(nn.Module):
         return filled
 
 
-def _fill_hidden_columns(columns: Floats32, width: int, source: RandomSource) -> Floats32:
-    """Train a network that fills in hidden columns; return its middle layer for complete rows."""
-    network, table = _ColumnFiller(columns.shape[1], width), torch.from_numpy(columns)
+def _fill_hidden_columns(columns: Floats32, out: Floats32, source: RandomSource) -> Floats32:
+    """Train a network that fills in hidden columns; write its middle layer for complete rows, and return it."""
+    network, table = _ColumnFiller(columns.shape[1], out.shape[1]), torch.from_numpy(columns)
     batch = min(BATCH, len(table))
     total = max(MIN_STEPS, EPOCHS * len(table) // batch)
     model = PartyModel(network, AdamW(rate=2e-3, decay=1e-4), source, CPU)
@@ -110,4 +137,6 @@ def _fill_hidden_columns(columns: Floats32, width: int, source: RandomSource) ->
         (network(wanted, shown) - wanted).square().mean().backward()
         model.descend()
     with torch.no_grad():
-        return network.embed(table, torch.ones_like(table)).numpy()
+        for here in _blocks(columns):
+            out[here] = network.embed(table[here], torch.ones_like(table[here])).numpy()
+    return out

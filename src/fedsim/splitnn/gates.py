@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fedsim.errors import InputError, SettingError
 from fedsim.splitnn.layers import Dropout, FeatureTensors, Perceptron, uninitialised_linear
-from fedsim.types import AnyArray, Floats, Integers
+from fedsim.types import AnyArray, Integers
 
 # Prediction tasks: how scores become predictions, and the loss.
 #
@@ -176,8 +176,8 @@ class Neighbours:
     [[1.0, 0.375]]
     """
 
-    partner: Integers  # (n, K)
-    similarity: Floats  # (n, K, F)
+    partner: AnyArray  # (n, K)
+    similarity: AnyArray  # (n, K, F)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "similarity", _with_fields(self.similarity))
@@ -196,16 +196,16 @@ class Neighbours:
         return int(self.partner.shape[1])
 
     @property
-    def overall(self) -> Floats:
+    def overall(self) -> AnyArray:
         """The mean of each pair's present similarities, (n, K), by which partners are ordered."""
         if self.similarity.shape[2] == 1:
             return self.similarity[:, :, 0]
         present = ~np.isnan(self.similarity)
         total = np.where(present, self.similarity, 0.0).sum(axis=2)
-        mean: Floats = total / np.where(present.any(axis=2), present.sum(axis=2), np.nan)
+        mean: AnyArray = total / np.where(present.any(axis=2), present.sum(axis=2), np.nan)
         return mean
 
-    def take(self, rows: AnyArray) -> Neighbours:
+    def take(self, rows: AnyArray | slice) -> Neighbours:
         """Return the lists of some records."""
         return Neighbours(self.partner[rows], self.similarity[rows])
 

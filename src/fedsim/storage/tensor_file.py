@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -15,6 +18,26 @@ from fedsim.types import AnyArray
 
 Tensors = Mapping[str, AnyArray]
 Facts = Mapping[str, str]
+MAPPED_BYTES = 128 << 20  # larger scratch arrays lie in a file
+
+
+def scratch_array(shape: tuple[int, ...], dtype: Any, folder: Path | None) -> AnyArray:
+    """Return an array to be filled; a large one lies in a file in this folder, of which the system holds what is used.
+
+    The file has no name, so nobody else can open it and nothing is left behind by a process that was killed. Without a
+    folder the array is in memory.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if folder is None or size < max(1, MAPPED_BYTES):
+        return np.empty(shape, dtype)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(size)
+            return np.memmap(file, dtype, "r+", shape=shape)
+    except OSError as error:
+        message = f"cannot create a file of {size:,} bytes in {folder}: {error.strerror}; free space on that disk"
+        raise FileError(message, code="not-writable") from error
 
 
 def arrays_digest(*arrays: AnyArray) -> str:
@@ -45,9 +68,12 @@ def save_tensors(path: Path | str, kind: str, tensors: Tensors, facts: Facts) ->
     write_safetensors(path, tensors, {"format": kind, "facts": json.dumps(facts), "sha256": digest}, mode=0o600)
 
 
-def load_tensors(path: Path | str, kind: str) -> tuple[dict[str, AnyArray], dict[str, str]]:
-    """Read the arrays and facts that :func:`save_tensors` wrote; any other file or any change is a ``FileError``."""
-    metadata, tensors = read_safetensors(path, kind)
+def load_tensors(path: Path | str, kind: str, *, mapped: bool = False) -> tuple[dict[str, AnyArray], dict[str, str]]:
+    """Read the arrays and facts that :func:`save_tensors` wrote; any other file or any change is a ``FileError``.
+
+    ``mapped`` arrays stay in the file, and the system holds what is used of them; to change one changes no file.
+    """
+    metadata, tensors = read_safetensors(path, kind, mapped=mapped)
     try:
         facts = json.loads(metadata["facts"])
         intact = metadata["sha256"] == named_arrays_digest(kind, facts, tensors)
@@ -59,19 +85,31 @@ def load_tensors(path: Path | str, kind: str) -> tuple[dict[str, AnyArray], dict
 
 
 def write_safetensors(path: Path | str, tensors: Tensors, metadata: Mapping[str, str], *, mode: int = 0o666) -> None:
-    """Write a safetensors file; equal content gives equal bytes."""
+    """Write a safetensors file; equal content gives equal bytes. No array is copied if it is contiguous."""
     packed = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
-    content = memoryview(safetensors.numpy.save(packed, dict(metadata)))
-    # The library writes metadata in random order.
-    end = 8 + int.from_bytes(content[:8], "little")
-    header = json.dumps(json.loads(bytes(content[8:end])), sort_keys=True).encode()
+    # The library names the types and the order of the arrays, and writes metadata in random order.
+    content = safetensors.numpy.save({name: array.reshape(-1)[:0] for name, array in packed.items()}, dict(metadata))
+    layout = _parse_header(content)
+    order, end = [name for name in layout if name in packed], 0
+    for name in order:
+        start, end = end, end + packed[name].nbytes
+        layout[name] |= {"shape": packed[name].shape, "data_offsets": [start, end]}
+    header = json.dumps(layout, sort_keys=True).encode()
     header += b" " * (-len(header) % 8)  # the standard aligns the data to eight bytes
     with atomic_write(Path(path), mode=mode) as part, part.open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
-        file.write(content[end:])
+        for name in order:
+            file.write(packed[name].reshape(-1).view(np.uint8).data)
 
 
-def read_safetensors(path: Path | str, kind: str) -> tuple[dict[str, str], dict[str, AnyArray]]:
+def _parse_header(content: bytes) -> dict[str, Any]:
+    """Return the header of a safetensors file that the library has written or checked."""
+    return dict(json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")]))
+
+
+def read_safetensors(
+    path: Path | str, kind: str, *, mapped: bool = False
+) -> tuple[dict[str, str], dict[str, AnyArray]]:
     """Read metadata and arrays of a safetensors file of this kind; the caller checks the digest.
 
     The library checks every size in the header against the size of the file before it takes memory, which matters for
@@ -82,11 +120,27 @@ def read_safetensors(path: Path | str, kind: str) -> tuple[dict[str, str], dict[
             metadata = file.metadata() or {}
             if metadata.get("format") != kind:
                 raise damaged_file(path, kind)
-            return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+            if not mapped:
+                return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+        return metadata, _map_arrays(Path(path))
     except OSError as error:
         raise FileError(f"cannot read {path}: {error.strerror or error}", code="not-readable") from error
     except (SafetensorError, TypeError, ValueError) as error:
         raise damaged_file(path, kind) from error
+
+
+def _map_arrays(path: Path) -> dict[str, AnyArray]:
+    """Map the arrays of a file whose header the library has checked."""
+    with path.open("rb") as file:
+        first = file.read(8)
+        header, data = _parse_header(first + file.read(int.from_bytes(first, "little"))), file.tell()
+    found: dict[str, AnyArray] = {}
+    for name in sorted(header.keys() - {"__metadata__"}):
+        kind, shape = header[name]["dtype"], tuple(header[name]["shape"])  # a type is F32, I64 or BOOL
+        dtype = np.dtype("?" if kind == "BOOL" else f"<{kind[0].lower()}{int(kind[1:]) // 8}")
+        start = data + header[name]["data_offsets"][0]
+        found[name] = np.memmap(path, dtype, "c", start, shape) if math.prod(shape) else np.empty(shape, dtype)
+    return found
 
 
 def damaged_file(path: Path | str, kind: str) -> FileError:

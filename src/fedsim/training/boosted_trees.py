@@ -287,6 +287,9 @@ COMPONENTS = 16  # of an embedding, by which trees see the mean of all partners 
 SIMILARITY_COLUMNS = 2  # of the nearest partner, and the mean of all
 POOLED_COLUMNS = SIMILARITY_COLUMNS + 2 * COMPONENTS
 POOLED_RECORDS = 4096  # whose partners' rows are in memory at a time
+POOL_ROWS = 1 << 18  # of an embedding, from which its components are computed
+PROJECTED_ROWS = 1 << 16  # in double precision at a time
+MAX_TREE_RECORDS = 1_000_000  # training records from which trees are fitted; more would not make them better
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,6 +311,11 @@ class TreeInputs:
     names: Floats32  # (n, H)
     lists: Sequence[EmbeddedPartners | None] = ()
     dropout: float = 0.0
+
+    def take(self, rows: AnyArray) -> TreeInputs:
+        """Return the same of some records."""
+        lists = [one and EmbeddedPartners(one.rows, one.neighbours.take(rows)) for one in self.lists]
+        return replace(self, names=self.names[rows], lists=lists)
 
 
 @dataclass(frozen=True, eq=False)
@@ -354,6 +362,7 @@ class PartnerPool:
     @classmethod
     def fit(cls, rows: Floats32) -> PartnerPool:
         """Find the directions in which the rows differ most; a narrow embedding is padded with zeros."""
+        rows = rows[:: -(-len(rows) // POOL_ROWS) or 1]
         centre = rows.mean(axis=0, dtype=np.float64)
         spread = rows - centre
         _, vectors = np.linalg.eigh(spread.T @ spread)  # ascending
@@ -362,17 +371,20 @@ class PartnerPool:
 
     def pool(self, partners: EmbeddedPartners) -> Floats32:
         """Return the similarities, the mean row weighted by similarity, and the row of the nearest partner, (n, P)."""
-        rows = ((partners.rows - self.centre) @ self.directions).astype(np.float32)  # (U, COMPONENTS)
-        partner, overall = partners.neighbours.partner, partners.neighbours.overall  # (n, K)
-        weight = softmax_weights(overall)
-        pooled = np.zeros((len(partner), POOLED_COLUMNS), np.float32)
-        pooled[:, 0], pooled[:, 1] = overall.max(axis=1), overall.mean(axis=1)
-        for first in range(0, len(partner), POOLED_RECORDS):
+        rows = np.empty((len(partners.rows), COMPONENTS), np.float32)
+        for first in range(0, len(rows), PROJECTED_ROWS):
+            here = slice(first, first + PROJECTED_ROWS)
+            rows[here] = (partners.rows[here] - self.centre) @ self.directions
+        pooled = np.zeros((len(partners.neighbours), POOLED_COLUMNS), np.float32)
+        for first in range(0, len(pooled), POOLED_RECORDS):
             here = slice(first, first + POOLED_RECORDS)
-            mean = np.einsum("nk,nkc->nc", weight[here], rows[partner[here]])
+            part = partners.neighbours.take(here)
+            partner, overall = part.partner, part.overall.astype(np.float64, copy=False)  # (B, K)
+            pooled[here, 0], pooled[here, 1] = overall.max(axis=1), overall.mean(axis=1)
+            mean = np.einsum("nk,nkc->nc", softmax_weights(overall), rows[partner])
             pooled[here, SIMILARITY_COLUMNS:-COMPONENTS] = mean
-        nearest = np.take_along_axis(partner, overall.argmax(axis=1)[:, None], axis=1)[:, 0]
-        pooled[:, -COMPONENTS:] = rows[nearest]
+            nearest = np.take_along_axis(partner, overall.argmax(axis=1)[:, None], axis=1)[:, 0]
+            pooled[here, -COMPONENTS:] = rows[nearest]
         return pooled
 
 
@@ -433,8 +445,9 @@ class StackedTrees:
         scale, (values, intervals) = np.log if log else np.asarray, network
         learnt, found = replace(data, labels=scale(data.labels)), np.asarray(scale(values))
         inputs = inputs or TreeInputs(TreeColumns.none(len(learnt.labels)).names)
-        options = [replace(inputs, lists=()), inputs] if inputs.lists else [inputs]
-        fitted = [_fit_seeing(option, learnt, split, seed) for option in options]
+        fitting = tree_sample(learnt, split, inputs) if len(split.train) > MAX_TREE_RECORDS else (learnt, split, inputs)
+        options = [replace(fitting[2], lists=()), fitting[2]] if inputs.lists else [fitting[2]]
+        fitted = [_fit_seeing(option, *fitting[:2], seed) for option in options]
         truth, weights = learnt.labels[split.validation], _weights(data, split.validation)
         # Partners that do not help the trees are not asked for at prediction.
         best = max(fitted, key=lambda option: selection_key(measure(option.trees, truth, data.task_type, weights)))
@@ -487,6 +500,17 @@ class StackedTrees:
             for place in range(facts.get("lists", 0))  # trees of version 0.1 see no partner
         )
         return cls(model, facts["weight"], facts["log"], facts["stretch"], pools)
+
+
+def tree_sample(data: PrimaryData, split: Split, inputs: TreeInputs) -> tuple[PrimaryData, Split, TreeInputs]:
+    """Return at most :data:`MAX_TREE_RECORDS` training records, evenly spread, with all validation records."""
+    train = split.train[np.linspace(0, len(split.train) - 1, MAX_TREE_RECORDS).astype(np.int64)]
+    # One test record, because the number of classes is that of all records.
+    last = split.test[np.argsort(-data.labels[split.test])[:1]]
+    rows, sizes = np.concatenate([train, split.validation, last]), np.cumsum([len(train), len(split.validation)])
+    weights = _weights(data, rows)
+    some = replace(data, features=as_features(data.features).take(rows), labels=data.labels[rows], weights=weights)
+    return some, Split(*np.split(np.arange(len(rows)), sizes)), inputs.take(rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -201,7 +201,7 @@ def check_lists(lists: Sequence[NeighbourList], n_records: int, required: method
         # A field may be missing in a pair, but not all of them.
         if not (
             np.issubdtype(similarity.dtype, np.number)
-            and (np.isfinite(similarity) | np.isnan(similarity)).all()
+            and not np.isinf(similarity).any()
             and not np.isnan(similarity).all(axis=2).any()
         ):
             message = f"the similarities of {party} are not all finite; link again"

@@ -380,7 +380,7 @@ def prepare_job(
     config, features = context.config, data.as_features(primary.features)
     data.check_lists(lists, len(primary.labels), config.method.partners)
     rng = party_model.RandomSource(config.seed, primary.name).rng("order")
-    arranged = arrange_lists(lists, config.method, rng, context.device)
+    arranged = arrange_lists(lists, config.method, rng, context.device, context.folder)
     if primary.task_type is data.TaskType.CLASSES:
         labelled = np.concatenate([split.train, split.validation, split.test])
         target: Target = ClassTarget(tuple(np.unique(primary.labels[labelled].astype(np.int64)).tolist()))

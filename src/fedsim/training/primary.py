@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedsim.splitnn import Neighbours, gates, layers, methods, party_model, secondary_model
+from fedsim.storage.tensor_file import scratch_array
 from fedsim.training.data import NeighbourList
 from fedsim.types import Floats
 
 PREFETCHED_BATCHES = 64  # requests are computed on the host and moved to the device this many at a time
 PREDICTION_RECORDS = 2048  # records per forward pass outside training
+ARRANGED_RECORDS = 1 << 16  # whose partners are put in order at a time
 Rows = NDArray[Any]
 
 
@@ -52,14 +55,28 @@ class PartnerList:
 
     @classmethod
     def of(
-        cls, neighbours: Neighbours, holders: tuple[secondary_model.Secondary, ...], device: torch.device
+        cls,
+        neighbours: Neighbours,
+        holders: tuple[secondary_model.Secondary, ...],
+        device: torch.device,
+        arrange: Callable[[Neighbours], Neighbours] = lambda part: part,
+        folder: Path | None = None,
     ) -> PartnerList:
-        similarity = torch.from_numpy(neighbours.similarity.astype(np.float32)).to(device)
-        return cls(neighbours.partner.astype(np.int32), similarity, holders)
+        """Arrange every record's partners, some records at a time; large lists lie in files in the folder."""
+        none, n_records = arrange(neighbours.take(slice(0))), len(neighbours)
+        partner = scratch_array((n_records, none.k), np.int32, folder)
+        similarity = scratch_array((n_records, *none.similarity.shape[1:]), np.float32, folder)
+        for first in range(0, n_records, ARRANGED_RECORDS):
+            here = slice(first, first + ARRANGED_RECORDS)
+            # Partners are compared in double precision, whatever precision they are stored in.
+            doubles = neighbours.similarity[here].astype(np.float64, copy=False)
+            part = arrange(Neighbours(neighbours.partner[here], doubles))
+            partner[here], similarity[here] = part.partner, part.similarity
+        return cls(partner, torch.from_numpy(similarity).to(device), holders)
 
     def __post_init__(self) -> None:
         n_rows = self.holders[0].n_records
-        self.has_gaps = bool((self.partner < 0).any())
+        self.has_gaps = bool(self.partner.min(initial=0) < 0)
         self._seen, self._place = np.zeros(n_rows + 1, dtype=bool), np.zeros(n_rows + 1, dtype=np.int32)
 
     def requests(self, batches: Sequence[Rows]) -> Iterator[RowRequest]:
@@ -97,10 +114,15 @@ class PartnerList:
 
 
 def arrange_lists(
-    lists: Sequence[NeighbourList], method: methods.Method, rng: np.random.Generator, device: torch.device
+    lists: Sequence[NeighbourList],
+    method: methods.Method,
+    rng: np.random.Generator,
+    device: torch.device,
+    folder: Path | None = None,
 ) -> tuple[PartnerList, ...]:
     """Return all lists in the method's order, on the device."""
-    return tuple(PartnerList.of(method.arrange(entry.neighbours, rng), entry.holders, device) for entry in lists)
+    arrange = partial(method.arrange, rng=rng)
+    return tuple(PartnerList.of(entry.neighbours, entry.holders, device, arrange, folder) for entry in lists)
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,3 +138,24 @@ def test_trees_beside_a_network_are_never_worse_than_it_on_the_validation_record
     errors = [np.square(scale(each) - scale(labels[rows])).mean() for each in (found, network)]
     assert errors[0] <= errors[1]
     assert ((ends[:, 0] <= labels[rows]) & (labels[rows] <= ends[:, 1])).mean() == pytest.approx(0.9, abs=0.03)
+
+
+@pytest.mark.parametrize("n_classes", [0, 3])
+def test_trees_of_many_records_are_fitted_to_a_sample_and_predict_all(
+    n_classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boosted_trees, "ROUNDS", 5)
+    monkeypatch.setattr(boosted_trees, "POOL_ROWS", 30)
+    data, partners = records(TaskType.CLASSES if n_classes else TaskType.NUMBERS, n_classes), embedded()
+    inputs = TreeInputs(np.ones((N, 2), np.float32), [partners])
+    monkeypatch.setattr(boosted_trees, "MAX_TREE_RECORDS", len(SPLIT.train) - 20)
+    some, split, seen = boosted_trees.tree_sample(data, SPLIT, inputs)
+    assert (len(split.train), len(split.validation)) == (len(SPLIT.train) - 20, len(SPLIT.validation))
+    np.testing.assert_array_equal(some.labels[split.validation], data.labels[SPLIT.validation])
+    np.testing.assert_array_equal(
+        seen.lists[0].neighbours.partner[split.validation], partners.neighbours.partner[SPLIT.validation]
+    )
+    shape = (len(SPLIT.validation), *[n_classes][:n_classes])
+    stacked = StackedTrees.fit(data, SPLIT, (np.full(shape, 0.5), None), seed=0, log=False, inputs=inputs)
+    rows = SPLIT.test
+    assert len(stacked.model.predict(stacked.columns(inputs.take(rows)).beside(data.features.take(rows)))) == len(rows)

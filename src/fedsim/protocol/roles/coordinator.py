@@ -24,6 +24,7 @@ from fedsim.linkage.private_linkage import (
     LinkageConfig,
     LinkageState,
     PrivateLinks,
+    count_links,
     distinct_rows,
     link_encoded_tables,
 )
@@ -179,6 +180,7 @@ class LinkedListState:
         private_linkage.save_linkage_state(self.linked, self.folder / "linked.safetensors")
         self.queries.save(self.folder / QUERIES_FILE)
         private_linkage.save_private_links(self.delivery, self.folder / "delivery.safetensors")
+        self.delivery = private_linkage.load_private_links(self.folder / "delivery.safetensors")
 
     def link(
         self,
@@ -336,7 +338,8 @@ class Coordinator:
         Equal records share their noise and count once. Near-copies of a record have noise of their own, which averages.
         """
         _, distinct = np.unique(records, return_index=True)
-        most, limit = int(np.bincount(links.partner[distinct].ravel()).max()), self._limits.links
+        n_candidates = int(links.partner.max()) + 1
+        most, limit = int(count_links(links.partner[distinct], n_candidates).max()), self._limits.links
         if limit is not None and most > limit:
             seen = f"a candidate of list '{name}' would be linked to more than {limit:,} different records"
             raise PolicyError(f"{seen}; lower k, or its owner may raise max_links", code="too-many-links", limit=limit)
@@ -360,7 +363,7 @@ class Coordinator:
             order, records = linked_rows(delivery, linked.order), queries.records
         else:  # without the rows that no record is linked to: the secondary must not answer for them
             order, records = np.full_like(linked.order, m.UNLINKED), queries.records[:0]
-            named = np.unique(delivery.partner)
+            named = np.flatnonzero(count_links(delivery.partner, len(linked.order)))
             order[named] = linked.order[named]
         if have == arrays_digest(order, records, key):
             return m.Unchanged()

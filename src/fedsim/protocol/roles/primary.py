@@ -4,16 +4,19 @@ Letters: n primary records, K partners, U distinct rows, C width of the cut laye
 """
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedsim.errors import PeerError
-from fedsim.linkage.private_linkage import LinkageConfig, distinct_rows
+from fedsim.linkage.private_linkage import LinkageConfig, count_links, distinct_rows
 from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
+from fedsim.splitnn.secondary_model import INFERENCE_ROWS
+from fedsim.storage.tensor_file import scratch_array
 from fedsim.types import AnyArray, EncodedTable, Flags, Floats32, Integers32
 
 CPU = torch.device("cpu")
@@ -85,7 +88,7 @@ def _numbers_fit(answer: m.Partners, terms: LinkageConfig, counted: Flags | None
     distinct = bool((listed[:, 1:] > listed[:, :-1]).all())
     if counted is None or terms.dummies > 0:  # dummies are drawn from the same rows and may make one rare
         return distinct
-    degree = np.bincount(partner[counted].ravel())
+    degree = count_links(partner[counted], n)
     return distinct and int(degree[degree > 0].min()) >= terms.min_degree
 
 
@@ -103,7 +106,7 @@ class RemoteSecondary:
     Gradients and commands without a reply are sent without waiting; the next reply shows that they arrived.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         session: Session,
         form: cut_layer.WireFormat,
@@ -112,8 +115,10 @@ class RemoteSecondary:
         noise: cut_layer.CutNoise | None = None,
         device: torch.device = CPU,
         study: ComparisonRun | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.session, self.form, self.noise, self.device, self.study = session, form, noise, device, study
+        self.folder = folder  # for answers that are too large for memory
         self.name = session.peer.name
         ready = session.call(m.Meet(predicting), m.Ready)
         if ready.width < 1 or ready.n_records < 1:
@@ -138,6 +143,7 @@ class RemoteSecondary:
             raise PeerError(fault, code="training-refused")
 
     def ask(self, rows: Tensor, step: int | None) -> None:
+        rows = rows if step is not None else rows[: self._rows_per_request]
         self._rows = rows.to(torch.int32).cpu().numpy()
         message = m.Infer(self._rows, self._sealed) if step is None else m.Ask(step, rows=self._rows)
         self._request = m.OUTSIDE_TRAINING if step is None else step, len(rows), self.session.send(message)
@@ -146,7 +152,17 @@ class RemoteSecondary:
         return self._fetch(rows, step)
 
     def infer(self, rows: Tensor) -> Tensor:
-        return self._fetch(rows, None)
+        if len(rows) <= self._rows_per_request:
+            return self._fetch(rows, None)
+        values = torch.from_numpy(scratch_array((len(rows), self.width), np.float32, self.folder))
+        for here, part in zip(values.split(self._rows_per_request), rows.split(self._rows_per_request), strict=True):
+            here.copy_(self._fetch(part, None))
+        return values.to(self.device)
+
+    @property
+    def _rows_per_request(self) -> int:
+        """The most rows of one request outside training; the coordinator's word for new links holds for all of them."""
+        return transport.MAX_DIMENSION if len(self._sealed) else INFERENCE_ROWS
 
     def descend(self, gradients: Tensor, step: int) -> None:
         if self.noise is not None:

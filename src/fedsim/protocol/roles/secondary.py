@@ -22,7 +22,7 @@ from fedsim.protocol import cut_layer, messages as m, transport
 from fedsim.protocol.roles.blind_secondary import REQUESTS, BlindResponder
 from fedsim.protocol.session import Session
 from fedsim.splitnn.party_model import DamagedCheckpoint
-from fedsim.splitnn.secondary_model import LocalSecondary
+from fedsim.splitnn.secondary_model import INFERENCE_ROWS, LocalSecondary
 from fedsim.storage.files import DigestSet
 from fedsim.storage.tensor_file import arrays_digest
 from fedsim.types import AnyArray, Bits, EncodedTable, Integers32, Words
@@ -295,6 +295,9 @@ class SecondaryResponder:
         purpose = b"training" if isinstance(message, m.Ask) else b""
         occasion = cut_layer.weights_occasion(party.model.network.state_dict(), purpose)
         if self._training:
+            if isinstance(message, m.Infer) and len(rows) > INFERENCE_ROWS:
+                fault = f"{session.peer} requested {len(rows)} rows at once; the limit is {INFERENCE_ROWS}"
+                raise PeerError(fault, code="bad-rows")
             self._counter.count(session.peer, occasion, message)
         selected = torch.from_numpy(rows).to(party.model.device)
         if isinstance(message, m.Ask):
