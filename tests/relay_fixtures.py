@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import os
 import socket
 import struct
 import threading
-from contextlib import closing, contextmanager, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 
 from fedsim.protocol.messages import Party, Role
 from fedsim.protocol.outbound import join_sockets, receive_exactly
 from fedsim.protocol.relay import Relay, open_door
+from fedsim_lab.faults.network import OutboundNetwork
 from tls_fixtures import credentials_of
 
 HUB = Party(Role.RELAY, "hub")
@@ -64,6 +67,23 @@ def proxy_in_thread(kind, login="ada:secret", host="127.0.0.1"):
     finally:
         door.shutdown(socket.SHUT_RDWR)
         door.close()
+
+
+@contextmanager
+def outbound_only(place, login="ada:secret"):
+    """Namespaces in which the parties of a job reach a proxy only, each of another kind, and the relay is behind it."""
+    network = OutboundNetwork(f"out{os.getpid()}", place.names)
+    (place.folder / "login").write_text(login)
+    (place.folder / "login").chmod(0o600)
+    place.relay_listen.write_text(network.relay_address)
+    with ExitStack() as stack, ThreadPoolExecutor(1, initializer=network.enter(network.gateway)) as gate:
+        stack.callback(network.close)
+        for name, kind in zip(place.names, ("http", "socks5", "http"), strict=True):
+            proxy = proxy_in_thread(kind, login, network.gates[name])
+            url, _ = gate.submit(proxy.__enter__).result()
+            stack.callback(proxy.__exit__, None, None, None)
+            place.change_party(name, network={"proxy": url, "proxy_login": "login"})
+        yield network
 
 
 def _answer_connect(link, login):

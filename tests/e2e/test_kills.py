@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
 from e2e.process_hooks import fatal
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, SCHOOLS, create_local_job
+from fedsim_lab.faults.local_job import CITY, NOTARY, RELAY, RENTALS, SCHOOLS, create_local_job
+from fedsim_lab.faults.network import PORT, NamespaceNetwork
 from fedsim_lab.faults.processes import each, party_processes, setting
+from relay_fixtures import outbound_only
 
 KILLS = int(os.environ.get("FEDSIM_KILLS", "6"))
 EPOCHS, STEPS_PER_EPOCH = 10, 6
@@ -53,6 +56,29 @@ def test_every_role_is_killed_at_random_and_the_weights_are_those_of_a_quiet_run
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
     return learnt_in_quiet(tmp_path_factory.mktemp("quiet") / "job")
+
+
+def test_parties_that_only_dial_out_meet_at_a_relay_and_each_may_be_killed(expected, tmp_path):
+    """Each behind a proxy, in a network where nothing else is reached; without root, on one network."""
+    apart = NamespaceNetwork.available()
+    address = {"address": f"relay://10.78.1.2:{PORT}"}
+    place = create_local_job(
+        tmp_path / "job", relay=not apart, **({"coordinator": address, "primary": address} if apart else {})
+    )
+    with ExitStack() as stack:
+        before = dict(SHORT)
+        if apart:
+            network = stack.enter_context(outbound_only(place))
+            before = {name: each(network.enter(name), before.get(name, int)) for name in (RELAY, *place.names)}
+        parties = stack.enter_context(party_processes(place, before))
+        parties.start()
+        for step, victim in enumerate((RELAY, CITY, RELAY, RENTALS), start=1):
+            parties.until_step(3 * step)
+            parties.restart(victim)
+        listening = [network.listening(name) for name in place.names] if apart else []
+        assert parties.finish() == expected
+        assert "".join(listening) == ""
+        assert "secret" not in parties.logs()
 
 
 @pytest.mark.parametrize(

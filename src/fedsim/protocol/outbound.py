@@ -10,8 +10,10 @@ seconds, so that whoever watches the network gains nothing by it.
 from __future__ import annotations
 
 import base64
+import fcntl
 import ipaddress
 import logging
+import os
 import re
 import socket
 import ssl
@@ -38,7 +40,7 @@ MAX_LINE = 200  # bytes of a request to the relay
 MAX_HEADER = 2048  # bytes of an answer to CONNECT
 MAX_JOINED = 64  # connections that a relay may ask a registered party for at a time
 BACK_OFF, MAX_BACK_OFF = 0.05, 2.0
-PIECE = 1 << 18
+PIECE = 1 << 20
 TICKET_HOST = ".ticket.fedsim:443"  # follows a ticket in a CONNECT request
 LISTEN, CALL, OPEN, OK, ERROR, PING, PONG = "LISTEN", "CALL", "OPEN", "OK", "ERROR", "PING", "PONG"
 RELAY_SCHEME = "relay://"
@@ -349,10 +351,8 @@ def join_sockets(one: socket.socket, other: socket.socket) -> None:
     """Pass bytes both ways until one side ends; then close both."""
 
     def forward(source: socket.socket, target: socket.socket) -> None:
-        buffer = memoryview(bytearray(PIECE))
         with suppress(OSError):
-            while count := source.recv_into(buffer):
-                target.sendall(buffer[:count])
+            (_splice if hasattr(os, "splice") else _copy)(source, target)
         for end in (source, target):  # what was sent still arrives
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
@@ -365,6 +365,26 @@ def join_sockets(one: socket.socket, other: socket.socket) -> None:
     back.join()
     one.close()
     other.close()
+
+
+def _copy(source: socket.socket, target: socket.socket) -> None:
+    buffer = memoryview(bytearray(PIECE))
+    while count := source.recv_into(buffer):
+        target.sendall(buffer[:count])
+
+
+def _splice(source: socket.socket, target: socket.socket) -> None:
+    """Pass bytes on inside the kernel: half the work of copying them, and no wait for Python's lock in between."""
+    pipe = os.pipe()
+    try:
+        with suppress(OSError):  # a user may have few large pipes; a small one works as well
+            fcntl.fcntl(pipe[1], fcntl.F_SETPIPE_SZ, PIECE)
+        while count := os.splice(source.fileno(), pipe[1], PIECE):
+            while count:
+                count -= os.splice(pipe[0], target.fileno(), count)
+    finally:
+        for end in pipe:
+            os.close(end)
 
 
 def request_connect(link: socket.socket, target: str, header: str = "") -> int:

@@ -16,7 +16,6 @@ import re
 import secrets
 import socket
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,7 +44,8 @@ CLOSING_SECONDS = 2.0
 MAX_CONNECTIONS, DESCRIPTOR_SHARE = 2048, 2
 ADDRESS_SHARE = 8  # of the connections that have not proved who they are may come from one address
 MAX_PER_PARTY = 16  # pairs that a party has asked for; and likewise its requests and registrations
-PIECE = 1 << 18
+# Bytes that are read at once: fewer while there are many pairs, so that what waits for receivers has a bound.
+MIN_PIECE, MAX_PIECE, ALL_PIECES = 1 << 16, 1 << 20, 32 << 20
 WAITING_BYTES = 1 << 17  # for a receiver, before its sender has to wait
 MAX_WAITING_LINES = 1 << 14  # bytes of lines that a registered party has not read
 _REQUEST = re.compile(rb"CONNECT ([0-9a-f]{64})" + re.escape(outbound.TICKET_HOST.encode()) + rb" HTTP/1\.[01]\r\n")
@@ -289,7 +289,7 @@ class Relay:
             raise ConnectionResetError
         pairing.ends.append(link)
         if len(pairing.ends) == 2:
-            pair = _Pair(self._forget)
+            pair = _Pair(self)
             self._pairs[pair] = pairing.caller
             log.debug("joined %s with %s", pairing.caller.party, pairing.called)
             await pair.join(*pairing.ends)
@@ -301,7 +301,13 @@ class Relay:
         if len(pairing.ends) == 1:
             pairing.ends[0].close()
 
-    def _forget(self, pair: _Pair) -> None:
+    @property
+    def piece_bytes(self) -> int:
+        """How much may be read at once from a connection."""
+        return max(MIN_PIECE, min(MAX_PIECE, ALL_PIECES // max(1, len(self._pairs))))
+
+    def forget(self, pair: _Pair) -> None:
+        """Note that a pair has ended."""
         caller = self._pairs.pop(pair, None)
         if caller is not None:
             log.debug("a connection of %s ended after %d bytes", caller.party, pair.passed)
@@ -318,10 +324,10 @@ class Relay:
 class _Pair:
     """Two joined connections."""
 
-    def __init__(self, forget: Callable[[_Pair], None]) -> None:
-        self._loop, self._forget = asyncio.get_running_loop(), forget
+    def __init__(self, relay: Relay) -> None:
+        self._loop, self.relay = asyncio.get_running_loop(), relay
         self._pipes = _Pipe(self), _Pipe(self)
-        self.last, self.passed = self._loop.time(), 0
+        self.last, self.passed, self._lost = self._loop.time(), 0, 0
 
     async def join(self, *ends: socket.socket) -> None:
         """Tell both ends that they are joined, and pass on what they send."""
@@ -342,25 +348,27 @@ class _Pair:
         self.last = self._loop.time()
         self.passed += size
 
-    def end(self) -> None:
-        """Close both ends after what is still to be sent."""
+    def lose(self) -> None:
+        """Note that one end is lost; close the other one after what is still to be sent to it."""
+        self._lost += 1
+        if self._lost == len(self._pipes):
+            self.relay.forget(self)
         for pipe in self._pipes:
             if pipe.transport is not None:
                 pipe.transport.close()
-        self._forget(self)
 
     def abort(self) -> None:
         """Close both ends at once."""
         for pipe in self._pipes:
             if pipe.transport is not None:
                 pipe.transport.abort()
-        self._forget(self)
+        self.relay.forget(self)
 
 
 class _Pipe(asyncio.BufferedProtocol):
     """Passes what one end of a pair sends to the other end, and stops reading while that one does not keep up."""
 
-    _buffer = memoryview(bytearray(PIECE))  # one for all: it is emptied before anything else happens
+    _buffer = memoryview(bytearray(MAX_PIECE))  # one for all: it is emptied before anything else happens
 
     def __init__(self, pair: _Pair) -> None:
         self._pair = pair
@@ -369,6 +377,7 @@ class _Pipe(asyncio.BufferedProtocol):
 
     async def attach(self, end: socket.socket) -> None:
         """Read from a connection, and write to it."""
+        self._link = end
         await asyncio.get_running_loop().connect_accepted_socket(lambda: self, end)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -377,11 +386,20 @@ class _Pipe(asyncio.BufferedProtocol):
         self.transport.pause_reading()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
+        return self._buffer[: self._pair.relay.piece_bytes]
 
     def buffer_updated(self, nbytes: int) -> None:
         self._pair.count(nbytes)
-        self.other.transport.write(bytes(self._buffer[:nbytes]))
+        self.other.send(self._buffer[:nbytes])
+
+    def send(self, data: memoryview) -> None:
+        """Send at once what the connection takes, and copy the rest only."""
+        sent = 0
+        if not self.transport.get_write_buffer_size() and not self.transport.is_closing():
+            with suppress(OSError):  # it is full; if it is broken, the transport finds out
+                sent = self._link.send(data)
+        if sent < len(data):
+            self.transport.write(bytes(data[sent:]))
 
     def pause_writing(self) -> None:
         self.other.transport.pause_reading()
@@ -390,7 +408,7 @@ class _Pipe(asyncio.BufferedProtocol):
         self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pair.end()
+        self._pair.lose()
 
 
 def open_door(address: str) -> socket.socket:

@@ -239,6 +239,46 @@ class NamespaceNetwork:
             _run("tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", *shape)
 
 
+class OutboundNetwork:
+    """Parties that reach nothing but a gateway, each in a namespace of its own, and a relay behind the gateway.
+
+    There are no routes: whoever wants to pass the gateway needs a proxy there. Needs root and iproute2.
+    """
+
+    gateway, relay = "gate", RELAY
+
+    def __init__(self, label: str, parties: Sequence[str]) -> None:
+        self._label, self._names = label, (self.gateway, self.relay, *parties)
+        self.relay_address = f"10.78.1.2:{PORT}"
+        for name in self._names:
+            _ip("netns", "add", self._namespace(name))
+            _ip("-n", self._namespace(name), "link", "set", "lo", "up")
+        for number, name in enumerate((self.relay, *parties), start=1):
+            gate, own = self._namespace(self.gateway), self._namespace(name)
+            _ip("link", "add", name, "netns", gate, "type", "veth", "peer", "name", "eth0", "netns", own)
+            for namespace, device, end in ((gate, name, 1), (own, "eth0", 2)):
+                _ip("-n", namespace, "address", "add", f"10.78.{number}.{end}/24", "dev", device)
+                _ip("-n", namespace, "link", "set", device, "up")
+        self.gates = {name: f"10.78.{number}.1" for number, name in enumerate(parties, start=2)}
+
+    def enter(self, name: str) -> Before:
+        """Return what a process or thread does to move into a namespace."""
+        return partial(_enter_namespace, self._namespace(name))
+
+    def listening(self, name: str) -> str:
+        """Return the TCP ports at which somebody listens in a namespace."""
+        command = ["ip", "netns", "exec", self._namespace(name), "ss", "-Hltn"]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own words
+
+    def close(self) -> None:
+        """Delete the namespaces."""
+        for name in self._names:
+            _run("ip", "netns", "del", self._namespace(name), check=False)
+
+    def _namespace(self, name: str) -> str:
+        return f"fedsim-{self._label}-{name}"
+
+
 def _ip(*arguments: str) -> None:
     _run("ip", *arguments)
 

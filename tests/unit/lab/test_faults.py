@@ -17,7 +17,7 @@ from fedsim.protocol.transport import PREFIX, Envelope, decode, encode
 from fedsim_lab.faults import campaign
 from fedsim_lab.faults.campaign import Facilities, ViolationError
 from fedsim_lab.faults.hostile_frames import mutate, sample_message, seal_frame
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS
+from fedsim_lab.faults.local_job import CITY, NOTARY, RELAY, RENTALS
 from fedsim_lab.faults.network import ProxyNetwork
 
 EVERYTHING, NOTHING = Facilities(namespaces=True, clock=True), Facilities(namespaces=False, clock=False)
@@ -33,6 +33,15 @@ def test_two_hundred_schedules_try_every_kind_of_fault_at_every_party():
     faults = [fault for seed in range(200) for fault in campaign.draw_schedule(seed, EVERYTHING).faults]
     tried = {(fault.kind, fault.party) for fault in faults}
     assert tried == {(kind, party) for kind in campaign.KINDS for party in campaign.PARTIES}
+
+
+def test_through_a_relay_it_is_disturbed_too():
+    schedules = [campaign.draw_schedule(seed, EVERYTHING, relay=True) for seed in range(100)]
+    tried = {(fault.kind, fault.party) for schedule in schedules for fault in schedule.faults}
+    links = {"partition", "slow link", "lossy link"}
+    assert {kind for kind, party in tried if party == RELAY} == links | {"kill", "pause"}
+    assert {party for kind, party in tried if kind in links} == {RELAY}
+    assert schedules[3].name == "relay-3"
 
 
 def test_without_root_and_compiler_only_what_a_user_may_do_is_tried():

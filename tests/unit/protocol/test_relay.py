@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import resource
 import socket
-import threading
 import time
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -240,29 +240,30 @@ def _is_admitted(place):
     return False
 
 
-def test_a_receiver_that_does_not_read_holds_up_its_sender_and_nothing_piles_up(hub):
-    place, sent = RelayAddress.parse(hub), 0
+@contextmanager
+def joined_ends(place):
+    """Both ends of a connection through a relay, without parties behind them."""
     with open_control(place, PAPERS[CITY], 2.0) as control:
         ask_relay(control, place, "LISTEN ", OK, CITY)
         ticket = request_ticket(place, PAPERS[RENTALS], CITY, 2.0)
-        word, _, own = outbound.receive_line(control).partition(" ")
-        ends = []
-        waiting = threading.Thread(target=lambda: ends.append(open_data_connection(place, PAPERS[CITY], own, 2.0)))
-        waiting.start()
-        with open_data_connection(place, PAPERS[RENTALS], ticket, 2.0) as sender:
-            waiting.join()
-            sender.settimeout(0.3)
-            with suppress(TimeoutError):
-                while sent < 64 << 20:
-                    sent += sender.send(bytes(1 << 16))
-            assert sent < 64 << 20
-            assert word == outbound.OPEN
-            ends[0].settimeout(5)
-            received = 0
-            while received < sent:
-                received += len(ends[0].recv(1 << 20))
-            assert received == sent
-            ends[0].close()
+        own = outbound.receive_line(control).partition(" ")[2]
+        with ThreadPoolExecutor() as pool:
+            called = pool.submit(open_data_connection, place, PAPERS[CITY], own, 2.0)
+            with open_data_connection(place, PAPERS[RENTALS], ticket, 2.0) as caller, called.result() as other:
+                yield caller, other
+
+
+def test_a_receiver_that_does_not_read_holds_up_its_sender_and_nothing_is_lost(hub):
+    sent, most = 0, 64 << 20
+    with joined_ends(RelayAddress.parse(hub)) as (sender, receiver):
+        sender.settimeout(0.3)
+        with suppress(TimeoutError):
+            while sent < most:
+                sent += sender.send(bytes(1 << 16))
+        assert sent < most
+        receiver.settimeout(5)
+        while sent:
+            sent -= len(receiver.recv(1 << 20))
 
 
 def test_connections_through_which_nothing_passes_are_closed(monkeypatch):
@@ -287,3 +288,19 @@ def test_a_party_returns_to_a_relay_that_was_away():
         until(lambda: _is_admitted(RelayAddress.parse(hub)))
         assert answers(hub)
         listener.close()
+
+
+def test_an_end_that_never_reads_the_rest_is_closed_too(monkeypatch):
+    monkeypatch.setattr(relay, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(relay, "SWEEP_SECONDS", 0.05)
+    with relay_in_thread() as hub, joined_ends(RelayAddress.parse(hub)) as (sender, stuck):
+        sender.settimeout(0.1)
+        with suppress(TimeoutError):
+            while True:
+                sender.send(bytes(1 << 16))
+        sender.close()
+        time.sleep(0.5)
+        stuck.settimeout(5)
+        with suppress(ConnectionError):
+            while stuck.recv(1 << 20):
+                pass
