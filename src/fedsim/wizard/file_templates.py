@@ -88,9 +88,9 @@ def _job_lines(plan: SetupPlan) -> Iterator[str]:
         known = section == "coordinator" or section in plan.own
         yield f"name = {to_toml(name)}" + ("" if known else f" # {FILL_IN_MARK} its name, as in its party file")
         if plan.whole:
-            yield f'address = "127.0.0.1:{port}" # where other parties reach it; a host name between machines, or a relay'
+            yield f'address = "127.0.0.1:{port}" # where other parties reach it; use a host name between machines'
         else:
-            yield f'address = "{section}.example.org:{port}" # {FILL_IN_MARK} where other parties reach it'
+            yield f'address = "{section}.example.org:{port}" # {FILL_IN_MARK} where others reach it, or relay://HOST:PORT'
     yield "\n[task]"
     if plan.task:
         yield f"kind = {to_toml(plan.task.word)} # {plan.task.reason}"

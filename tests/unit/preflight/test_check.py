@@ -22,13 +22,15 @@ from fedsim.preflight.check import CheckReport, check_disk, check_job
 from fedsim.preflight.estimate import NetworkLink, build_workload, estimate_cost
 from fedsim.preflight.finding import CheckFinding, CheckLevel
 from fedsim.preflight.table import PartyInJob
-from fedsim.protocol.certificates import Authority, party_files
+from fedsim.protocol.certificates import Authority, issue_certificates, party_files
 from fedsim.protocol.grpc_transport import GrpcTransport
 from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.relay import read_relay_credentials
 from fedsim.protocol.tls import read_credentials
 from fedsim.registry import ENCODINGS, PRESETS
 from fedsim.runs.run_folder import lock_run_folder
 from job_fixtures import PARTIES, approve_now, change, fill
+from relay_fixtures import HUB, relay_in_thread
 
 DAY = timedelta(days=1)
 CITY = Party(Role.PRIMARY, "city")
@@ -433,6 +435,23 @@ def test_peers_are_called_only_on_request(folder):
     assert unreached.code == "peer-unreachable"
     assert job.primary.address in unreached.result
     assert report(folder, "rentals").passed
+
+
+def test_a_relay_is_tested_and_what_is_wrong_is_named(folder):
+    job, certs = read_job(folder / "job.toml"), folder / "certs"
+    issue_certificates(certs, [HUB], datetime.now(UTC))
+    own = read_relay_credentials([certs / "ca.pem"], *party_files(certs, HUB))
+    with relay_in_thread(own) as hub:
+        for address in (job.coordinator.address, job.primary.address):
+            change(folder / "job.toml", f'"{address}"', f'"{hub}"')
+        for name in ("notary", "rentals"):
+            approve_now(folder, name)
+        notary = report(folder, "notary", peers=True).sections[2].findings
+        assert [found.level for found in notary if found.check in ("relay", "port")] == [CheckLevel.OK] * 2
+        found = failures(report(folder, "rentals", peers=True))
+        assert {finding.check for finding in found} == {"peers"}  # none of them is registered
+    found = failures(report(folder, "rentals", peers=True))
+    assert checks_and_codes(found) == [("relay", "relay-unreachable")]
 
 
 def test_without_a_certificate_no_peer_is_called(folder):
