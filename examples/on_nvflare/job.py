@@ -25,7 +25,8 @@ def main(folder: Path) -> None:
     make_secrets(folder)
     files = [folder / "notary.toml", folder / "rentals.toml", folder / "city.toml"]
     recipe = FedSimRecipe(folder / "job.toml", dict(zip(SITES, files, strict=True)))
-    run = recipe.execute(PocEnv(clients=SITES, num_clients=len(SITES)))
+    # On a busy machine the server needs longer than the usual ten seconds until an administrator can log in.
+    run = recipe.execute(PocEnv(clients=SITES, num_clients=len(SITES), extra={"login_timeout": 60}))
     result = read_result(run.get_result(clean_up=False))
     print(run.get_status())
     for site, report in result.items():

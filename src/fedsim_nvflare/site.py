@@ -1,13 +1,18 @@
-"""The process that NVFlare starts at a site: one party of a job (``python -m fedsim_nvflare.site JOB PARTY_FILE``).
+"""The process that NVFlare starts at a site: one party (``python -m fedsim_nvflare.site JOB PARTY_FILE [PORTS]``).
 
-Details of a failure stay in this process's output, which NVFlare writes to the site's log; the server learns its code.
+What the party prints goes to ``nvflare.log`` in its folder, because whoever submits a job can stream NVFlare's log of a
+site. The server learns the code of a failure, not its message.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +20,57 @@ from fedsim.cli import ExitCode, describe_failure
 from fedsim.cli.options import OutputMode
 from fedsim.cli.party import run_party
 from fedsim.config import PartyFile, read_party_file
-from fedsim.protocol.messages import Role
+from fedsim.protocol.grpc_transport import GrpcTransport
+from fedsim.protocol.messages import Party, Role
+from fedsim.protocol.tls import Credentials
+from fedsim.protocol.transport import ConnectionLost, FrameStream, Listener, StreamHandler
+from fedsim.registry import TRANSPORTS
+from fedsim.runs.run_folder import make_private_folder
+from fedsim.runtime.party_context import TRANSPORT_VARIABLE
 from fedsim_nvflare.components import FAILED, FINISHED, REPORT
+from fedsim_nvflare.tunnel import LOOPBACK
 
 import nvflare.client as flare  # isort: skip # after FedSim, which restricts gRPC to TLS 1.3
 
 if TYPE_CHECKING:
     from fedsim.training import Hook
 
+LOG_FILE = "nvflare.log"
+
+
+class TunnelTransport:
+    """gRPC with mutual TLS through the tunnel of the site; the host of an address is the name of a site.
+
+    Parameters
+    ----------
+    ports
+        The loopback ``port`` at which this party listens, and the ``doors``: the loopback port of each peer's site.
+    credentials
+        The party's certificate and key.
+    """
+
+    def __init__(self, ports: Mapping[str, Any], credentials: Credentials) -> None:
+        self.credentials, self._ports, self._grpc = credentials, ports, GrpcTransport(credentials)
+
+    def listen(self, address: str, answer: StreamHandler) -> Listener:
+        listener = self._grpc.listen(f"{LOOPBACK}:{self._ports['port']}", answer)
+        listener.address = address  # where peers find it
+        return listener
+
+    def dial(self, address: str, peer: Party) -> FrameStream:
+        door = f"{LOOPBACK}:{self._ports['doors'][address.rpartition(':')[0]]}"
+        try:
+            return self._grpc.dial(door, peer)
+        except ConnectionLost as lost:
+            raise ConnectionLost(str(lost).replace(door, address), code=lost.code, lasting=lost.lasting) from None
+
 
 def main(arguments: Sequence[str]) -> int:
     """Run the party until it is done and report to NVFlare; return the exit code."""
-    job, party_file = map(Path, arguments)
+    job, party_file = map(Path, arguments[:2])
+    for ports in map(json.loads, arguments[2:]):
+        TRANSPORTS.register("nvflare", partial(TunnelTransport, ports), summary="Through NVFlare's server.")
+        os.environ[TRANSPORT_VARIABLE] = "nvflare"
     flare.init()
     try:
         if flare.receive() is None:  # NVFlare ended the job
@@ -44,17 +88,23 @@ def main(arguments: Sequence[str]) -> int:
 
 def run_site(job: Path, party_file: Path) -> tuple[dict[str, Any], ExitCode]:
     """Run one party; return its report for NVFlare's server and the exit code of the process."""
+    details = f"run `fedsim check {job} {party_file}`"
     try:
         own = read_party_file(party_file)
-        outcome = run_party(job, party_file, OutputMode(), insecure=False, hooks=_hooks(own))
+        make_private_folder(own.folder)
+        path = own.folder / LOG_FILE
+        details = f"see {path}"
+        with path.open("a", encoding="utf-8", buffering=1) as log, redirect_stdout(log), redirect_stderr(log):
+            try:
+                outcome = run_party(job, party_file, OutputMode(), insecure=False, hooks=_hooks(own))
+            except Exception as error:
+                print(f"error: {describe_failure(error)[0]}", file=log)
+                raise
     except Exception as error:  # the outermost handler, as of a command
-        message, code = describe_failure(error)
-        print(f"error: {message}", file=sys.stderr)
-        return {
-            "status": FAILED,
-            "code": getattr(error, "code", "") or type(error).__name__,
-            "exit_code": int(code),
-        }, code
+        _, exit_code = describe_failure(error)
+        code = getattr(error, "code", "") or type(error).__name__
+        print(f"failed ({code}); {details}", file=sys.stderr)
+        return {"status": FAILED, "code": code, "exit_code": int(exit_code)}, exit_code
     report: dict[str, Any] = {"status": FINISHED, "code": "", "party": str(own.party)}
     if outcome and own.policy.report_metrics:
         report |= {"metrics": outcome.metrics, "best_epoch": outcome.best_epoch, "epochs": outcome.epochs}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -15,12 +17,13 @@ from nvflare.recipe import PocEnv, ProdEnv, SimEnv
 from error_fixtures import raises
 from fedsim.errors import FileError, SettingError
 from fedsim.runtime.run_local import run_local
-from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job
+from fedsim_lab.faults.local_job import CITY, NOTARY, RENTALS, create_local_job, free_ports
 from fedsim_nvflare import FedSimRecipe, read_result
 
 pytestmark = pytest.mark.filterwarnings("default")  # NVFlare's own warnings are not ours to fix
 NAMES = [NOTARY, RENTALS, CITY]
-LONGEST = 120.0
+LISTENING = {"coordinator": NOTARY, "primary": CITY}
+LONGEST, PATIENCE = 240.0, 60.0
 
 
 def recipe_of(place, **options):
@@ -55,6 +58,13 @@ def wait_until(happened):
         time.sleep(0.1)
 
 
+def allow_components(workspace):
+    """What the administrators of sites do that run no custom code."""
+    (workspace / "local").mkdir(parents=True)
+    allowed = {"format_version": 2, "class_allow_list": ["fedsim_nvflare.components"]}
+    (workspace / "local" / "resources.json").write_text(json.dumps(allowed))
+
+
 def checkpoints(place, name):
     return list(place.run(name).glob("checkpoints/**/step-*"))
 
@@ -84,6 +94,11 @@ def test_the_sites_are_those_of_the_environment_and_run_at_the_same_time(place):
         recipe_of(place).execute(SimEnv(clients=NAMES, num_threads=2))
 
 
+def test_through_the_server_addresses_name_sites(place):
+    with raises(SettingError, "unknown-site", site="127.0.0.1"):
+        recipe_of(place, through_server=True)
+
+
 def test_a_folder_without_a_result_is_an_error(tmp_path):
     with raises(FileError, "no-result"):
         read_result(tmp_path)
@@ -95,15 +110,29 @@ def test_only_the_job_file_and_paths_travel(place, tmp_path):
     sent = {path.relative_to(tmp_path / "with" / "flats").as_posix() for path in (tmp_path / "with").rglob("*.*")}
     assert {name for name in sent if name.endswith(".toml")} == {f"app_{name}/config/job.toml" for name in NAMES}
     assert {name for name in sent if name.endswith(".py")} == {
-        f"app_{app}/custom/fedsim_nvflare/components.py" for app in (*NAMES, "server")
+        f"app_{app}/custom/fedsim_nvflare/{module}.py"
+        for app in (*NAMES, "server")
+        for module in ("components", "tunnel")
     }
     assert not list((tmp_path / "without").rglob("custom"))
+
+
+def test_the_server_needs_no_fedsim(place, tmp_path):
+    recipe_of(place).export(str(tmp_path))
+    code = """
+import sys
+sys.path = [path for path in sys.path if not path.endswith("/src")] + [sys.argv[1]]
+import fedsim_nvflare.components
+assert "fedsim" not in sys.modules
+"""
+    custom = tmp_path / "flats" / "app_server" / "custom"
+    subprocess.run([sys.executable, "-I", "-c", code, custom], check=True)
 
 
 # --- the simulator -----------------------------------------------------------------------------------------------
 
 
-def test_a_process_that_is_killed_is_started_again_and_the_weights_are_those_of_fedsim_train(tmp_path, hashes):
+def test_without_custom_code_a_killed_process_starts_again_and_the_weights_are_those_of_fedsim_train(tmp_path, hashes):
     place = create_local_job(tmp_path / "job")
     place.change_party(CITY, policy={"report_metrics": True})
     place.approve(CITY)
@@ -114,8 +143,10 @@ def test_a_process_that_is_killed_is_started_again_and_the_weights_are_those_of_
         killed.append(processes(place)[RENTALS])
         os.kill(killed[0], signal.SIGKILL)
 
+    allow_components(tmp_path / "simulation" / "flats")
     threading.Thread(target=kill_rentals, daemon=True).start()
-    run = recipe_of(place).execute(SimEnv(clients=NAMES, workspace_root=str(tmp_path / "simulation")))
+    env = SimEnv(clients=NAMES, workspace_root=str(tmp_path / "simulation"))
+    run = recipe_of(place, custom_code=False).execute(env)
     result = read_result(run.get_result())
     assert killed
     assert {name: report["status"] for name, report in result.items()} == dict.fromkeys(NAMES, "finished")
@@ -131,26 +162,37 @@ def test_a_process_that_is_killed_is_started_again_and_the_weights_are_those_of_
 
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory):
-    """A running deployment, its first job, and the environment of its administrator."""
+    """A running deployment, its first job, whose parties reach nothing but its server, and its administrator."""
     folder = tmp_path_factory.mktemp("deployment")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NVFLARE_POC_WORKSPACE", str(folder / "poc"))
         patch.setenv("HOME", str(folder))  # NVFlare keeps settings there
-        place = create_local_job(folder / "first")
-        run = recipe_of(place).execute(PocEnv(clients=NAMES, num_clients=len(NAMES)))
-        kit = next((folder / "poc").rglob("admin@nvidia.com"))
+        ports = free_ports()
+        addresses = {role: {"address": f"{name}:{next(ports)}"} for role, name in LISTENING.items()}
+        place = create_local_job(folder / "first", **addresses)
+        env = PocEnv(clients=NAMES, num_clients=len(NAMES), extra={"login_timeout": PATIENCE})
         try:
-            yield place, run, ProdEnv(str(kit))
+            run = recipe_of(place, through_server=True).execute(env)
+            kit = next((folder / "poc").rglob("admin@nvidia.com"))
+            yield place, run, ProdEnv(str(kit), login_timeout=PATIENCE)
         finally:
-            run.exec_env.stop()
+            env.stop()
 
 
-def test_a_deployment_learns_what_fedsim_train_learns(deployment, hashes):
+def leaked(env, words):
+    """The files of NVFlare, at the server, the sites and the administrator, with words of a party's output."""
+    everything = Path(env.startup_kit_location).parent
+    return [path for path in everything.rglob("*") if path.is_file() and words.encode() in path.read_bytes()]
+
+
+def test_a_deployment_through_the_server_learns_what_fedsim_train_learns(deployment, hashes):
     place, first, env = deployment
     result = read_result(env.get_job_result(first.get_job_id(), timeout=LONGEST))
     assert first.get_status() == "FINISHED:COMPLETED"
     assert {report["status"] for report in result.values()} == {"finished"}
     assert "metrics" not in result[CITY]  # its policy does not set report_metrics
+    assert "validation rmse" in (place.own(CITY).folder / "nvflare.log").read_text()
+    assert not leaked(env, "rmse")
     assert place.hashes() == hashes
 
 
@@ -167,7 +209,8 @@ def test_a_job_that_an_owner_has_not_approved_fails_with_the_code_of_the_error(d
         RENTALS: "not-approved",
         CITY: "peer-stopped",
     }
-    assert str(tmp_path) not in json.dumps(result)
+    assert "fedsim approve" in (place.own(RENTALS).folder / "nvflare.log").read_text()
+    assert not leaked(env, "fedsim approve")
 
 
 def test_an_abort_stops_every_party_and_keeps_its_state(deployment, tmp_path):
